@@ -79,7 +79,7 @@ fn read(text: &str) -> Vec<String> {
             let Location::Hostpath(share) = &layout.location else {
                 panic!("a directory of the node is no share");
             };
-            for path in [share, &layout.base] {
+            for path in std::iter::once(share).chain(&layout.base) {
                 assert!(fuzz::is_plain_path(path.as_str()), "{path:?}");
             }
             assert!(layout.permissions.mode.is_none_or(|mode| mode <= 0o7777));

@@ -10,6 +10,7 @@ pub mod bench;
 pub mod by_hand;
 pub mod calls;
 pub mod cell;
+pub mod clients;
 pub mod command;
 pub mod content;
 pub mod crash;

@@ -20,6 +20,7 @@ pub mod mount_namespace;
 pub mod mounting;
 pub mod node;
 pub mod nvme;
+pub mod shares;
 mod sys;
 #[cfg(test)]
 mod testing;

@@ -34,6 +34,7 @@ pub use request::{
     ExpandRequest, Health, NodeConfig, PublishRequest, StageRequest, StagingPath, TargetPath,
     Usage, VolumeStats,
 };
+pub(crate) use unresponsive::take_away;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -117,6 +117,7 @@ impl App {
     fn of_one(document: &Document, at: &Environment) -> Result<Self, ConfigError> {
         let context = ConnectionContext {
             node: at.node.clone(),
+            controls: at.modes.is_none_or(|modes| modes.controller),
             tools: at.tools.clone(),
             keys: TopologyKeys::default(),
             no_local: None,
@@ -153,6 +154,7 @@ impl App {
         let info = NodeInfo::announced(&settings, at)?;
         let context = ConnectionContext {
             node: at.node.clone(),
+            controls: at.modes.is_none_or(|modes| modes.controller),
             tools: at.tools.clone(),
             keys: settings.keys.clone(),
             no_local: no_local(&settings, at),
@@ -275,6 +277,7 @@ mod tests {
     fn the_proxy_announces_the_capabilities_of_every_driver() {
         let context = ConnectionContext {
             node: NodeId::parse("node-1").expect("a node"),
+            controls: true,
             tools: Tools::of_this_machine(),
             keys: TopologyKeys::default(),
             no_local: None,

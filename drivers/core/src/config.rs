@@ -25,6 +25,7 @@ pub use common::{
     IdHashConfig, IdRoom, IdentityCapabilities, IdentityService, MountConfig, NodeCapabilities,
     NodeCapability, NodeConfig, NodeService, PluginCapability, PrivateConfig, PrivateCsi,
     PrivateVolume, ServiceConfig, VolumeContextConfig, VolumeContextSource, VolumeExpansion,
+    mount_flags,
 };
 pub use document::Document;
 pub use error::ConfigError;

@@ -33,4 +33,8 @@ pub trait DriverHost {
 
     /// Where drivers keep what has to survive a restart of the process, if there is such a directory.
     fn records(&self) -> Option<&AbsolutePath>;
+
+    /// Whether the process uses the storage for the calls of a controller. One that does not only attaches
+    /// volumes.
+    fn is_controller(&self) -> bool;
 }

@@ -232,6 +232,24 @@ impl Base {
         }
     }
 
+    /// Whether the share has to be mounted before this can be the base: it has no marker, and lies on a
+    /// filesystem of this machine.
+    pub(crate) fn lacks_share(&self) -> Result<bool, Error> {
+        if self.creation == Creation::Always {
+            return Ok(false);
+        }
+        let root = match Root::open(&self.path) {
+            Ok(root) => Some(root),
+            Err(error) if error.kind() == BeneathErrorKind::NotFound => None,
+            // The same look says why, with all that is to be done about it.
+            Err(_) => return Ok(false),
+        };
+        let is_marked = root
+            .as_ref()
+            .is_some_and(|root| !matches!(self.marker(root), Ok(None)));
+        Ok(!is_marked && !self.is_on_share(root.as_ref())?)
+    }
+
     /// Whether the base is on the filesystem of a share, if it has to be.
     fn is_on_share(&self, root: Option<&Root>) -> Result<bool, Error> {
         let Some(types) = self.kind.mounted_types() else {

@@ -4,8 +4,8 @@
 //! driver-core's; here are the keys, their defaults and their meaning. [`Layout`] is the checked
 //! form that the driver works with.
 
-use csi_types::AbsolutePath;
 use csi_types::attachment::Server;
+use csi_types::{AbsolutePath, MountFlags};
 use driver_core::config::ConfigError;
 use driver_core::config::scalar::{Mode, Owner, unless_falsy};
 use serde::de::Error as _;
@@ -15,9 +15,17 @@ use serde_json::Value;
 use crate::accounts;
 use crate::base::Creation;
 use crate::kind::{DirectoryKind, Location};
+pub use crate::restic::ResticSection;
 
-/// The one driver of snapshots in this build.
-pub(crate) const FILECOPY: &str = "filecopy";
+/// How a snapshot is made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SnapshotDriver {
+    /// A copy of the directory, in the base.
+    #[default]
+    Filecopy,
+    /// In a repository of restic.
+    Restic,
+}
 
 /// The section of a kind: `local-hostpath`, `nfs`, `smb` or `lustre`.
 #[derive(Debug, Clone, Deserialize)]
@@ -28,8 +36,13 @@ pub struct DirectoryConfig {
     pub share_host: Option<String>,
     /// The base directory as nodes see it.
     pub share_base_path: String,
-    /// The same directory as the controller sees it.
-    pub controller_base_path: String,
+    /// The same directory as the controller sees it. Without it the controller mounts the share in a folder
+    /// of its own.
+    #[serde(default)]
+    pub controller_base_path: Option<String>,
+    /// How the controller mounts the share; without it as nodes do, by `node.mount.mount_flags`.
+    #[serde(default, deserialize_with = "mount_options")]
+    pub mount_options: Option<MountFlags>,
     /// Whether the base directory is created if it does not exist; without it, if it was never used.
     #[serde(default)]
     pub create_base: Option<bool>,
@@ -53,6 +66,9 @@ pub struct SnapshotsConfig {
     /// The driver of snapshots whose class names none; `filecopy` if absent.
     #[serde(default, deserialize_with = "unless_falsy")]
     pub default_driver: Option<String>,
+    /// The repository of restic.
+    #[serde(default)]
+    pub restic: Option<ResticSection>,
 }
 
 /// Where volumes lie and how they are made: the checked form of a section.
@@ -60,10 +76,12 @@ pub struct SnapshotsConfig {
 pub struct Layout {
     /// The base directory as nodes see it.
     pub location: Location,
-    /// The same directory as this process sees it.
-    pub base: AbsolutePath,
+    /// The same directory as this process sees it, if an administrator has named one.
+    pub base: Option<AbsolutePath>,
     /// When the base is created.
     pub creation: Creation,
+    /// How a snapshot is made whose class does not say it.
+    pub default_driver: SnapshotDriver,
     /// What new volumes look like.
     pub permissions: Permissions,
 }
@@ -86,6 +104,12 @@ fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D:
     Ok((!absent).then_some(value))
 }
 
+fn mount_options<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<MountFlags>, D::Error> {
+    driver_core::config::mount_flags(deserializer).map(Some)
+}
+
 fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
     given(deserializer)?
         .map(|value| Mode::deserialize(value).map_err(D::Error::custom))
@@ -106,27 +130,25 @@ fn owner<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Owner>, D:
         .transpose()
 }
 
+// === impl SnapshotDriver ===
+
+impl SnapshotDriver {
+    /// The driver of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "filecopy" => Some(Self::Filecopy),
+            "restic" => Some(Self::Restic),
+            _ => None,
+        }
+    }
+}
+
 // === impl DirectoryConfig ===
 
 impl DirectoryConfig {
     /// Checks every value, accounts included.
     pub fn layout(&self, kind: DirectoryKind) -> Result<Layout, ConfigError> {
         let key = |key: &str| format!("{}.{key}", kind.section());
-        if let Some(driver) = self.snapshots.default_driver.as_deref()
-            && driver != FILECOPY
-        {
-            // Another text may have come out of the environment, and may be a secret.
-            let problem = match driver {
-                "restic" | "kopia" => format!("`{driver}` is not a driver of this build"),
-                _ => "there is no such driver of snapshots".to_owned(),
-            };
-            return Err(ConfigError::at(key("snapshots.default_driver"), problem)
-                .advise("snapshots are made with `filecopy`"));
-        }
-        let path = |name: &str, value: &str| {
-            AbsolutePath::parse(value)
-                .map_err(|error| ConfigError::at(key(name), error.to_string()))
-        };
         let account = |name: &str,
                        find: fn(&Owner) -> Result<u32, accounts::AccountError>,
                        owner: &Option<Owner>| {
@@ -136,9 +158,22 @@ impl DirectoryConfig {
                 .transpose()
                 .map_err(|error| ConfigError::at(key(name), error.to_string()))
         };
+        let default_driver = match self.snapshots.default_driver.as_deref() {
+            None => SnapshotDriver::default(),
+            Some(driver) => SnapshotDriver::parse(driver).ok_or_else(|| {
+                // Another text may have come out of the environment, and may be a secret.
+                let problem = match driver {
+                    "kopia" => "`kopia` is not a driver of this build",
+                    _ => "there is no such driver of snapshots",
+                };
+                ConfigError::at(key("snapshots.default_driver"), problem)
+                    .advise("snapshots are made with `filecopy` or `restic`")
+            })?,
+        };
         Ok(Layout {
+            default_driver,
             location: self.location(kind)?,
-            base: path("controllerBasePath", &self.controller_base_path)?,
+            base: self.base(kind)?,
             creation: match self.create_base {
                 None => Creation::IfNeverUsed,
                 Some(true) => Creation::Always,
@@ -162,6 +197,24 @@ impl DirectoryConfig {
 }
 
 impl DirectoryConfig {
+    fn base(&self, kind: DirectoryKind) -> Result<Option<AbsolutePath>, ConfigError> {
+        let at =
+            |problem| ConfigError::at(format!("{}.controllerBasePath", kind.section()), problem);
+        let given = self.controller_base_path.as_deref();
+        match given.filter(|path| !path.is_empty()) {
+            Some(path) => AbsolutePath::parse(path)
+                .map(Some)
+                .map_err(|error| at(error.to_string())),
+            None if kind == DirectoryKind::LocalHostpath => {
+                Err(at("is required and missing".to_owned()))
+            }
+            None if self.create_base == Some(true) => Err(at("is missing".to_owned()).advise(
+                "without it the share is mounted, and `createBase: true` is for a base that is not",
+            )),
+            None => Ok(None),
+        }
+    }
+
     fn location(&self, kind: DirectoryKind) -> Result<Location, ConfigError> {
         let key = |key: &str| format!("{}.{key}", kind.section());
         let server = match (kind, self.share_host.as_deref()) {
@@ -298,10 +351,6 @@ mod tests {
             ("dirPermissionsUser: \"no:one\"", "dirPermissionsUser"),
             ("dirPermissionsGroup: no-such-group", "dirPermissionsGroup"),
             (
-                "snapshots: {default_driver: restic}",
-                "snapshots.default_driver",
-            ),
-            (
                 "snapshots: {default_driver: kopia}",
                 "snapshots.default_driver",
             ),
@@ -312,13 +361,10 @@ mod tests {
         }
         let text = "driver: local-hostpath\nlocal-hostpath: {shareBasePath: /s}\n";
         let document = Document::parse(text, &NoEnvironment).expect("document");
-        let missing = document.section::<DirectoryConfig>(LOCAL.section());
-        assert!(
-            missing
-                .expect_err("required")
-                .to_string()
-                .contains("controllerBasePath")
-        );
+        let section = document.section::<DirectoryConfig>(LOCAL.section());
+        let missing = section.expect("a section").layout(LOCAL);
+        let missing = missing.expect_err("required");
+        assert_eq!(missing.path(), Some("local-hostpath.controllerBasePath"));
     }
 
     #[test]

@@ -45,8 +45,9 @@ fn directories(base: &Path) -> Directories {
         )),
         layout: Layout {
             location: Location::Hostpath(base.clone()),
-            base,
+            base: Some(base),
             creation: Creation::IfNeverUsed,
+            default_driver: crate::config::SnapshotDriver::default(),
             permissions: Permissions {
                 mode: Some(0o770),
                 user: None,
@@ -55,6 +56,7 @@ fn directories(base: &Path) -> Directories {
         },
         topology: None,
         id_room: driver_core::config::IdRoom::default(),
+        restic: None,
     }
 }
 

@@ -1,9 +1,10 @@
 //! The driver: each verb of the contract is one hop to a thread that may block.
 
+use std::ffi::OsString;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use driver_core::config::{ConfigError, Document};
+use driver_core::config::{CommonConfig, ConfigError, Document};
 use driver_core::naming::VolumeNaming;
 use driver_core::parameters::Scope;
 use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
@@ -15,10 +16,13 @@ use driver_core::{
 };
 
 use csi_types::{AbsolutePath, Attachment};
+use node_utils::Tools;
 
 use crate::base::Base;
-use crate::config::{DirectoryConfig, FILECOPY};
+use crate::config::{DirectoryConfig, SnapshotDriver};
 use crate::kind::DirectoryKind;
+use crate::restic::{Restic, ResticConfig};
+use crate::share::{self, KeepMounted};
 use crate::store::Store;
 use crate::transfer;
 use crate::volumes::Directories;
@@ -30,19 +34,25 @@ pub struct DirectoryDriver {
     instance: Option<String>,
     naming: VolumeNaming,
     pub(crate) directories: Arc<Directories>,
+    /// The share of the base, where this process may mount it.
+    pub(crate) share: Option<Box<dyn KeepMounted>>,
+    /// Whether this process only attaches volumes, and so does not use the base.
+    pub(crate) only_attaches: bool,
 }
 
-/// Why a section of another driver of snapshots does nothing, as long as no request asks for it.
-const ONLY_FILECOPY: &str = "this build makes snapshots with filecopy only";
+/// Why the section of a driver of snapshots does nothing, as long as no request asks for it.
+const NO_KOPIA: &str = "this build makes no snapshots with kopia";
 
 /// Makes the driver of one connection, of whichever kind of this family it names. Touches no storage.
 ///
 /// `node` is the node that this process runs on. In the directory `records` the driver records which
-/// base directories are in use; it has to survive a restart of the process.
+/// base directories are in use; it has to survive a restart of the process. With `tools` it mounts the
+/// share of the base if that is not mounted; without them that is left to the administrator.
 pub fn from_document(
     document: &Document,
     node: &NodeId,
     records: Option<&AbsolutePath>,
+    tools: Option<&Tools>,
 ) -> Result<DirectoryDriver, ConfigError> {
     let name = document.driver()?;
     let kind = DirectoryKind::ALL
@@ -56,15 +66,28 @@ pub fn from_document(
     document.without_effect(&[
         ("node.format", "a directory is never formatted"),
         ("node.mount.checkFilesystem", "a directory is never checked"),
-        (&key("snapshots.restic"), ONLY_FILECOPY),
-        (&key("snapshots.kopia"), ONLY_FILECOPY),
+        (&key("snapshots.kopia"), NO_KOPIA),
     ]);
     if local {
-        document.without_effect(&[(&key("shareHost"), "the node mounts no share")]);
+        document.without_effect(&[
+            (&key("shareHost"), "the node mounts no share"),
+            (&key("mountOptions"), "there is no share to mount"),
+        ]);
     }
     let common = document.common()?;
-    let layout = document.section::<DirectoryConfig>(section)?.layout(kind)?;
-    let base = Base::new(kind, layout.base.clone(), layout.creation, records.cloned());
+    let config = document.section::<DirectoryConfig>(section)?;
+    let layout = config.layout(kind)?;
+    let flags = config.mount_options.as_ref();
+    let flags = flags.unwrap_or(&common.node.mount.mount_flags);
+    let is_own_folder = layout.base.is_none();
+    let path = layout
+        .base
+        .clone()
+        .unwrap_or_else(|| share::own_folder(records, &layout.location, flags));
+    let keeper =
+        tools.and_then(|tools| share::keeper(&layout.location, flags, tools, &path, is_own_folder));
+    let restic = restic(&config, &key("snapshots.restic"), tools, &common)?;
+    let base = Base::new(kind, path, layout.creation, records.cloned());
     Ok(DirectoryDriver {
         kind,
         instance: common.instance_id.clone(),
@@ -74,15 +97,57 @@ pub fn from_document(
             layout,
             topology: local.then(|| Topology::node(node.as_str())),
             id_room: common.id_room,
+            restic,
         }),
+        share: keeper.map(|keeper| Box::new(keeper) as _),
+        only_attaches: false,
     })
+}
+
+/// The repository of restic; only a process with `tools` runs the program.
+fn restic(
+    config: &DirectoryConfig,
+    key: &str,
+    tools: Option<&Tools>,
+    common: &CommonConfig,
+) -> Result<Option<Restic>, ConfigError> {
+    let section = config.snapshots.restic.clone().unwrap_or_default();
+    let variables = std::env::vars_os();
+    let texts = |(name, value): (OsString, OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    let read = ResticConfig::read(&section, key, variables.filter_map(texts))?;
+    Ok(tools.map(|tools| Restic::new(tools.clone(), read, common.instance_id.clone())))
 }
 
 // === impl DirectoryDriver ===
 
 impl DirectoryDriver {
-    /// Runs `work` where it may block; it goes on to its end if the caller leaves.
+    /// Mounts the share of the base if it is not mounted, and returns once it answers.
+    async fn ensure_base(&self, call: &Call) -> Result<(), Error> {
+        let Some(share) = &self.share else {
+            return Ok(());
+        };
+        let is_kept = share.is_kept();
+        let look = |directories: &Directories, _: &Call| directories.store.base.lacks_share();
+        if is_kept || self.block(call, "looking for the base", look).await? {
+            share.ensure(call.deadline()).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs `work` on the base, where it may block; it goes on to its end if the caller leaves.
     pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        call: &Call,
+        doing: &'static str,
+        work: impl FnOnce(&Directories, &Call) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.ensure_base(call).await?;
+        self.block(call, doing, work).await
+    }
+
+    async fn block<T: Send + 'static>(
         &self,
         call: &Call,
         doing: &'static str,
@@ -98,20 +163,19 @@ impl DirectoryDriver {
         })
     }
 
-    /// Refuses a class that asks for another way of making snapshots.
-    fn check_snapshot_driver(&self, parameters: &Parameters) -> Result<(), Error> {
+    /// How the class wants a snapshot to be made.
+    fn snapshot_driver(&self, parameters: &Parameters) -> Result<SnapshotDriver, Error> {
         let scope = Scope {
             driver: self.kind.name(),
             instance: self.instance.as_deref(),
         };
         match parameters.get(scope, "driver") {
-            None | Some(FILECOPY) => Ok(()),
-            Some(other) => Err(Error::invalid(format!(
-                "taking a snapshot with `{}`",
-                other.escape_debug()
-            ))
-            .because("this build makes snapshots with `filecopy` only")
-            .advise("set the parameter `driver` of the snapshot class to `filecopy`")),
+            None => Ok(self.directories.layout.default_driver),
+            Some(name) => SnapshotDriver::parse(name).ok_or_else(|| {
+                Error::invalid(format!("taking a snapshot with `{}`", name.escape_debug()))
+                    .because("this build makes snapshots with `filecopy` and `restic`")
+                    .advise("set the parameter `driver` of the snapshot class to one of them")
+            }),
         }
     }
 }
@@ -142,6 +206,9 @@ impl Driver for DirectoryDriver {
     }
 
     async fn probe(&self, call: &Call) -> Vec<Error> {
+        if self.only_attaches && self.kind != DirectoryKind::LocalHostpath {
+            return Vec::new();
+        }
         let problems = self.run(call, "probing", |directories, _| {
             Ok(directories.store.problems())
         });
@@ -286,10 +353,10 @@ impl Snapshots for DirectoryDriver {
         call: &Call,
         request: &CreateSnapshot,
     ) -> Result<Snapshot, Error> {
-        self.check_snapshot_driver(&request.parameters)?;
+        let driver = self.snapshot_driver(&request.parameters)?;
         let request = request.clone();
         self.run(call, "taking a snapshot", move |directories, call| {
-            directories.create_snapshot(call, &request)
+            directories.create_snapshot_with(call, &request, driver)
         })
         .await
     }
@@ -297,15 +364,15 @@ impl Snapshots for DirectoryDriver {
     async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
         let id = id.clone();
         self.run(call, "deleting a snapshot", move |directories, call| {
-            directories.delete_snapshot(call, &id)
+            directories.delete_any_snapshot(call, &id)
         })
         .await
     }
 
     async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
         let id = id.clone();
-        self.run(call, "looking at a snapshot", move |directories, _| {
-            directories.get_snapshot(&id)
+        self.run(call, "looking at a snapshot", move |directories, call| {
+            directories.get_any_snapshot(call, &id)
         })
         .await
     }
@@ -317,8 +384,8 @@ impl Snapshots for DirectoryDriver {
         page: &PageRequest,
     ) -> Result<Page<Snapshot>, Error> {
         let (filter, page) = (filter.clone(), page.clone());
-        self.run(call, "listing snapshots", move |directories, _| {
-            directories.list_snapshots(&filter, &page)
+        self.run(call, "listing snapshots", move |directories, call| {
+            directories.list_all_snapshots(call, &filter, &page)
         })
         .await
     }

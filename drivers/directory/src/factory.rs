@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use driver_core::{DriverFactory, DriverHost};
+use node_utils::Tools;
 
 use crate::driver::from_document;
 use crate::kind::DirectoryKind;
@@ -21,13 +22,15 @@ const SECTIONS: [&str; 4] = [
 ];
 
 /// The drivers whose volumes are directories.
-pub const fn factory<C: DriverHost>() -> DriverFactory<C> {
+pub const fn factory<C: DriverHost + AsRef<Tools>>() -> DriverFactory<C> {
     DriverFactory {
         kinds: &KINDS,
         sections: &SECTIONS,
         example,
         build: |document, host| {
-            let driver = from_document(document, host.node(), host.records())?;
+            let tools = host.is_controller().then(|| host.as_ref());
+            let mut driver = from_document(document, host.node(), host.records(), tools)?;
+            driver.only_attaches = !host.is_controller();
             Ok(Arc::new(driver))
         },
     }

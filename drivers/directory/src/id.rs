@@ -20,6 +20,8 @@ const MAX_ENTRY: usize = 255;
 const KEPT: usize = 48;
 /// What every handle of ours begins with.
 const HANDLE: &str = "snapshot_driver=filecopy&snapshot_id=";
+/// The same of one in a repository of restic.
+const RESTIC: &str = "snapshot_driver=restic&snapshot_id=";
 
 /// The directory name of a volume: letters, digits, `_` and `-`, the first a letter or digit.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,6 +30,19 @@ pub struct VolumeDir(String);
 /// The directory name of a snapshot: as a volume's, and `:`, `.`, `+` but not first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SnapshotDir(String);
+
+/// The id of a snapshot of restic: 8 to 64 hexadecimal digits.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ResticId(String);
+
+/// Where a snapshot is, as its handle says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SnapshotHandle {
+    /// It is a directory of the base.
+    Filecopy(SnapshotDir),
+    /// It is in the repository of restic.
+    Restic(ResticId),
+}
 
 /// The part of a snapshot's directory name that the caller chose.
 #[derive(Clone, PartialEq, Eq)]
@@ -156,36 +171,12 @@ impl SnapshotDir {
 
     /// Reads the id of a request: the handle form, or the plain one of older releases.
     pub fn parse(id: &SnapshotId) -> Result<Self, Error> {
-        let refuse = |why: &str| {
-            Error::invalid(format!("snapshot id `{}`", id.as_str().escape_debug()))
-                .because(why.to_owned())
-        };
-        let text = id.as_str();
-        if !text.contains('=') {
-            return Self::new(text).ok_or_else(|| refuse("it is not an id that this driver gives"));
-        }
-        let (mut driver, mut snapshot) = (None, None);
-        for pair in text.split('&') {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let slot = match key {
-                "snapshot_driver" => &mut driver,
-                "snapshot_id" => &mut snapshot,
-                _ => return Err(refuse("it has a part that no id has")),
-            };
-            let value = decode(value).ok_or_else(|| refuse("its encoding is broken"))?;
-            if slot.replace(value).is_some() {
-                return Err(refuse("it names a part twice"));
+        match SnapshotHandle::parse(id)? {
+            SnapshotHandle::Filecopy(dir) => Ok(dir),
+            SnapshotHandle::Restic(_) => {
+                Err(refused(id)
+                    .because("it is in a repository, which only its own connection reads"))
             }
-        }
-        match driver.as_deref() {
-            Some("filecopy") => snapshot
-                .as_deref()
-                .and_then(Self::new)
-                .ok_or_else(|| refuse("it is not an id that this driver gives")),
-            Some(_) => Err(refuse(
-                "it was made by a snapshot driver that this build does not have",
-            )),
-            None => Err(refuse("it names no snapshot driver")),
         }
     }
 
@@ -212,6 +203,84 @@ impl SnapshotDir {
     /// The name itself.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+// === impl ResticId ===
+
+impl ResticId {
+    /// The id, if restic can have given it. A word of its own, such as `latest`, is none.
+    pub fn new(text: &str) -> Option<Self> {
+        let is_digit = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
+        ((8..=64).contains(&text.len()) && text.bytes().all(is_digit))
+            .then(|| Self(text.to_owned()))
+    }
+
+    /// The id that callers know. compat: "restic".
+    pub fn id(&self) -> SnapshotId {
+        SnapshotId::parse(&format!("{RESTIC}{}", self.0)).expect("hexadecimal digits")
+    }
+
+    /// The id itself.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+// === impl SnapshotHandle ===
+
+fn refused(id: &SnapshotId) -> Error {
+    Error::invalid(format!("snapshot id `{}`", id.as_str().escape_debug()))
+}
+
+impl SnapshotHandle {
+    /// The form that is given out.
+    pub fn id(&self) -> SnapshotId {
+        match self {
+            Self::Filecopy(dir) => dir.id(),
+            Self::Restic(id) => id.id(),
+        }
+    }
+
+    /// Reads the id of a request: the handle form, or the plain one of older releases.
+    pub fn parse(id: &SnapshotId) -> Result<Self, Error> {
+        let refuse = |why: &str| refused(id).because(why.to_owned());
+        let not_ours = || refuse("it is not an id that this driver gives");
+        let text = id.as_str();
+        if !text.contains('=') {
+            return SnapshotDir::new(text)
+                .map(Self::Filecopy)
+                .ok_or_else(not_ours);
+        }
+        let (mut driver, mut snapshot) = (None, None);
+        for pair in text.split('&') {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let slot = match key {
+                "snapshot_driver" => &mut driver,
+                "snapshot_id" => &mut snapshot,
+                _ => return Err(refuse("it has a part that no id has")),
+            };
+            let value = decode(value).ok_or_else(|| refuse("its encoding is broken"))?;
+            if slot.replace(value).is_some() {
+                return Err(refuse("it names a part twice"));
+            }
+        }
+        match driver.as_deref() {
+            Some("filecopy") => snapshot
+                .as_deref()
+                .and_then(SnapshotDir::new)
+                .map(Self::Filecopy)
+                .ok_or_else(not_ours),
+            Some("restic") => snapshot
+                .as_deref()
+                .and_then(ResticId::new)
+                .map(Self::Restic)
+                .ok_or_else(not_ours),
+            Some(_) => Err(refuse(
+                "it was made by a snapshot driver that this build does not have",
+            )),
+            None => Err(refuse("it names no snapshot driver")),
+        }
     }
 }
 
@@ -256,6 +325,7 @@ macro_rules! shown {
 shown!(VolumeDir);
 shown!(SnapshotDir);
 shown!(NamePart);
+shown!(ResticId);
 
 #[cfg(test)]
 mod tests {

@@ -132,6 +132,24 @@ impl Location {
         })
     }
 
+    /// The share itself, as a process mounts it; `None` if there is none.
+    pub(crate) fn share(&self) -> Option<Attachment> {
+        let share = |server: &Server, path: &str| {
+            Some(NetworkShare {
+                server: server.clone(),
+                share: Share::parse(path).ok()?,
+            })
+        };
+        Some(match self {
+            Self::Hostpath(_) => return None,
+            Self::Nfs(server, path) => Attachment::Nfs(share(server, path.as_str())?),
+            Self::Smb(server, path) => {
+                Attachment::Smb(share(server, path.as_str().trim_start_matches('/'))?)
+            }
+            Self::Lustre(server, path) => Attachment::Lustre(share(server, path.as_str())?),
+        })
+    }
+
     /// The same text for the same base, for finding connections that share one.
     pub(crate) fn identity(&self) -> String {
         match self {

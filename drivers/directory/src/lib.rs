@@ -21,6 +21,11 @@ pub mod id;
 mod kind;
 mod page;
 mod record;
+mod repository;
+mod restic;
+mod share;
+#[cfg(test)]
+mod share_tests;
 mod snapshots;
 mod staging_area;
 mod store;

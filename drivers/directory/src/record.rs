@@ -18,7 +18,7 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use crate::id::{SnapshotDir, VolumeDir};
+use crate::id::{ResticId, SnapshotDir, SnapshotHandle, VolumeDir};
 
 /// The name of the attribute.
 pub(crate) const ATTRIBUTE: &str = "user.omnibus-csi";
@@ -104,9 +104,11 @@ impl VolumeRecord {
                 let _ = write!(text, " volume {id}");
             }
             Some(Source::Snapshot(id)) => {
-                if let Ok(dir) = SnapshotDir::parse(id) {
-                    let _ = write!(text, " snapshot {}", dir.as_str());
-                }
+                let _ = match SnapshotHandle::parse(id) {
+                    Ok(SnapshotHandle::Filecopy(dir)) => write!(text, " snapshot {dir}"),
+                    Ok(SnapshotHandle::Restic(id)) => write!(text, " restic {id}"),
+                    Err(_) => Ok(()),
+                };
             }
             Some(Source::Elsewhere(source)) => {
                 let (word, handle) = source.record();
@@ -130,6 +132,7 @@ impl VolumeRecord {
             (None, None) => None,
             (Some("volume"), Some(id)) => Some(Source::Volume(VolumeDir::new(id)?.id())),
             (Some("snapshot"), Some(dir)) => Some(Source::Snapshot(SnapshotDir::new(dir)?.id())),
+            (Some("restic"), Some(id)) => Some(Source::Snapshot(ResticId::new(id)?.id())),
             (Some(word), Some(handle)) => Some(Source::Elsewhere(Elsewhere::read(word, handle)?)),
             (_, None) | (None, Some(_)) => return None,
         };
@@ -240,6 +243,9 @@ mod tests {
             None,
             Some(Source::Volume(volume.id())),
             Some(Source::Snapshot(snapshot.id())),
+            Some(Source::Snapshot(
+                ResticId::new("0123abcd").expect("id").id(),
+            )),
             Elsewhere::read("volume-elsewhere", "v:nas/a b").map(Source::Elsewhere),
             Elsewhere::read("snapshot-elsewhere", "s:nas/a@b").map(Source::Elsewhere),
         ] {

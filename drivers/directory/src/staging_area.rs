@@ -257,6 +257,25 @@ impl Staged<'_> {
         filled.map_or(&self.tree, |filled| &filled.folder).as_fd()
     }
 
+    /// The path of that room, for programs.
+    pub(crate) fn folder_path(&self, base: &Root) -> String {
+        let base = base.path();
+        format!("{base}/{PRIVATE}/{MAKING}/{}", self.entry)
+    }
+
+    /// Takes a directory of that room as what is made, in place of the empty one. No link is followed.
+    pub(crate) fn adopt(&mut self, path: &str) -> Result<(), Errno> {
+        let Some(filled) = &self.filled else {
+            return Err(Errno::INVAL);
+        };
+        let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
+        let from = disk::open_path(&filled.folder, parent)?;
+        rustix::fs::unlinkat(&filled.folder, TREE, AtFlags::REMOVEDIR)?;
+        rustix::fs::renameat(&from, name, &filled.folder, TREE)?;
+        self.tree = disk::open_dir(&filled.folder, TREE)?;
+        Ok(())
+    }
+
     /// Gives it its final name: the only step that is visible to callers. `EXIST` if
     /// something has that name.
     pub(crate) fn commit(

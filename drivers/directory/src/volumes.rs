@@ -19,9 +19,10 @@ use crate::config::{Layout, Permissions};
 use crate::copy;
 use crate::crash_points;
 use crate::failure::{change, failed};
-use crate::id::{SnapshotDir, VolumeDir};
+use crate::id::{SnapshotDir, SnapshotHandle, VolumeDir};
 use crate::page;
 use crate::record::{self, SnapshotRecord, VolumeRecord, digest};
+use crate::restic::Restic;
 use crate::store::{Collection, Store};
 
 /// How often something is made again that another process removed as a leftover.
@@ -34,6 +35,8 @@ pub(crate) struct Directories {
     pub(crate) layout: Layout,
     pub(crate) topology: Option<Topology>,
     pub(crate) id_room: IdRoom,
+    /// The repository of snapshots, if the process can run the tool.
+    pub(crate) restic: Option<Restic>,
 }
 
 /// What a volume is to be filled with, found and open.
@@ -162,6 +165,11 @@ impl Directories {
         {
             return self.existing(&spec, &found);
         }
+        if let Source::Snapshot(id) = source
+            && let SnapshotHandle::Restic(id) = SnapshotHandle::parse(id)?
+        {
+            return self.create_restored(call, spec, &id);
+        }
         let copy_source = self
             .copy_source(source)
             .map_err(|error| self.elsewhere(error, &request.topology))?;
@@ -207,7 +215,7 @@ impl Directories {
     }
 
     /// The answer after the attempt to make a volume.
-    fn outcome(
+    pub(crate) fn outcome(
         &self,
         call: &Call,
         collection: &OwnedFd,
@@ -463,13 +471,13 @@ impl Directories {
 fn normalised(source: &Source) -> Result<Source, Error> {
     Ok(match source {
         Source::Volume(id) => Source::Volume(VolumeDir::parse(id)?.id()),
-        Source::Snapshot(id) => Source::Snapshot(SnapshotDir::parse(id)?.id()),
+        Source::Snapshot(id) => Source::Snapshot(SnapshotHandle::parse(id)?.id()),
         Source::Elsewhere(source) => Source::Elsewhere(source.clone()),
     })
 }
 
 /// The size of a copy: as requested, but not less than the source needs.
-fn at_least(size: u64, least: u64, range: SizeRange, doing: &str) -> Result<u64, Error> {
+pub(crate) fn at_least(size: u64, least: u64, range: SizeRange, doing: &str) -> Result<u64, Error> {
     match range.limit() {
         Some(limit) if least > limit => Err(Error::new(Kind::OutOfRange, doing).because(format!(
             "its source needs {least} bytes, the limit is {limit}"
@@ -479,7 +487,7 @@ fn at_least(size: u64, least: u64, range: SizeRange, doing: &str) -> Result<u64,
 }
 
 /// Gives a directory the mode and owner of the configuration.
-fn permit(dir: BorrowedFd<'_>, permissions: Permissions) -> Result<(), Errno> {
+pub(crate) fn permit(dir: BorrowedFd<'_>, permissions: Permissions) -> Result<(), Errno> {
     if let Some(mode) = permissions.mode {
         rustix::fs::fchmod(dir, Mode::from_raw_mode(mode))?;
         crash_points::mark("mode");

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::bench;
 use super::by_hand;
+use super::clients;
 use super::crash;
 use super::faults::absence::Fault;
 use super::faults::{KINDS, disconnect, outage};
@@ -122,6 +123,12 @@ pub fn all() -> Vec<Cell> {
         }));
     }
     cells.extend(served());
+    cells.extend(clients::ALL.map(|(name, client)| Cell {
+        limit: Duration::from_hours(1),
+        ..seldom(cell(&format!("client-{name}-sanity"), move || {
+            clients::nothing_fails(client)
+        }))
+    }));
     cells.extend(migrations());
     cells.extend(served::proxied::connections().map(|served| Cell {
         limit: Duration::from_hours(1),

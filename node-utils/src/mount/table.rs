@@ -207,9 +207,11 @@ impl<'a> MountEntry<'a> {
         decode(self.point) == path.as_os_str().as_bytes()
     }
 
-    /// Whether both show the same directory of the same filesystem.
+    /// Whether both show the same directory of the same filesystem. All directories of one NFS export that are
+    /// mounted have the same number and the root `/`; the source tells them apart.
     pub fn shows_the_same_as(&self, other: &MountEntry<'_>) -> bool {
-        self.device == other.device && self.root == other.root
+        let is_same = self.device == other.device && self.root == other.root;
+        is_same && (!self.is_remote() || self.source == other.source)
     }
 
     /// Whether this mount is read-only, whatever its filesystem is.

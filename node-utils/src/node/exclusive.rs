@@ -139,6 +139,19 @@ mod tests {
     }
 
     #[test]
+    fn another_directory_of_the_same_nfs_export_is_another_volume() {
+        let text = "\
+20 1 8:1 / / rw - ext4 /dev/sda1 rw
+90 20 0:60 / /k/stage rw - nfs4 nas:/srv/v/a rw
+91 20 0:60 / /shares/1 rw - nfs4 nas:/srv rw
+92 20 0:60 / /k/other rw - nfs4 nas:/srv/v/b rw
+";
+        assert_eq!(found(text, 90), None);
+        let text = format!("{text}93 20 0:60 / /k/pod rw - nfs4 nas:/srv/v/a rw\n");
+        assert_eq!(found(&text, 90), Some(PathBuf::from("/k/pod")));
+    }
+
+    #[test]
     fn the_staging_mount_seen_in_a_bound_kubelet_folder_is_no_publication() {
         let text = format!("{TABLE}{KUBELET}");
         for staged in 60..=62 {

@@ -80,7 +80,7 @@ async fn answers(limits: &Limits, path: &AbsolutePath) -> bool {
 }
 
 /// Detaches every remote filesystem at `path`, from the top; returns how many.
-fn take_away(path: &AbsolutePath) -> Result<usize, Error> {
+pub(crate) fn take_away(path: &AbsolutePath) -> Result<usize, Error> {
     let point = as_listed(path.as_path());
     for count in 0..LAYERS {
         let table = MountTable::read().map_err(|error| {

@@ -32,6 +32,8 @@ use report::{Finding, Report, Weight};
 
 /// How long the storage may take to answer.
 const PATIENCE: Duration = Duration::from_mins(1);
+/// How long the kernel may take to let go of what was mounted for a check.
+const LETS_GO_WITHIN: Duration = Duration::from_secs(5);
 /// How often a line says that the check waits for the storage.
 const PROGRESS: Duration = Duration::from_secs(5);
 
@@ -190,6 +192,8 @@ fn ask(connections: &[Arc<Connection>], whole: &mut Report, parts: &mut [Report]
         whole.looked();
     }
     runtime.shutdown_background();
+    // A check leaves nothing mounted.
+    node_utils::shares::unmount_all(LETS_GO_WITHIN);
 }
 
 /// Says now and then, by `say`, that an answer is waited for.

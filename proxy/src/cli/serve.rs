@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_proto::v1::identity_server::SERVICE_NAME;
+use node_utils::shares;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -202,6 +203,7 @@ async fn serve_until_stopped(
     };
     remove(registered.as_ref());
     remove(remains.as_ref());
+    shares::unmount_all(LINGER);
     code
 }
 

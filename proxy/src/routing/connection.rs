@@ -46,6 +46,8 @@ pub struct ConnectionContext {
     pub node: NodeId,
     /// The programs of that node.
     pub tools: Tools,
+    /// Whether the process uses storage for the calls of a controller.
+    pub controls: bool,
     /// The rules of topology.
     pub keys: TopologyKeys,
     /// Why volumes of the node itself cannot be served here, if they cannot.
@@ -118,6 +120,10 @@ impl DriverHost for ConnectionContext {
 
     fn records(&self) -> Option<&AbsolutePath> {
         process::state_dir()
+    }
+
+    fn is_controller(&self) -> bool {
+        self.controls
     }
 }
 
@@ -207,6 +213,7 @@ impl Connection {
         let config = document.common().expect("configuration");
         let context = ConnectionContext {
             node: NodeId::parse("node-1").expect("a node"),
+            controls: true,
             tools: Tools::of_this_machine(),
             keys: TopologyKeys::default(),
             no_local: None,

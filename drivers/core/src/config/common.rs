@@ -351,8 +351,8 @@ where
         .collect()
 }
 
-/// A string with commas, or a list.
-fn mount_flags<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MountFlags, D::Error> {
+/// Reads mount options: a string with commas, or a list.
+pub fn mount_flags<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MountFlags, D::Error> {
     struct Flags;
 
     impl<'de> Visitor<'de> for Flags {

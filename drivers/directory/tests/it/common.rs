@@ -36,7 +36,7 @@ pub(crate) fn driver_with_records(
     let node = NodeId::parse("node-1").expect("node");
     let text = |path: &Path| AbsolutePath::parse(path.to_str().expect("text")).expect("path");
     let records = records.map(text);
-    from_document(&document, &node, records.as_ref()).expect("driver")
+    from_document(&document, &node, records.as_ref(), None).expect("driver")
 }
 
 pub(crate) fn call() -> Call {

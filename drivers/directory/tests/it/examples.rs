@@ -18,7 +18,7 @@ fn the_example_of_each_kind_is_read_without_a_remark() {
             text.replace("# createBase: true", "createBase: true"),
         ] {
             let document = Document::parse(&text, &NoEnvironment).expect("document");
-            from_document(&document, &node, None).expect("driver");
+            from_document(&document, &node, None, None).expect("driver");
             assert_eq!(document.findings(), [], "{}", path.display());
         }
     }

@@ -8,5 +8,6 @@ mod copies;
 mod examples;
 mod fidelity;
 mod refused;
+mod restic;
 mod snapshots;
 mod volumes;

@@ -452,29 +452,11 @@ const REQUIRED: &[(&str, &[&str])] = &[
             "local-hostpath.shareBasePath",
         ],
     ),
-    (
-        "nfs-client",
-        &[
-            "nfs.controllerBasePath",
-            "nfs.shareBasePath",
-            "nfs.shareHost",
-        ],
-    ),
-    (
-        "smb-client",
-        &[
-            "smb.controllerBasePath",
-            "smb.shareBasePath",
-            "smb.shareHost",
-        ],
-    ),
+    ("nfs-client", &["nfs.shareBasePath", "nfs.shareHost"]),
+    ("smb-client", &["smb.shareBasePath", "smb.shareHost"]),
     (
         "lustre-client",
-        &[
-            "lustre.controllerBasePath",
-            "lustre.shareBasePath",
-            "lustre.shareHost",
-        ],
+        &["lustre.shareBasePath", "lustre.shareHost"],
     ),
     ("node-manual", &[]),
     (

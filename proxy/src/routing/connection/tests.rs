@@ -130,6 +130,7 @@ fn how_disks_are_formatted_is_checked_where_they_are_configured() {
 fn context() -> ConnectionContext {
     ConnectionContext {
         node: NodeId::parse("node-1").expect("node"),
+        controls: true,
         tools: Tools::of_this_machine(),
         keys: TopologyKeys::default(),
         no_local: None,

@@ -42,6 +42,7 @@ impl Place {
         settings.names = names.clone();
         let context = ConnectionContext {
             node: NodeId::parse("node-1").expect("a node"),
+            controls: true,
             tools: Tools::of_this_machine(),
             keys: TopologyKeys::default(),
             no_local,
@@ -304,6 +305,7 @@ async fn volumes_of_a_node_are_not_served_by_a_controller_that_stands_for_all() 
         Arc::new(document(place.dir.path())),
         Arc::new(ConnectionContext {
             node: NodeId::parse("node-1").expect("a node"),
+            controls: true,
             tools: Tools::of_this_machine(),
             keys: TopologyKeys::default(),
             no_local: Some("this controller stands for all nodes"),

@@ -53,6 +53,7 @@ pub(super) const ALLOWED: &[&str] = &[
     "panic",
     "path",
     "paths",
+    "percent",
     "pid",
     "place",
     "portal",

@@ -63,6 +63,7 @@ pub(super) fn site(names: Names, threads: &ThreadPool) -> (App, Loader) {
     };
     let ground = ConnectionContext {
         node: node_id(),
+        controls: true,
         tools: Tools::of_this_machine(),
         keys: TopologyKeys::default(),
         no_local: None,

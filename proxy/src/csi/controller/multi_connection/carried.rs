@@ -25,7 +25,7 @@ pub(super) fn directories(base: &Path) -> Arc<dyn Driver> {
     );
     let document = Document::parse(&text, &NoEnvironment).expect("yaml");
     let node = NodeId::parse("node-1").expect("a node");
-    Arc::new(driver_directory::from_document(&document, &node, None).expect("a driver"))
+    Arc::new(driver_directory::from_document(&document, &node, None, None).expect("a driver"))
 }
 
 /// A separate host.

@@ -1,0 +1,472 @@
+//! Snapshots in a repository of restic, made and read by the real tool.
+//!
+//! compat: "restic": the command lines, tags and ids are those of democratic-csi, so a repository can be used by
+//! both. A backup gets the name of its snapshot only after restic has read every file; one that was cut has
+//! no name and is not a snapshot. It carries the name that it was made for in a tag of its own, by which a retry
+//! finds and forgets it.
+//!
+//! All methods block, on a thread of the runtime that may.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "only threads that may block come here: all work of this driver is done there"
+)]
+
+mod config;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use driver_core::{Call, Error, Kind};
+use exec::{Command, Output, Program, RunError, Variable};
+use node_utils::Tools;
+use serde::Deserialize;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use crate::id::{NamePart, ResticId, VolumeDir};
+pub(crate) use config::ResticConfig;
+pub use config::ResticSection;
+pub(crate) use snapshot::Backup;
+use snapshot::{CREATED_BY, INSTANCE, NAME, PENDING, VOLUME};
+
+const TOOL: Program = Program::constant("restic");
+/// compat: "restic": what democratic-csi calls the host, because a variable of it is never set.
+const HOST: &str = "undefined";
+/// The first pause before a locked repository is tried again, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How often the progress of a backup is logged.
+const PROGRESS: Duration = Duration::from_secs(30);
+/// More than restic prints of a snapshot, times many of them.
+const OUTPUT_CAP: usize = 256 << 20;
+/// What restic says of a repository that was never made.
+const NO_REPOSITORY: [&str; 2] = ["unable to open config file", "Is there a repository"];
+/// What it says where one is, to a request to make one.
+const EXISTS: [&str; 2] = ["already exists", "already initialized"];
+/// What is done, for errors.
+const LISTING: &str = "looking for snapshots in the repository of restic";
+const LOCKED: &str = "already locked";
+const NO_MATCH: &str = "no matching ID found";
+/// Exit codes of restic since 0.17, and the one of an incomplete backup.
+const INCOMPLETE: i32 = 3;
+const IS_MISSING: i32 = 10;
+const IS_LOCKED: i32 = 11;
+/// Errors of a restore that concern what a share may not be able to keep: owners, modes, times, attributes.
+const OF_METADATA: [&str; 6] = [
+    "lchown",
+    "chmod",
+    "xattr",
+    "utimes",
+    "UtimesNano",
+    "listxattr",
+];
+/// The first version that writes holes.
+const SPARSE: (u32, u32) = (0, 15);
+
+/// A repository, and the tool that knows it.
+#[derive(Debug)]
+pub(crate) struct Restic {
+    tools: Tools,
+    config: ResticConfig,
+    instance: Option<String>,
+}
+
+/// What a backup prints.
+#[derive(Debug, Deserialize)]
+struct Message {
+    #[serde(rename = "message_type")]
+    kind: String,
+    #[serde(default)]
+    percent_done: f64,
+    #[serde(default)]
+    bytes_done: u64,
+    #[serde(default)]
+    snapshot_id: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Stats {
+    total_size: u64,
+}
+
+impl Restic {
+    pub(crate) fn new(tools: Tools, config: ResticConfig, instance: Option<String>) -> Self {
+        Self {
+            tools,
+            config,
+            instance,
+        }
+    }
+
+    /// Whether its snapshots are listed: something says where the repository is.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.config.has_repository()
+    }
+
+    /// The snapshot of that name, made of the directory `path`.
+    pub(crate) fn find(
+        &self,
+        call: &Call,
+        path: &str,
+        (volume, name): (&VolumeDir, &NamePart),
+    ) -> Result<Option<Backup>, Error> {
+        let mut all = self.list(call, &["--path", path])?;
+        all.retain(|backup| backup.is_of(volume, name));
+        // The first one counts, if two processes have made one at the same time.
+        Ok(all.into_iter().next())
+    }
+
+    /// The snapshot with that id, of whichever instance, if it has a name.
+    pub(crate) fn get(&self, call: &Call, id: &ResticId) -> Result<Option<Backup>, Error> {
+        let found = self.backups(call, &[id.as_str()], |_| true)?;
+        // The id may be the beginning of one.
+        Ok(found.into_iter().next())
+    }
+
+    /// Whether there is anything with that id.
+    pub(crate) fn has(&self, call: &Call, id: &ResticId) -> Result<bool, Error> {
+        let all = self.listed(call, &[id.as_str()])?;
+        snapshot::ids(&all)
+            .map(|ids| !ids.is_empty())
+            .map_err(|error| Error::new(Kind::Internal, LISTING).because(error))
+    }
+
+    /// Every snapshot of this instance that has a name, the oldest first.
+    pub(crate) fn list(&self, call: &Call, filter: &[&str]) -> Result<Vec<Backup>, Error> {
+        let mut arguments = vec!["--tag", CREATED_BY];
+        arguments.extend(filter);
+        let own = |instance: Option<&str>| instance == self.instance.as_deref();
+        let mut found = self.backups(call, &arguments, own)?;
+        found.sort_by(|one, other| (one.time, &one.id).cmp(&(other.time, &other.id)));
+        Ok(found)
+    }
+
+    fn backups(
+        &self,
+        call: &Call,
+        arguments: &[&str],
+        fits: impl Fn(Option<&str>) -> bool,
+    ) -> Result<Vec<Backup>, Error> {
+        snapshot::read(&self.listed(call, arguments)?, fits)
+            .map_err(|error| Error::new(Kind::Internal, LISTING).because(error))
+    }
+
+    fn listed(&self, call: &Call, arguments: &[&str]) -> Result<Vec<u8>, Error> {
+        let command = self.command(call, "snapshots").arg("--no-lock");
+        let command = command.args(arguments.iter().copied());
+        match self.run(call, &command) {
+            Ok(output) => Ok(output.stdout),
+            Err(error) if says(&error, &[NO_MATCH]) => Ok(b"[]".to_vec()),
+            // Of a repository that is not there nothing is known; only a new snapshot makes it.
+            Err(error) => Err(failed(LISTING, error)),
+        }
+    }
+
+    /// Makes a snapshot of the directory `path` and returns it, whole and with its name.
+    pub(crate) fn backup(
+        &self,
+        call: &Call,
+        path: &str,
+        (volume, name): (&VolumeDir, &NamePart),
+        doing: &str,
+    ) -> Result<Backup, Error> {
+        let pending = format!("{PENDING}={name}");
+        let tags = self.tags(volume);
+        // What an earlier call did not finish.
+        let cut = format!("{tags},{pending}");
+        for left in self.unnamed(call, path, &cut)? {
+            self.forget(call, &left)?;
+        }
+        call.changing();
+        let command = self.command(call, "backup").args([
+            "--host",
+            HOST,
+            "--one-file-system",
+            "--tag",
+            &cut,
+            path,
+        ]);
+        let made = match self.run_with_progress(call, &command, doing) {
+            Ok(made) => made,
+            Err(error) => {
+                if error.exit_code() == Some(INCOMPLETE) {
+                    for left in self.unnamed(call, path, &cut).unwrap_or_default() {
+                        let _ = self.forget(call, &left);
+                    }
+                    return Err(failed(doing, error)
+                        .advise("restic could not read every file; there is no snapshot"));
+                }
+                return Err(failed(doing, error));
+            }
+        };
+        let mut add = format!("{NAME}={name}");
+        for tag in &self.config.tags {
+            add = format!("{add},{tag}");
+        }
+        let command = self.command(call, "tag").args([
+            "--path", path, "--host", HOST, "--add", &add, "--remove", &pending, &made,
+        ]);
+        let tagged = self.run(call, &command).map(drop);
+        tagged.map_err(|error| failed(doing, error))?;
+        self.find(call, path, (volume, name))?.ok_or_else(|| {
+            Error::new(Kind::Internal, doing)
+                .because("restic has tagged the backup, and does not find it by its tags")
+        })
+    }
+
+    /// Makes the repository, unless it is there.
+    pub(crate) fn init(&self, call: &Call) -> Result<(), Error> {
+        let command = self.command(call, "init");
+        match self.run(call, &command) {
+            Ok(_) => Ok(()),
+            Err(error) if says(&error, &EXISTS) => Ok(()),
+            Err(error) => Err(failed("making the repository of restic", error)),
+        }
+    }
+
+    /// Whether the repository was ever made.
+    pub(crate) fn is_there(&self, call: &Call) -> Result<bool, Error> {
+        let command = self
+            .command(call, "snapshots")
+            .args(["--no-lock", "--path", "/"]);
+        match self.run(call, &command) {
+            Ok(_) => Ok(true),
+            Err(error) if error.exit_code() == Some(IS_MISSING) || says(&error, &NO_REPOSITORY) => {
+                Ok(false)
+            }
+            Err(error) => Err(failed("opening the repository of restic", error)),
+        }
+    }
+
+    /// The bytes that a restore writes.
+    pub(crate) fn size(&self, call: &Call, id: &str) -> Result<u64, Error> {
+        let doing = format!("measuring snapshot {id}");
+        let command = self.command(call, "stats").args(["--no-lock", id]);
+        let output = self
+            .run(call, &command)
+            .map_err(|error| failed(&doing, error))?;
+        let stats: Stats = serde_json::from_slice(&output.stdout)
+            .map_err(|error| Error::new(Kind::Internal, doing).because(error))?;
+        Ok(stats.total_size)
+    }
+
+    /// Writes a snapshot below the directory `target`, under the whole path that it was made of.
+    pub(crate) fn restore(
+        &self,
+        call: &Call,
+        backup: &Backup,
+        target: &str,
+        doing: &str,
+    ) -> Result<(), Error> {
+        let mut command =
+            self.command(call, "restore")
+                .args(["--no-lock", &backup.id, "--target", target]);
+        if self.writes_holes(call)? {
+            command = command.arg("--sparse");
+        }
+        match self.run(call, &command) {
+            Ok(_) => Ok(()),
+            Err(error) if only_metadata(error.stderr()) => {
+                let why = error.stderr().lines().next().unwrap_or_default().to_owned();
+                tracing::warn!(
+                    doing,
+                    error = why,
+                    "restored, except for attributes that cannot be kept here"
+                );
+                Ok(())
+            }
+            Err(error) => Err(failed(doing, error)),
+        }
+    }
+
+    /// Forgets a snapshot. One that is not there is forgotten.
+    pub(crate) fn forget(&self, call: &Call, id: &str) -> Result<(), Error> {
+        let mut command = self.command(call, "forget");
+        if self.config.prune {
+            command = command.arg("--prune");
+        }
+        call.changing();
+        match self.run(call, &command.arg(id)) {
+            Ok(_) => Ok(()),
+            Err(error) if says(&error, &[NO_MATCH]) => Ok(()),
+            Err(error) => Err(failed(&format!("deleting snapshot {id}"), error)),
+        }
+    }
+
+    /// Whether the tool is installed, and new enough to write holes.
+    fn writes_holes(&self, call: &Call) -> Result<bool, Error> {
+        let command = Command::new(TOOL).arg("version").within(call.remaining());
+        let output = self
+            .run(call, &command)
+            .map_err(|error| failed("asking restic for its version", error))?;
+        Ok(version(&output.text()).is_none_or(|version| version >= SPARSE))
+    }
+
+    /// The ids of backups that have these tags, whether or not they have a name.
+    fn unnamed(&self, call: &Call, path: &str, tags: &str) -> Result<Vec<String>, Error> {
+        let all = self.listed(call, &["--path", path, "--tag", tags])?;
+        snapshot::ids(&all).map_err(|error| Error::new(Kind::Internal, LISTING).because(error))
+    }
+
+    /// The tags of every snapshot of a volume. compat: "restic": without a comma before the instance.
+    fn tags(&self, volume: &VolumeDir) -> String {
+        let instance = self.instance.as_deref();
+        let instance = instance.map_or_else(String::new, |id| format!("{INSTANCE}={id}"));
+        format!("{CREATED_BY},{VOLUME}={volume}{instance}")
+    }
+
+    fn command(&self, call: &Call, verb: &str) -> Command {
+        let mut command = Command::new(TOOL)
+            .args([verb, "--json"])
+            .env(Variable::constant("RESTIC_PROGRESS_FPS"), "1");
+        if self.config.has_no_home() {
+            let cache = std::env::temp_dir().join("restic-cache");
+            command = command.env(
+                Variable::constant("RESTIC_CACHE_DIR"),
+                cache.to_string_lossy(),
+            );
+        }
+        for flag in &self.config.global_flags {
+            command = command.arg(flag.as_str());
+        }
+        for (name, value) in &self.config.env {
+            command = command.secret_env(name.clone(), value.clone());
+        }
+        command
+            .within(call.remaining())
+            .with_output_cap(OUTPUT_CAP)
+            .with_call_start(call.began())
+    }
+
+    /// Runs a command to its end. Waits while another process has locked the repository, and removes locks of
+    /// processes that are gone.
+    fn run(&self, call: &Call, command: &Command) -> Result<Output, RunError> {
+        Handle::current().block_on(async {
+            let mut pause = FIRST_PAUSE;
+            loop {
+                let command = command.clone().within(call.remaining());
+                match self.tools.here().run_checked(&command).await {
+                    Err(error) if is_locked(&error) && call.remaining() > pause => {
+                        let unlock = self.command(call, "unlock");
+                        // If it fails, the pause may still be enough.
+                        if let Err(error) = self.tools.here().perform(&unlock).await {
+                            tracing::debug!(error = %error, "the repository cannot be unlocked");
+                        }
+                        tokio::time::sleep(pause).await;
+                        pause = (pause * 2).min(LONGEST_PAUSE);
+                    }
+                    ended => return ended,
+                }
+            }
+        })
+    }
+
+    /// Runs a backup, logs how far it is, and returns the id of what it made.
+    fn run_with_progress(
+        &self,
+        call: &Call,
+        command: &Command,
+        doing: &str,
+    ) -> Result<String, RunError> {
+        Handle::current().block_on(async {
+            let mut pause = FIRST_PAUSE;
+            loop {
+                let command = command.clone().within(call.remaining());
+                match self.follow(&command, doing).await {
+                    Err(error) if is_locked(&error) && call.remaining() > pause => {
+                        tokio::time::sleep(pause).await;
+                        pause = (pause * 2).min(LONGEST_PAUSE);
+                    }
+                    ended => return ended,
+                }
+            }
+        })
+    }
+
+    async fn follow(&self, command: &Command, doing: &str) -> Result<String, RunError> {
+        let mut stream = self.tools.here().stream_output(command).await?;
+        let (mut rest, mut made, mut said) = (Vec::new(), String::new(), Instant::now());
+        while let Some(chunk) = stream.next().await? {
+            rest.extend(chunk);
+            while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = rest.drain(..=end).collect();
+                let Ok(message) = serde_json::from_slice::<Message>(&line) else {
+                    continue;
+                };
+                match &*message.kind {
+                    "summary" => made = message.snapshot_id,
+                    "status" if said.elapsed() >= PROGRESS => {
+                        said = Instant::now();
+                        let percent = format!("{:.1}", message.percent_done * 100.0);
+                        let bytes = message.bytes_done;
+                        tracing::info!(doing, percent, bytes, "restic reads the volume");
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(made)
+    }
+}
+
+fn is_locked(error: &RunError) -> bool {
+    error.exit_code() == Some(IS_LOCKED) || says(error, &[LOCKED])
+}
+
+fn says(error: &RunError, texts: &[&str]) -> bool {
+    texts.iter().any(|text| error.stderr().contains(text))
+}
+
+/// Whether a restore failed in nothing but what the filesystem cannot keep.
+fn only_metadata(said: &str) -> bool {
+    let mut ignored = said
+        .lines()
+        .filter(|line| line.contains("ignoring error"))
+        .peekable();
+    ignored.peek().is_some()
+        && ignored.all(|line| OF_METADATA.iter().any(|word| line.contains(word)))
+        && said.contains("There were")
+}
+
+/// `restic 0.14.0 compiled with …`
+fn version(text: &str) -> Option<(u32, u32)> {
+    let mut parts = text.strip_prefix("restic ")?.split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+fn failed(doing: &str, error: RunError) -> Error {
+    let effect = match error.effect() {
+        exec::Effect::None => driver_core::Effect::None,
+        exec::Effect::Possible => driver_core::Effect::Possible,
+    };
+    let (kind, advice) = match &error {
+        RunError::NotFound { .. } => (
+            Kind::Internal,
+            Some("install restic where the controller runs"),
+        ),
+        RunError::Deadline { .. } => (Kind::Timeout, None),
+        _ if is_locked(&error) => (
+            Kind::Pending,
+            Some("another process has locked the repository; see `restic list locks`"),
+        ),
+        _ if says(&error, &["wrong password", "no key found"]) => (
+            Kind::Denied,
+            Some("the password in `snapshots.restic.env` is not that of the repository"),
+        ),
+        _ if error.exit_code() == Some(IS_MISSING) || says(&error, &NO_REPOSITORY) => (
+            Kind::Unreachable,
+            Some(
+                "there is no repository at RESTIC_REPOSITORY: if it should be there, mount it or mend its address",
+            ),
+        ),
+        _ => (Kind::Internal, None),
+    };
+    let failed = Error::new(kind, doing).with_effect(effect).because(error);
+    match advice {
+        Some(advice) => failed.advise(advice),
+        None => failed,
+    }
+}

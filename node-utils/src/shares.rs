@@ -1,0 +1,415 @@
+//! Shares that this process mounts for itself and keeps mounted, such as the base of a controller.
+//!
+//! They are mounted as the node mounts volumes, by [`crate::mounting`]. Each use looks first whether the
+//! share is mounted and answers, on a thread of its own and within a bounded time. One that does not
+//! answer is taken away, which ends the calls that wait for it, and is mounted anew.
+//!
+//! What this process has mounted is unmounted when its last user is dropped, and by [`unmount_all`] at the
+//! end of the program. What was mounted before is used as it is, and stays.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::thread::CapabilitySet;
+use tokio::time::Instant;
+
+use crate::mount::{self, MountTable, Place, as_listed};
+use crate::mounting::{self, MountRequest};
+use crate::node::take_away;
+use crate::tools::Tools;
+use csi_types::attachment::{AbsolutePath, Attachment};
+use csi_types::capability::MountAccess;
+use csi_types::error::{Effect, Error, Kind};
+use csi_types::secrets::StageSecrets;
+
+/// How long a mounted share may take to answer.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+/// What it is left at least where a call has less time than that, and needs the rest to mount it anew.
+const LEAST: Duration = Duration::from_secs(5);
+/// How long an answer counts. A copy of many files asks once, and not for each.
+const FRESH: Duration = Duration::from_secs(1);
+/// How long the kernel may take to let go of a share.
+const LETS_GO_WITHIN: Duration = Duration::from_secs(5);
+
+/// What this process mounts, by path. Several users of one path share what is mounted there.
+static POINTS: Mutex<BTreeMap<AbsolutePath, Point>> = Mutex::new(BTreeMap::new());
+
+/// A share, and where it is mounted while it is used.
+#[derive(Debug)]
+pub struct ShareMount {
+    tools: Tools,
+    attachment: Attachment,
+    access: MountAccess,
+    point: AbsolutePath,
+    is_own_folder: bool,
+    answers_within: Duration,
+    /// One attempt at a time, and how the last one ended.
+    turn: tokio::sync::Mutex<Option<Failure>>,
+    /// When it answered last.
+    answered: Mutex<Option<Instant>>,
+}
+
+/// One path at which this process may mount.
+#[derive(Debug, Default)]
+struct Point {
+    users: usize,
+    /// How it was mounted by this process; `None` if it was not.
+    mounted: Option<MountAccess>,
+    is_own_folder: bool,
+}
+
+/// Why the last attempt failed: those that waited for it do not try the same again.
+#[derive(Debug)]
+struct Failure {
+    at: Instant,
+    cause: String,
+    advice: Option<String>,
+}
+
+/// What is at the path.
+enum State {
+    Nothing,
+    Answers,
+    /// This share, which cannot be used as it is mounted.
+    Unusable(String),
+    /// Something else, from this source.
+    Other(String),
+}
+
+/// The process may not mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this process may not mount: it needs root and the capability CAP_SYS_ADMIN")]
+pub struct MayNotMount;
+
+/// Whether this process may mount at all.
+pub fn may_mount() -> Result<(), MayNotMount> {
+    match rustix::thread::capabilities(None) {
+        Ok(sets) if !sets.effective.contains(CapabilitySet::SYS_ADMIN) => Err(MayNotMount),
+        _ => Ok(()),
+    }
+}
+
+/// Unmounts all that this process has mounted for itself: for the end of the program.
+pub fn unmount_all(time: Duration) {
+    let (done, all) = std::sync::mpsc::channel();
+    let mounted = {
+        let mut points = points();
+        let mounted = points.iter_mut();
+        let mounted = mounted.filter_map(|(path, point)| {
+            let own_folder = point.is_own_folder;
+            point.mounted.take().map(|_| (path.clone(), own_folder))
+        });
+        mounted.collect::<Vec<_>>()
+    };
+    for (path, is_own_folder) in &mounted {
+        let (path, is_own_folder, done) = (path.clone(), *is_own_folder, done.clone());
+        // One that hangs must not keep the others.
+        std::thread::spawn(move || {
+            unmount(&path, is_own_folder);
+            let _ = done.send(());
+        });
+    }
+    let end = std::time::Instant::now() + time;
+    for _ in mounted {
+        let left = end.saturating_duration_since(std::time::Instant::now());
+        if all.recv_timeout(left).is_err() {
+            break;
+        }
+    }
+}
+
+fn points() -> MutexGuard<'static, BTreeMap<AbsolutePath, Point>> {
+    POINTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Detaches what this process has mounted: its server is not waited for.
+fn unmount(path: &AbsolutePath, is_own_folder: bool) {
+    match mount::unmount_dead(path.as_path()) {
+        Ok(_) => tracing::info!(%path, "unmounted the share"),
+        Err(error) => tracing::warn!(%path, error = %error, "the share cannot be unmounted"),
+    }
+    if is_own_folder {
+        let _ = std::fs::remove_dir(path.as_path());
+    }
+}
+
+/// Runs `work`, which may hang, on a thread of its own: those of the connection may all hang already.
+async fn on_own_thread<T: Send + 'static>(
+    until: Instant,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (done, outcome) = tokio::sync::oneshot::channel();
+    let span = tracing::Span::current();
+    let thread = std::thread::Builder::new().name("share".to_owned());
+    let started = thread.spawn(move || {
+        let _ = done.send(span.in_scope(work));
+    });
+    started.ok()?;
+    tokio::time::timeout_at(until, outcome).await.ok()?.ok()
+}
+
+// === impl ShareMount ===
+
+impl ShareMount {
+    /// A share to be mounted at `point`: in a folder of this process alone, or where an administrator
+    /// may mount it as well. Touches neither.
+    pub fn new(
+        tools: Tools,
+        attachment: Attachment,
+        access: MountAccess,
+        point: AbsolutePath,
+        is_own_folder: bool,
+    ) -> Self {
+        points().entry(point.clone()).or_default().users += 1;
+        Self {
+            tools,
+            attachment,
+            access,
+            point,
+            is_own_folder,
+            answers_within: ANSWERS_WITHIN,
+            turn: tokio::sync::Mutex::new(None),
+            answered: Mutex::new(None),
+        }
+    }
+
+    /// Whether only this process mounts there, or it has done so.
+    pub fn is_kept(&self) -> bool {
+        self.is_own_folder || self.mounted_by_us().is_some()
+    }
+
+    /// Returns once the share is mounted and answers.
+    ///
+    /// The error is always `Unreachable`, whatever kept it from being mounted: of what is on the share
+    /// nothing is known then.
+    pub async fn ensure(&self, deadline: Instant) -> Result<(), Error> {
+        if self.answered_lately() {
+            return Ok(());
+        }
+        let asked = Instant::now();
+        let turn = tokio::time::timeout_at(deadline, self.turn.lock()).await;
+        let mut last = turn.map_err(|_| self.failed("another call still tries to", None))?;
+        if self.answered_lately() {
+            return Ok(());
+        }
+        if let Some(failure) = last.as_ref().filter(|failure| failure.at >= asked) {
+            return Err(self.failed(failure.cause.clone(), failure.advice.clone()));
+        }
+        match self.mount_or_repair(deadline).await {
+            Ok(()) => {
+                *last = None;
+                *self.answered() = Some(Instant::now());
+                Ok(())
+            }
+            Err(failure) => {
+                let error = self.failed(failure.cause.clone(), failure.advice.clone());
+                *last = Some(failure);
+                Err(error)
+            }
+        }
+    }
+
+    async fn mount_or_repair(&self, deadline: Instant) -> Result<(), Failure> {
+        let sick = match self.look(deadline).await? {
+            State::Answers => {
+                if self.is_own_folder {
+                    // Left by a process that was killed.
+                    self.set_mounted();
+                }
+                return Ok(());
+            }
+            State::Other(source) => {
+                let cause = format!("`{}` is mounted there", source.escape_debug());
+                return Err(Failure::because(cause, Some("unmount it".to_owned())));
+            }
+            State::Unusable(why) => Some(why),
+            State::Nothing => None,
+        };
+        may_mount().map_err(|error| {
+            let advice = if self.is_own_folder {
+                "give this process the right to, or mount the share yourself and set \
+                 `controllerBasePath`"
+                    .to_owned()
+            } else {
+                let point = &self.point;
+                format!("mount it at `{point}`, or give this process the right to")
+            };
+            Failure::because(error.to_string(), Some(advice))
+        })?;
+        if let Some(why) = sick {
+            let path = &self.point;
+            tracing::warn!(%path, error = why, "the share is mounted anew");
+            self.take_away(deadline).await?;
+        }
+        self.mount(deadline).await
+    }
+
+    async fn mount(&self, deadline: Instant) -> Result<(), Failure> {
+        let (point, is_own_folder) = (self.point.clone(), self.is_own_folder);
+        let make = move || make_folder(&point, is_own_folder);
+        let made = on_own_thread(deadline, make).await;
+        made.unwrap_or_else(|| Err(std::io::ErrorKind::TimedOut.into()))
+            .map_err(|error| Failure::because(format!("its directory: {error}"), None))?;
+        let request = MountRequest {
+            attachment: &self.attachment,
+            access: &self.access,
+            secrets: &StageSecrets::default(),
+            staging: &self.point,
+        };
+        let mounted = mounting::mount(&self.tools, request, deadline).await;
+        if mounted.is_err() && self.is_own_folder {
+            let point = self.point.clone();
+            // Fails where something is mounted after all.
+            let remove = move || std::fs::remove_dir(point.as_path());
+            let _ = on_own_thread(deadline, remove).await;
+        }
+        mounted.map_err(|error| {
+            let advice = error.advice().map(str::to_owned);
+            let chain = error.chain();
+            let cause = match &advice {
+                Some(advice) => chain.trim_end_matches(&format!(" ({advice})")).to_owned(),
+                None => chain,
+            };
+            Failure::because(cause, advice)
+        })?;
+        self.set_mounted();
+        tracing::info!(path = %self.point, "mounted the share");
+        Ok(())
+    }
+
+    async fn take_away(&self, deadline: Instant) -> Result<(), Failure> {
+        let until = deadline.min(Instant::now() + LETS_GO_WITHIN);
+        let point = self.point.clone();
+        match on_own_thread(until, move || take_away(&point)).await {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(error)) => Err(Failure::because(error.chain(), None)),
+            None => Err(Failure::because(
+                "the kernel does not let go of it".to_owned(),
+                None,
+            )),
+        }
+    }
+
+    async fn look(&self, deadline: Instant) -> Result<State, Failure> {
+        let until = deadline.min(Instant::now() + self.answers_within);
+        let (attachment, point) = (self.attachment.clone(), self.point.clone());
+        let listed = on_own_thread(until, move || listed(&attachment, &point)).await;
+        match listed {
+            Some(Ok(State::Answers)) => {}
+            Some(Ok(state)) => return Ok(state),
+            Some(Err(error)) => return Err(Failure::because(error.to_string(), None)),
+            None => return Err(Failure::because("the kernel does not answer".into(), None)),
+        }
+        if self
+            .mounted_by_us()
+            .is_some_and(|access| access != self.access)
+        {
+            let why = "its options have changed".to_owned();
+            return Ok(State::Unusable(why));
+        }
+        let half = deadline.saturating_duration_since(Instant::now()) / 2;
+        let patience = self.answers_within.min(half.max(LEAST));
+        let until = deadline.min(Instant::now() + patience);
+        let point = self.point.clone();
+        let ask = move || Place::open(point.as_path()).and_then(rustix::fs::fstatvfs);
+        Ok(match on_own_thread(until, ask).await {
+            Some(Ok(_)) => State::Answers,
+            Some(Err(errno)) => State::Unusable(std::io::Error::from(errno).to_string()),
+            None if until == deadline => {
+                return Err(Failure::because("it does not answer".into(), None));
+            }
+            None => State::Unusable(format!("no answer within {patience:?}")),
+        })
+    }
+
+    fn failed(&self, cause: impl Into<String>, advice: Option<String>) -> Error {
+        let doing = format!("mount the share for this process at `{}`", self.point);
+        let error = Error::new(Kind::Unreachable, doing)
+            .because(cause.into())
+            .with_effect(Effect::None);
+        match advice {
+            Some(advice) => error.advise(advice),
+            None => error,
+        }
+    }
+
+    fn answered(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answered_lately(&self) -> bool {
+        self.answered().is_some_and(|at| at.elapsed() < FRESH)
+    }
+
+    fn mounted_by_us(&self) -> Option<MountAccess> {
+        let points = points();
+        points
+            .get(&self.point)
+            .and_then(|point| point.mounted.clone())
+    }
+
+    fn set_mounted(&self) {
+        let mut points = points();
+        let point = points.entry(self.point.clone()).or_default();
+        point.mounted = Some(self.access.clone());
+        point.is_own_folder = self.is_own_folder;
+    }
+}
+
+impl Drop for ShareMount {
+    fn drop(&mut self) {
+        let last = {
+            let mut points = points();
+            let Some(point) = points.get_mut(&self.point) else {
+                return;
+            };
+            point.users -= 1;
+            if point.users > 0 {
+                return;
+            }
+            points.remove(&self.point)
+        };
+        if last.is_some_and(|point| point.mounted.is_some()) {
+            unmount(&self.point, self.is_own_folder);
+        }
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    fn because(cause: String, advice: Option<String>) -> Self {
+        Self {
+            at: Instant::now(),
+            cause,
+            advice,
+        }
+    }
+}
+
+/// Makes the folder. One of this process alone may be made by no other user, nor be a link.
+fn make_folder(point: &AbsolutePath, is_own_folder: bool) -> std::io::Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::create_dir_all(point.as_path())?;
+    let found = std::fs::symlink_metadata(point.as_path())?;
+    let is_ours = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
+    if is_own_folder && !is_ours {
+        return Err(std::io::Error::other("it was made by another user"));
+    }
+    Ok(())
+}
+
+/// What the mount table shows; the server is not asked.
+fn listed(attachment: &Attachment, point: &AbsolutePath) -> std::io::Result<State> {
+    let table = MountTable::read()?;
+    let point = as_listed(point.as_path());
+    Ok(match table.layers(&point).last() {
+        None => State::Nothing,
+        Some(entry) if mounting::is_mount_of(attachment, &entry) => State::Answers,
+        Some(entry) => State::Other(entry.source().into_owned()),
+    })
+}
