@@ -102,6 +102,10 @@ pub(crate) struct Base {
     records: Option<AbsolutePath>,
 }
 
+/// Whether a base that is in use has its marker.
+#[derive(Debug, Clone, Copy)]
+struct Marked(bool);
+
 /// The id of a base, in hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct BaseId(String);
@@ -158,6 +162,11 @@ impl Base {
 
     /// Opens the base for reading; `None` if it was never used.
     pub(crate) fn open(&self) -> Result<Option<Root>, Error> {
+        Ok(self.look()?.map(|(root, _)| root))
+    }
+
+    /// Opens it, and says whether it has its marker.
+    fn look(&self) -> Result<Option<(Root, Marked)>, Error> {
         let root = match Root::open(&self.path) {
             Ok(root) => Some(root),
             Err(error) if error.kind() == BeneathErrorKind::NotFound => None,
@@ -172,27 +181,23 @@ impl Base {
             }
         };
         let used = self.is_used(root.as_ref())?;
-        Ok(root.filter(|_| used))
+        Ok(root.zip(used))
     }
 
     /// Opens the base to delete something in it: nothing is reported as deleted from a base that was
     /// never used, unless nothing can be mounted there.
     pub(crate) fn open_to_delete(&self) -> Result<Option<Root>, Error> {
-        match self.open()? {
+        match self.look()? {
             None if self.creation != Creation::Always => Err(self.refuse(BaseError::NeverUsed)),
             None => Ok(None),
-            Some(root) => {
-                self.adopt(&root);
-                Ok(Some(root))
-            }
+            Some((root, marked)) => Ok(Some(self.adopted(root, marked))),
         }
     }
 
     /// Opens the base to make something in it; creates one that was never used.
     pub(crate) fn open_or_create(&self) -> Result<Root, Error> {
-        if let Some(root) = self.open()? {
-            self.adopt(&root);
-            return Ok(root);
+        if let Some((root, marked)) = self.look()? {
+            return Ok(self.adopted(root, marked));
         }
         let fail = |errno| failed(format!("creating the base directory {}", self.path), errno);
         std::fs::create_dir_all(self.path.as_path())
@@ -205,20 +210,20 @@ impl Base {
         Ok(root)
     }
 
-    /// Whether the directory is in use as this base; an error if it may be the wrong one.
-    fn is_used(&self, root: Option<&Root>) -> Result<bool, Error> {
+    /// Whether the directory is in use as this base, and how; an error if it may be the wrong one.
+    fn is_used(&self, root: Option<&Root>) -> Result<Option<Marked>, Error> {
         let marker = root.map_or(Ok(None), |root| self.marker(root))?;
         let record = self.record()?;
         let always = self.creation == Creation::Always;
         match (marker, record) {
-            (Some(found), Some(expected)) if found == expected => Ok(true),
+            (Some(found), Some(expected)) if found == expected => Ok(Some(Marked(true))),
             (Some(found), Some(expected)) if !always => Err(self.refuse(BaseError::Other {
                 expected: expected.0,
                 found: found.0,
             })),
             (Some(found), _) => {
                 self.remember(&found);
-                Ok(true)
+                Ok(Some(Marked(true)))
             }
             (None, Some(expected)) if !always => {
                 Err(self.refuse(BaseError::NotMounted(expected.0)))
@@ -226,9 +231,9 @@ impl Base {
             (None, _) if !always && !self.is_on_share(root)? => {
                 Err(self.refuse(BaseError::NoShare))
             }
-            (None, _) if root.is_some_and(has_collections) => Ok(true),
+            (None, _) if root.is_some_and(has_collections) => Ok(Some(Marked(false))),
             (None, _) if self.creation == Creation::Never => Err(self.refuse(BaseError::Empty)),
-            (None, _) => Ok(false),
+            (None, _) => Ok(None),
         }
     }
 
@@ -274,12 +279,12 @@ impl Base {
         }
     }
 
-    /// Gives a base of before its marker. Without one it is served all the same.
-    fn adopt(&self, root: &Root) {
-        if !matches!(self.marker(root), Ok(None)) {
-            return;
+    /// The base, which gets a marker if it is of before markers. Without one it is served all the same.
+    fn adopted(&self, root: Root, marked: Marked) -> Root {
+        if marked.0 {
+            return root;
         }
-        match self.mark(root) {
+        match self.mark(&root) {
             Ok(id) => {
                 tracing::info!(base = %self.path, base_id = id.0, "marked the base directory");
                 self.remember(&id);
@@ -288,6 +293,7 @@ impl Base {
                 tracing::warn!(base = %self.path, error = %errno, "cannot mark the base directory");
             }
         }
+        root
     }
 
     /// Makes the marker, unless another process was faster.
