@@ -19,8 +19,18 @@ use settings::{Change, SETTINGS, Setting, apply};
 /// Flags in `--help` and `version --environment` that are not settings.
 const NO_SETTINGS: [&str; 2] = ["--help", "--version"];
 
-/// What only shows where a program is run: `node_manual` tests it.
-const PROGRAMS: [&str; 1] = ["USE_HOST_MOUNT_TOOLS"];
+/// Variables that only show with another program or an appliance: `node_manual`, the tests of driver-tls
+/// and those of `truenas setup-user` test them.
+const ELSEWHERE: [&str; 5] = [
+    "USE_HOST_MOUNT_TOOLS",
+    "NODE_EXTRA_CA_CERTS",
+    "OMNIBUS_CSI_TRUENAS_ADMIN_USER",
+    "OMNIBUS_CSI_TRUENAS_ADMIN_PASSWORD",
+    "OMNIBUS_CSI_TRUENAS_ADMIN_API_KEY",
+];
+
+/// Keys that only show with a share or with restic: the tests of driver-directory test them.
+const KEYS_ELSEWHERE: [&str; 2] = ["mountOptions", "snapshots.restic."];
 
 async fn flags_of(arguments: &[&str]) -> BTreeSet<String> {
     let output = tools::omnibus(arguments, &[]).await;
@@ -65,7 +75,7 @@ async fn every_flag_variable_and_key_of_the_program_is_in_the_table() {
     }
     let variables: BTreeSet<_> = VARIABLES
         .iter()
-        .filter(|variable| !commands::tests(variable.name) && !PROGRAMS.contains(&variable.name))
+        .filter(|variable| !commands::tests(variable.name) && !ELSEWHERE.contains(&variable.name))
         .map(|variable| variable.name.to_owned())
         .collect();
     let listed = named(|setting| matches!(setting.changes[0], Change::Env(_)));
@@ -73,9 +83,11 @@ async fn every_flag_variable_and_key_of_the_program_is_in_the_table() {
 
     let mut known = keys::known::<driver_core::config::CommonConfig>();
     let section = keys::known::<driver_directory::DirectoryConfig>();
+    let is_elsewhere = |key: &String| KEYS_ELSEWHERE.iter().any(|of| key.starts_with(of));
     known.extend(
         section
             .into_iter()
+            .filter(|key| !is_elsewhere(key))
             .map(|key| format!("local-hostpath.{key}")),
     );
     let listed = named(|setting| {

@@ -102,7 +102,6 @@ pub(crate) const SETTINGS: &[Setting] = &[
     set("FILESYSTEM_DEFAULT_TIMEOUT", Env("30000"), Env("0"), "exit"),
     set("ISCSIADM_HOST_STRATEGY", Env("chroot"), Env("docker"), "exit"),
     set("ISCSIADM_HOST_PATH", Env("iscsiadm"), Env("sbin/iscsiadm"), "exit"),
-    says_so("NODE_EXTRA_CA_CERTS"),
     says_so("SSH_REUSE_CONNECTION"),
     says_so("RESTIC_DEFAULT_TIMEOUT"),
     says_so("KOPIA_DEFAULT_TIMEOUT"),
@@ -150,7 +149,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     set("local-hostpath.dirPermissionsMode", Section("'0777'"), Section("'0750'"), "folder"),
     set("local-hostpath.dirPermissionsUser", Section("1234"), Section("0"), "folder"),
     set("local-hostpath.dirPermissionsGroup", Section("1234"), Section("0"), "folder"),
-    set("local-hostpath.snapshots.default_driver", Section("filecopy"), Section("restic"), "exit"),
+    set("local-hostpath.snapshots.default_driver", Section("filecopy"), Section("restic"), "snapshot"),
 
     set("driver (of a snapshot class)", Snapshot("driver=filecopy"), Snapshot("driver=restic"), "snapshot"),
     set("democratic-csi.org/driver", Snapshot("democratic-csi.org/driver=filecopy"), Snapshot("democratic-csi.org/driver=restic"), "snapshot"),

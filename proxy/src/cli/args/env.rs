@@ -135,7 +135,10 @@ pub const VARIABLES: &[Variable] = &[
         "SSH_REUSE_CONNECTION",
         "one connection is always kept, and shared",
     ),
-    none("RESTIC_DEFAULT_TIMEOUT", NO_DRIVER),
+    none(
+        "RESTIC_DEFAULT_TIMEOUT",
+        "a backup has the deadline of its call",
+    ),
     none("KOPIA_DEFAULT_TIMEOUT", NO_DRIVER),
     none(
         "FILESYSTEM_TYPE_DETECTION_STRATEGY",
