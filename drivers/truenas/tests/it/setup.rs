@@ -190,6 +190,22 @@ async fn a_new_key_ends_the_old_one() {
 }
 
 #[tokio::test]
+async fn a_revoked_key_is_seen_and_replaced_on_demand() {
+    let nas = appliance(Generation::V25_10).await;
+    let key = made(&nas, &text(&nas, "truenas-api-nfs", "", "")).await;
+    let document = document(&text(&nas, "truenas-api-nfs", "", ""));
+    let client = administrator(&nas, &document);
+    let wanted = Wanted::of(&document).expect("a login");
+    assert!(!plan(&wanted, &client, false).await.revoked);
+    let (id, _) = key.expose_secret().split_once('-').expect("a number");
+    nas.revoke_api_key(id.parse().expect("a number"));
+    assert!(plan(&wanted, &client, false).await.revoked);
+    let new = plan(&wanted, &client, true).await;
+    assert!(!new.revoked, "it is replaced");
+    assert_eq!(new.steps().count(), 1);
+}
+
+#[tokio::test]
 async fn a_user_in_a_group_of_others_gets_no_roles() {
     let options = Options::new(Generation::V25_10).user("csi", "sesame", Some(&[]));
     let nas = Simulator::start(options).await.expect("an appliance");
