@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{env, fmt};
@@ -68,7 +69,7 @@ impl TlsOptions {
         }
         let roots = match &self.ca {
             Some(pem) => own(pem)?,
-            None => system(env::var_os(MORE_AUTHORITIES).map(PathBuf::from).as_deref()),
+            None => system(more(env::var_os(MORE_AUTHORITIES)).as_deref()),
         };
         let roots = Arc::new(roots);
         let inner = WebPkiServerVerifier::builder_with_provider(roots, provider)
@@ -135,6 +136,11 @@ fn own(pem: &str) -> Result<RootCertStore, TlsError> {
         return Err(config("holds no certificate".to_owned()));
     }
     Ok(roots)
+}
+
+/// The file that the variable names; an empty one counts as unset.
+fn more(variable: Option<OsString>) -> Option<PathBuf> {
+    variable.filter(|name| !name.is_empty()).map(PathBuf::from)
 }
 
 /// The authorities of the system, and those of the file `more`. A file that cannot be used is a
@@ -292,6 +298,13 @@ mod tests {
         std::fs::write(&path, "-----BEGIN CERTIFICATE-----\nA").expect("written");
         assert_eq!(system(Some(&path)).len(), without);
         assert_eq!(system(Some(&dir.path().join("absent"))).len(), without);
+    }
+
+    #[test]
+    fn an_empty_variable_names_no_file() {
+        assert_eq!(more(Some(OsString::new())), None);
+        assert_eq!(more(None), None);
+        assert_eq!(more(Some("ca.pem".into())), Some("ca.pem".into()));
     }
 
     #[test]

@@ -79,6 +79,16 @@ impl Acl {
         }
         if self.kind == AclKind::Posix1e {
             complete(&mut list);
+            for default in [false, true] {
+                let mut own = self
+                    .entries
+                    .iter()
+                    .filter(|entry| entry["default"] == default)
+                    .peekable();
+                if own.peek().is_some() && !own.any(|entry| entry["tag"] == "MASK") {
+                    set_mask(&mut list, default);
+                }
+            }
         }
         list
     }
@@ -213,10 +223,8 @@ fn of_posix(text: &str) -> Option<Value> {
 
 const RWX: [(char, &str); 3] = [('r', "READ"), ('w', "WRITE"), ('x', "EXECUTE")];
 
-/// What the API wants of a list of POSIX: the entries of owner, group and others in each half, and a mask
-/// where others than these are named, which lets through all that they may.
+/// What the API wants of a list of POSIX: the entries of owner, group and others in each half.
 fn complete(list: &mut Vec<Value>) {
-    let named = |entry: &Value| matches!(entry["tag"].as_str(), Some("USER" | "GROUP"));
     for default in [false, true] {
         let half: Vec<Value> = list
             .iter()
@@ -239,19 +247,36 @@ fn complete(list: &mut Vec<Value>) {
                 list.push(entry);
             }
         }
-        if half.iter().any(named) && !has("MASK") {
-            let limited = |entry: &&Value| named(entry) || entry["tag"] == "GROUP_OBJ";
-            let may = |bit: &str| {
-                half.iter()
-                    .filter(limited)
-                    .any(|entry| entry["perms"][bit] == true)
-            };
-            let perms: Map<String, Value> = RWX
-                .iter()
-                .map(|(_, bit)| own((bit, json!(may(bit)))))
-                .collect();
+    }
+}
+
+/// As `setfacl` does where the entries name no mask: it lets through all that the group and those who are
+/// named may.
+fn set_mask(list: &mut Vec<Value>, default: bool) {
+    let named = |entry: &Value| matches!(entry["tag"].as_str(), Some("USER" | "GROUP"));
+    let half: Vec<&Value> = list
+        .iter()
+        .filter(|entry| entry["default"] == default)
+        .collect();
+    let may = |bit: &str| {
+        half.iter()
+            .filter(|entry| named(entry) || entry["tag"] == "GROUP_OBJ")
+            .any(|entry| entry["perms"][bit] == true)
+    };
+    let perms: Map<String, Value> = RWX
+        .iter()
+        .map(|(_, bit)| own((bit, json!(may(bit)))))
+        .collect();
+    let is_named = half.iter().any(|entry| named(entry));
+    let mask = list
+        .iter_mut()
+        .find(|entry| entry["default"] == default && entry["tag"] == "MASK");
+    match mask {
+        Some(mask) => mask["perms"] = Value::Object(perms),
+        None if is_named => {
             list.push(json!({"tag": "MASK", "id": NO_ID, "default": default, "perms": perms}));
         }
+        None => {}
     }
 }
 
@@ -355,5 +380,31 @@ mod tests {
             .expect("a mask");
         assert_eq!(set(&mask["perms"]).len(), 3);
         assert_eq!(acl.over(&list), list, "a second time changes nothing");
+    }
+
+    #[test]
+    fn a_mask_that_is_there_lets_a_new_entry_through() {
+        let perms = json!({"READ": true, "WRITE": false, "EXECUTE": true});
+        let half = |default: bool| {
+            ["USER_OBJ", "GROUP_OBJ", "MASK", "OTHER"]
+                .map(|tag| json!({"tag": tag, "id": -1, "default": default, "perms": perms}))
+        };
+        let inherited = [half(false), half(true)].concat();
+        let mask = |entries: &str, default: bool| {
+            let list = parse(entries).expect("understood").over(&inherited);
+            let is_mask = |entry: &&Value| entry["tag"] == "MASK" && entry["default"] == default;
+            let masks: Vec<&Value> = list.iter().filter(is_mask).collect();
+            assert_eq!(masks.len(), 1, "{entries}");
+            set(&masks[0]["perms"]).len()
+        };
+        // Each half on its own: the other one stays.
+        assert_eq!(mask("u:1000:rwx", false), 3);
+        assert_eq!(mask("u:1000:rwx", true), 2);
+        assert_eq!(mask("d:u:1000:rwx", false), 2);
+        assert_eq!(mask("d:u:1000:rwx", true), 3);
+        // A mask that is named is the mask.
+        assert_eq!(mask("u:1000:rwx,m::r--", false), 1);
+        assert_eq!(mask("u:1000:rwx,d:u:1000:rwx,d:m::r--", true), 1);
+        assert_eq!(mask("u:1000:rwx,d:u:1000:rwx,d:m::r--", false), 3);
     }
 }

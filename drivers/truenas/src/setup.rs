@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::api::{Call, Request};
 use crate::check::Needs;
 use crate::generation::Dialect;
-use crate::settings::{HttpConnection, Settings};
+use crate::settings::{HttpConnection, Protocol, Settings};
 use crate::{Client, Error, Generation, Kind, Version};
 
 pub use plan::{Made, Plan};
@@ -89,7 +89,7 @@ fn find(service: &str, field: &str, value: &str) -> Raw {
 // === impl Administrator ===
 
 impl Administrator {
-    /// The NAS of a configuration, with this login.
+    /// The NAS of a configuration, with this login, which must not travel in plain text.
     pub fn client(self, document: &Document) -> Result<Client, ConfigError> {
         let config: HttpConnection = document.section("httpConnection")?;
         let login = HttpConnection {
@@ -99,6 +99,12 @@ impl Administrator {
             ..config
         };
         let settings: Settings = login.check()?;
+        let endpoint = &settings.endpoint;
+        if endpoint.protocol == Protocol::Http && !endpoint.is_loopback() {
+            let problem = "is http: the login of the administrator would travel in plain text";
+            return Err(ConfigError::at("httpConnection.protocol", problem)
+                .advise("set it to https, or use --print and run the calls on the NAS"));
+        }
         let at = |error: Error| ConfigError::at("httpConnection", error.message().to_owned());
         Client::new(settings).map_err(at)
     }

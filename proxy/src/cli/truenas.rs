@@ -5,7 +5,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -87,14 +87,11 @@ async fn set_up(flags: &SetupUserFlags, document: &Document, wanted: &Wanted) ->
     for note in &plan.notes {
         complain(&format!("note: {note}"));
     }
-    let file = flags.key_file.as_deref();
+    let revoked = plan.revoked;
     // Before the key is made: TrueNAS does not show it again.
-    let file = file.map(|path| Ok::<_, anyhow::Error>((path, secret_file(path)?)));
-    let file = file.transpose()?;
-    let made = plan.carry_out(&nas).await;
-    let key = made.as_ref().ok().and_then(|made| made.key.as_ref());
-    let kept = keep(file, key);
-    let Made { done, .. } = made?;
+    let file = flags.key_file.as_deref().map(KeyFile::new).transpose()?;
+    let Made { done, key } = plan.carry_out(&nas).await?;
+    let kept = keep(file, key.as_ref());
     for step in &done {
         complain(&format!("done: {step}"));
     }
@@ -107,38 +104,66 @@ async fn set_up(flags: &SetupUserFlags, document: &Document, wanted: &Wanted) ->
         Some(step) => Err(anyhow!(
             "TrueNAS said yes, and this is still missing: {step}"
         )),
+        None if revoked => Err(anyhow!(
+            "the API key was revoked, and the driver cannot log in: run this again with --new-key"
+        )),
         None => Ok(()),
     }
 }
 
-/// Writes the key where it was asked for. A file without one is taken away.
-fn keep(file: Option<(&Path, File)>, key: Option<&SecretString>) -> Result<()> {
-    match (file, key) {
-        (Some((path, mut file)), Some(key)) => {
-            let line = format!("{}\n", key.expose_secret());
-            let written = file
-                .write_all(line.as_bytes())
-                .and_then(|()| file.sync_all());
-            let advice = "the key is lost; run this again with --new-key";
-            written.with_context(|| format!("write {}: {advice}", path.display()))
-        }
-        (Some((path, _)), None) => fs::remove_file(path)
-            .with_context(|| format!("remove {}, which is empty", path.display())),
-        (None, Some(key)) => {
-            process::say(&format!("{}\n", key.expose_secret()));
+/// Writes the key where it was asked for.
+fn keep(file: Option<KeyFile>, key: Option<&SecretString>) -> Result<()> {
+    let Some(key) = key else { return Ok(()) };
+    let line = format!("{}\n", key.expose_secret());
+    match file {
+        Some(file) => file.fill(&line),
+        None => {
+            process::say(&line);
             Ok(())
         }
-        (None, None) => Ok(()),
     }
 }
 
-/// A new file that only its owner can read.
-fn secret_file(path: &Path) -> Result<File> {
-    let mut options = File::options();
-    let options = options.write(true).create_new(true).mode(0o600);
-    options
-        .open(path)
-        .with_context(|| format!("make {}, which must not exist", path.display()))
+/// A new file that only its owner can read. Without a key in it, it is removed: it would be in the way of
+/// the next run.
+struct KeyFile {
+    path: PathBuf,
+    file: File,
+    is_filled: bool,
+}
+
+impl KeyFile {
+    fn new(path: &Path) -> Result<Self> {
+        let mut options = File::options();
+        let options = options.write(true).create_new(true).mode(0o600);
+        let file = options
+            .open(path)
+            .with_context(|| format!("make {}, which must not exist", path.display()))?;
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            is_filled: false,
+        })
+    }
+
+    fn fill(mut self, line: &str) -> Result<()> {
+        let written = self.file.write_all(line.as_bytes());
+        let written = written.and_then(|()| self.file.sync_all());
+        self.is_filled = written.is_ok();
+        let advice = "the key is lost; run this again with --new-key";
+        written.with_context(|| format!("write {}: {advice}", self.path.display()))
+    }
+}
+
+impl Drop for KeyFile {
+    fn drop(&mut self) {
+        if !self.is_filled
+            && let Err(error) = fs::remove_file(&self.path)
+        {
+            let path = self.path.display();
+            complain(&format!("remove {path}, which has no key: {error}"));
+        }
+    }
 }
 
 fn print(plan: &Plan) {
@@ -181,21 +206,36 @@ mod tests {
     fn the_key_is_for_its_owner_alone_and_no_file_is_overwritten() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("key");
-        let file = secret_file(&path).expect("a file");
+        let file = KeyFile::new(&path).expect("a file");
         let key = SecretString::from("1-secret");
-        keep(Some((&path, file)), Some(&key)).expect("written");
+        keep(Some(file), Some(&key)).expect("written");
         assert_eq!(fs::read_to_string(&path).expect("a text"), "1-secret\n");
         let mode = fs::metadata(&path).expect("a file").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        secret_file(&path).expect_err("it is there");
+        assert!(KeyFile::new(&path).is_err(), "it is there");
+        assert_eq!(fs::read_to_string(&path).expect("a text"), "1-secret\n");
     }
 
     #[test]
     fn a_file_without_a_key_is_taken_away() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("key");
-        let file = secret_file(&path).expect("a file");
-        keep(Some((&path, file)), None).expect("removed");
+        let file = KeyFile::new(&path).expect("a file");
+        keep(Some(file), None).expect("removed");
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_run_that_is_given_up_leaves_no_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("key");
+        let file = KeyFile::new(&path).expect("a file");
+        let silent = async {
+            std::future::pending::<()>().await;
+            keep(Some(file), None)
+        };
+        let outcome = tokio::time::timeout(Duration::from_millis(1), silent).await;
+        outcome.expect_err("no answer");
         assert!(!path.exists());
     }
 

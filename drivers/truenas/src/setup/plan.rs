@@ -19,6 +19,8 @@ pub struct Plan {
     dialect: Dialect,
     /// What the operator has to know, or to do by hand.
     pub notes: Vec<String>,
+    /// The key is there, is not replaced, and opens nothing any more.
+    pub revoked: bool,
 }
 
 /// One call.
@@ -49,6 +51,7 @@ impl Wanted {
             steps: Vec::new(),
             dialect: dialect.clone(),
             notes: self.notes.clone(),
+            revoked: false,
         };
         if generation == Generation::Core {
             return Err(self.by_hand());
@@ -180,7 +183,8 @@ impl Wanted {
             return Err(Error::new(Kind::Exists, message));
         }
         if !renew {
-            let state = if found["revoked"] == true {
+            plan.revoked = found["revoked"] == true;
+            let state = if plan.revoked {
                 "was revoked"
             } else {
                 "is there"

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use secrecy::ExposeSecret;
+use serde_json::Value;
 
 use super::plan::{GROUP, Plan};
 
@@ -13,16 +14,17 @@ impl Plan {
         for step in &self.steps {
             // Writing to a string does not fail.
             let _ = writeln!(text, "# {}", step.doing);
-            let params = step.call.params();
+            let mut params = step.call.params().to_vec();
+            // Before they are text: a password with a quote looks different there.
+            for secret in &step.call.secrets {
+                params
+                    .iter_mut()
+                    .for_each(|param| hide(param, secret.expose_secret()));
+            }
             let mut words: Vec<String> = params
                 .iter()
                 .map(|param| quoted(&param.to_string()))
                 .collect();
-            for secret in &step.call.secrets {
-                for word in &mut words {
-                    *word = word.replace(secret.expose_secret(), "<password of sshConnection>");
-                }
-            }
             let mark = format!("\"{GROUP}\"");
             if words.iter().any(|word| word.contains(&mark)) {
                 let user = &self.user;
@@ -42,6 +44,18 @@ impl Plan {
             );
         }
         text
+    }
+}
+
+/// Names a secret where it stands.
+fn hide(value: &mut Value, secret: &str) {
+    match value {
+        Value::String(text) if text == secret => {
+            "<password of sshConnection>".clone_into(text);
+        }
+        Value::Array(all) => all.iter_mut().for_each(|value| hide(value, secret)),
+        Value::Object(all) => all.values_mut().for_each(|value| hide(value, secret)),
+        _ => {}
     }
 }
 

@@ -190,6 +190,22 @@ async fn a_new_key_ends_the_old_one() {
 }
 
 #[tokio::test]
+async fn a_revoked_key_is_seen_and_replaced_on_demand() {
+    let nas = appliance(Generation::V25_10).await;
+    let key = made(&nas, &text(&nas, "truenas-api-nfs", "", "")).await;
+    let document = document(&text(&nas, "truenas-api-nfs", "", ""));
+    let client = administrator(&nas, &document);
+    let wanted = Wanted::of(&document).expect("a login");
+    assert!(!plan(&wanted, &client, false).await.revoked);
+    let (id, _) = key.expose_secret().split_once('-').expect("a number");
+    nas.revoke_api_key(id.parse().expect("a number"));
+    assert!(plan(&wanted, &client, false).await.revoked);
+    let new = plan(&wanted, &client, true).await;
+    assert!(!new.revoked, "it is replaced");
+    assert_eq!(new.steps().count(), 1);
+}
+
+#[tokio::test]
 async fn a_user_in_a_group_of_others_gets_no_roles() {
     let options = Options::new(Generation::V25_10).user("csi", "sesame", Some(&[]));
     let nas = Simulator::start(options).await.expect("an appliance");
@@ -272,6 +288,50 @@ async fn the_calls_can_be_printed_without_a_nas_and_hold_no_secret() {
     assert!(old.script().contains("\"resource\":\"sharing.nfs.create\""));
     let refused = print("13.0").expect_err("CORE").to_string();
     assert!(refused.contains("may do everything"), "{refused}");
+}
+
+#[tokio::test]
+async fn no_password_is_printed_whatever_it_contains() {
+    let nas = appliance(Generation::V25_10).await;
+    for password in ["a\"canary", "a\\canary", "a'canary", "a\"\\'canary"] {
+        let quoted = json!(password);
+        let text = over_ssh(&nas, &format!("username: csi, password: {quoted}"));
+        let wanted = Wanted::of(&document(&text)).expect("a login");
+        let dialect = dialect_of("25.10").expect("a release");
+        let plan = wanted.plan(&dialect, &Seen::default(), false);
+        let script = plan.expect("a plan").script();
+        assert!(!script.contains("canary"), "{script}");
+        let named = "\"password\":\"<password of sshConnection>\"";
+        assert!(script.contains(named), "{script}");
+    }
+}
+
+#[test]
+fn the_login_of_an_administrator_is_not_sent_in_plain_text() {
+    for (connection, is_safe) in [
+        ("host: nas.example", false),
+        ("host: nas.example, protocol: http", false),
+        ("host: nas.example, port: 8080", false),
+        ("host: nas.example, protocol: https", true),
+        ("host: nas.example, port: 443", true),
+        ("host: 127.0.0.1", true),
+        ("host: localhost", true),
+    ] {
+        let text = format!("driver: truenas-api-nfs\nhttpConnection: {{{connection}}}\n");
+        let root = Administrator {
+            username: "root".to_owned(),
+            api_key: None,
+            password: Some(SecretString::from("sesame")),
+        };
+        match root.client(&document(&text)) {
+            Ok(_) => assert!(is_safe, "{connection}"),
+            Err(refused) => {
+                assert!(!is_safe, "{connection}: {refused}");
+                assert_eq!(refused.path(), Some("httpConnection.protocol"));
+                assert!(refused.to_string().contains("https"), "{refused}");
+            }
+        }
+    }
 }
 
 #[test]
