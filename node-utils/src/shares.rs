@@ -76,6 +76,8 @@ enum State {
     Answers,
     /// This share, which cannot be used as it is mounted.
     Unusable(String),
+    /// This share, mounted with options that this only user of it no longer has.
+    Changed,
     /// Something else, from this source.
     Other(String),
 }
@@ -214,11 +216,12 @@ impl ShareMount {
     }
 
     async fn mount_or_repair(&self, deadline: Instant) -> Result<(), Failure> {
+        let mut changed = false;
         let sick = match self.look(deadline).await? {
             State::Answers => {
                 if self.is_own_folder {
                     // Left by a process that was killed.
-                    self.set_mounted();
+                    self.found_mounted();
                 }
                 return Ok(());
             }
@@ -227,6 +230,10 @@ impl ShareMount {
                 return Err(Failure::because(cause, Some("unmount it".to_owned())));
             }
             State::Unusable(why) => Some(why),
+            State::Changed => {
+                changed = true;
+                None
+            }
             State::Nothing => None,
         };
         may_mount().map_err(|error| {
@@ -245,7 +252,26 @@ impl ShareMount {
             tracing::warn!(%path, error = why, "the share is mounted anew");
             self.take_away(deadline).await?;
         }
+        if changed {
+            tracing::info!(path = %self.point, "the options of the share have changed: it is mounted anew");
+            self.detach(deadline).await?;
+        }
         self.mount(deadline).await
+    }
+
+    /// Takes away a share that answers: calls that use it end as they would have.
+    async fn detach(&self, deadline: Instant) -> Result<(), Failure> {
+        let until = deadline.min(Instant::now() + LETS_GO_WITHIN);
+        let point = self.point.clone();
+        let ended = on_own_thread(until, move || mount::unmount_dead(point.as_path())).await;
+        match ended {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(error)) => Err(Failure::because(error.to_string(), None)),
+            None => Err(Failure::because(
+                "the kernel does not let go of it".into(),
+                None,
+            )),
+        }
     }
 
     async fn mount(&self, deadline: Instant) -> Result<(), Failure> {
@@ -260,7 +286,13 @@ impl ShareMount {
             secrets: &StageSecrets::default(),
             staging: &self.point,
         };
+        // First: if the call is given up, what it has mounted is still unmounted at the end.
+        self.set_mounted();
         let mounted = mounting::mount(&self.tools, request, deadline).await;
+        if mounted.is_err() && !self.is_own_folder {
+            // What is mounted there later is not ours.
+            self.set_unmounted();
+        }
         if mounted.is_err() && self.is_own_folder {
             let point = self.point.clone();
             // Fails where something is mounted after all.
@@ -276,7 +308,6 @@ impl ShareMount {
             };
             Failure::because(cause, advice)
         })?;
-        self.set_mounted();
         tracing::info!(path = %self.point, "mounted the share");
         Ok(())
     }
@@ -304,19 +335,13 @@ impl ShareMount {
             Some(Err(error)) => return Err(Failure::because(error.to_string(), None)),
             None => return Err(Failure::because("the kernel does not answer".into(), None)),
         }
-        if self
-            .mounted_by_us()
-            .is_some_and(|access| access != self.access)
-        {
-            let why = "its options have changed".to_owned();
-            return Ok(State::Unusable(why));
-        }
         let half = deadline.saturating_duration_since(Instant::now()) / 2;
         let patience = self.answers_within.min(half.max(LEAST));
         let until = deadline.min(Instant::now() + patience);
         let point = self.point.clone();
         let ask = move || Place::open(point.as_path()).and_then(rustix::fs::fstatvfs);
         Ok(match on_own_thread(until, ask).await {
+            Some(Ok(_)) if self.has_changed() => State::Changed,
             Some(Ok(_)) => State::Answers,
             Some(Err(errno)) => State::Unusable(std::io::Error::from(errno).to_string()),
             None if until == deadline => {
@@ -350,6 +375,27 @@ impl ShareMount {
         points
             .get(&self.point)
             .and_then(|point| point.mounted.clone())
+    }
+
+    /// Whether this process has mounted it with other options, and no other user needs those.
+    fn has_changed(&self) -> bool {
+        let points = points();
+        points.get(&self.point).is_some_and(|point| {
+            let is_other = |access: &MountAccess| *access != self.access;
+            point.users == 1 && point.mounted.as_ref().is_some_and(is_other)
+        })
+    }
+
+    fn set_unmounted(&self) {
+        if let Some(point) = points().get_mut(&self.point) {
+            point.mounted = None;
+        }
+    }
+
+    fn found_mounted(&self) {
+        if self.mounted_by_us().is_none() {
+            self.set_mounted();
+        }
     }
 
     fn set_mounted(&self) {

@@ -40,7 +40,13 @@ impl Directories {
         };
         let restic = self.restic()?;
         match restic.get(call, &found)? {
-            Some(backup) => restic.forget(call, &backup.id),
+            Some(backup) => {
+                // First, because a retry no longer finds the name.
+                let of = (&backup.volume, &*backup.name);
+                restic
+                    .forget_unfinished(call, &backup.path, of)
+                    .and_then(|()| restic.forget(call, &backup.id))
+            }
             None if restic.has(call, &found)? => Err(Error::new(
                 Kind::Busy,
                 format!("deleting snapshot {found} in the repository of restic"),
@@ -80,9 +86,10 @@ impl Directories {
         let Some(restic) = self.restic.as_ref().filter(|restic| restic.is_listed()) else {
             return Ok(listed);
         };
-        if listed.next.is_some() || !restic.is_there(call)? {
+        if listed.next.is_some() {
             return Ok(listed);
         }
+        // Where no repository is, nothing is known of its snapshots.
         let mut backups = restic.list(call, &[])?;
         backups.retain(|backup| {
             let fits = |source: &VolumeId| backup.volume.id() == *source;
@@ -136,7 +143,8 @@ impl Directories {
         let base = self.store.open()?;
         let staging = self.store.staging_area.open(&base)?;
         let mut staged = staging.make_filled().map_err(fail)?;
-        let target = format!("{}/{RESTORED}", staged.folder_path(&base));
+        // By the open directory: the path leads to another disk if the share is unmounted during the restore.
+        let target = format!("{}/{RESTORED}", staged.folder_path().map_err(fail)?);
         self.restic()?.restore(call, backup, &target, doing)?;
         // It has the whole path of what it was made of, which is another one than this base's if that moved.
         let restored = format!("{RESTORED}/{}", backup.path.trim_start_matches('/'));
@@ -175,6 +183,7 @@ impl Directories {
                 );
             }
             if let Some(backup) = restic.find(call, &path, (&volume, &name))? {
+                restic.forget_unfinished(call, &path, (&volume, name.as_str()))?;
                 return self.described_backup(call, restic, &backup);
             }
         }

@@ -20,7 +20,7 @@ mod tests;
 use std::time::Duration;
 
 use driver_core::{Call, Error, Kind};
-use exec::{Command, Output, Program, RunError, Variable};
+use exec::{Accept, Command, Output, Program, RunError, Variable};
 use node_utils::Tools;
 use serde::Deserialize;
 use tokio::runtime::Handle;
@@ -43,7 +43,14 @@ const PROGRESS: Duration = Duration::from_secs(30);
 /// More than restic prints of a snapshot, times many of them.
 const OUTPUT_CAP: usize = 256 << 20;
 /// What restic says of a repository that was never made.
-const NO_REPOSITORY: [&str; 2] = ["unable to open config file", "Is there a repository"];
+const NO_CONFIG: &str = "unable to open config file";
+/// Why it cannot open it, as the stores say it. Anything else, such as a refused login, says nothing of it.
+const NO_REPOSITORY: [&str; 4] = [
+    "no such file or directory",
+    "does not exist",
+    "doesn't exist",
+    "404 Not Found",
+];
 /// What it says where one is, to a request to make one.
 const EXISTS: [&str; 2] = ["already exists", "already initialized"];
 /// What is done, for errors.
@@ -158,7 +165,7 @@ impl Restic {
         let command = self.command(call, "snapshots").arg("--no-lock");
         let command = command.args(arguments.iter().copied());
         match self.run(call, &command) {
-            Ok(output) => Ok(output.stdout),
+            Ok(output) => done(LISTING, &command, output).map(|output| output.stdout),
             Err(error) if says(&error, &[NO_MATCH]) => Ok(b"[]".to_vec()),
             // Of a repository that is not there nothing is known; only a new snapshot makes it.
             Err(error) => Err(failed(LISTING, error)),
@@ -174,12 +181,8 @@ impl Restic {
         doing: &str,
     ) -> Result<Backup, Error> {
         let pending = format!("{PENDING}={name}");
-        let tags = self.tags(volume);
-        // What an earlier call did not finish.
-        let cut = format!("{tags},{pending}");
-        for left in self.unnamed(call, path, &cut)? {
-            self.forget(call, &left)?;
-        }
+        let cut = format!("{},{pending}", self.tags(volume));
+        self.forget_unfinished(call, path, (volume, name.as_str()))?;
         call.changing();
         let command = self.command(call, "backup").args([
             "--host",
@@ -234,9 +237,7 @@ impl Restic {
             .args(["--no-lock", "--path", "/"]);
         match self.run(call, &command) {
             Ok(_) => Ok(true),
-            Err(error) if error.exit_code() == Some(IS_MISSING) || says(&error, &NO_REPOSITORY) => {
-                Ok(false)
-            }
+            Err(error) if is_missing(&error) => Ok(false),
             Err(error) => Err(failed("opening the repository of restic", error)),
         }
     }
@@ -267,9 +268,15 @@ impl Restic {
         if self.writes_holes(call)? {
             command = command.arg("--sparse");
         }
-        match self.run(call, &command) {
+        // An error shows only the ends of a long text; each line of it counts here.
+        let judged = command.clone().accepting(Accept::Codes(vec![1]));
+        let output = self
+            .run(call, &judged)
+            .map_err(|error| failed(doing, error))?;
+        let is_whole = only_metadata(&String::from_utf8_lossy(&output.stderr), target);
+        match output.check(&command) {
             Ok(_) => Ok(()),
-            Err(error) if only_metadata(error.stderr()) => {
+            Err(error) if is_whole => {
                 let why = error.stderr().lines().next().unwrap_or_default().to_owned();
                 tracing::warn!(
                     doing,
@@ -289,11 +296,25 @@ impl Restic {
             command = command.arg("--prune");
         }
         call.changing();
-        match self.run(call, &command.arg(id)) {
-            Ok(_) => Ok(()),
+        let (command, doing) = (command.arg(id), format!("deleting snapshot {id}"));
+        match self.run(call, &command) {
+            Ok(output) => done(&doing, &command, output).map(drop),
             Err(error) if says(&error, &[NO_MATCH]) => Ok(()),
-            Err(error) => Err(failed(&format!("deleting snapshot {id}"), error)),
+            Err(error) => Err(failed(&doing, error)),
         }
+    }
+
+    /// Forgets what an earlier call did not finish: a backup without a name, or what was left of one while it
+    /// got its name.
+    pub(crate) fn forget_unfinished(
+        &self,
+        call: &Call,
+        path: &str,
+        (volume, name): (&VolumeDir, &str),
+    ) -> Result<(), Error> {
+        let tags = format!("{},{PENDING}={name}", self.tags(volume));
+        let left = self.unnamed(call, path, &tags)?;
+        left.iter().try_for_each(|id| self.forget(call, id))
     }
 
     /// Whether the tool is installed, and new enough to write holes.
@@ -350,13 +371,7 @@ impl Restic {
                 let command = command.clone().within(call.remaining());
                 match self.tools.here().run_checked(&command).await {
                     Err(error) if is_locked(&error) && call.remaining() > pause => {
-                        let unlock = self.command(call, "unlock");
-                        // If it fails, the pause may still be enough.
-                        if let Err(error) = self.tools.here().perform(&unlock).await {
-                            tracing::debug!(error = %error, "the repository cannot be unlocked");
-                        }
-                        tokio::time::sleep(pause).await;
-                        pause = (pause * 2).min(LONGEST_PAUSE);
+                        self.wait_for_lock(call, &mut pause).await;
                     }
                     ended => return ended,
                 }
@@ -377,13 +392,23 @@ impl Restic {
                 let command = command.clone().within(call.remaining());
                 match self.follow(&command, doing).await {
                     Err(error) if is_locked(&error) && call.remaining() > pause => {
-                        tokio::time::sleep(pause).await;
-                        pause = (pause * 2).min(LONGEST_PAUSE);
+                        self.wait_for_lock(call, &mut pause).await;
                     }
                     ended => return ended,
                 }
             }
         })
+    }
+
+    /// Removes locks of processes that are gone, and gives the others time.
+    async fn wait_for_lock(&self, call: &Call, pause: &mut Duration) {
+        let unlock = self.command(call, "unlock");
+        // If it fails, the pause may still be enough.
+        if let Err(error) = self.tools.here().perform(&unlock).await {
+            tracing::debug!(error = %error, "the repository cannot be unlocked");
+        }
+        tokio::time::sleep(*pause).await;
+        *pause = (*pause * 2).min(LONGEST_PAUSE);
     }
 
     async fn follow(&self, command: &Command, doing: &str) -> Result<String, RunError> {
@@ -416,19 +441,62 @@ fn is_locked(error: &RunError) -> bool {
     error.exit_code() == Some(IS_LOCKED) || says(error, &[LOCKED])
 }
 
+/// Whether there is no repository, as far as restic can tell.
+fn is_missing(error: &RunError) -> bool {
+    error.exit_code() == Some(IS_MISSING)
+        || says(error, &[NO_CONFIG]) && says(error, &NO_REPOSITORY)
+}
+
 fn says(error: &RunError, texts: &[&str]) -> bool {
     texts.iter().any(|text| error.stderr().contains(text))
 }
 
-/// Whether a restore failed in nothing but what the filesystem cannot keep.
-fn only_metadata(said: &str) -> bool {
-    let mut ignored = said
+/// What a command printed, unless it left out a snapshot that it could not read: restic exits with zero then.
+fn done(doing: &str, command: &Command, output: Output) -> Result<Output, Error> {
+    let said = command.scrub(&String::from_utf8_lossy(&output.stderr));
+    match said.lines().find(|line| leaves_out(line)) {
+        None => Ok(output),
+        Some(line) => Err(Error::new(Kind::Internal, doing)
+            .because(format!("restic could not read every snapshot: {line}"))
+            .advise("see `restic check`")),
+    }
+}
+
+fn leaves_out(line: &str) -> bool {
+    line.contains("Ignoring ") && !line.contains(NO_MATCH) || line.contains("could not load")
+}
+
+/// Whether a restore to `target` failed in nothing but what the filesystem cannot keep.
+///
+/// Only if every error is in the text: their number is in the last line.
+fn only_metadata(said: &str, target: &str) -> bool {
+    let errors = said
         .lines()
-        .filter(|line| line.contains("ignoring error"))
-        .peekable();
-    ignored.peek().is_some()
-        && ignored.all(|line| OF_METADATA.iter().any(|word| line.contains(word)))
-        && said.contains("There were")
+        .filter_map(|line| line.strip_prefix("ignoring error for "));
+    let (mut of_metadata, mut all) = (0_u64, 0_u64);
+    for error in errors {
+        all += 1;
+        of_metadata += u64::from(is_of_metadata(error, target));
+    }
+    let count = said.rsplit_once("There were ").and_then(|(_, end)| {
+        let count = end.split(' ').next()?;
+        count.parse::<u64>().ok()
+    });
+    all > 0 && of_metadata == all && count == Some(all)
+}
+
+/// `<location>: <operation> <target><location>: <cause>`, or `<location>: <operation>: <cause>`.
+///
+/// A location may hold any text, also that of an error; but only one at a path below the target counts.
+fn is_of_metadata(error: &str, target: &str) -> bool {
+    error.match_indices(": ").any(|(at, colon)| {
+        let said = &error[at + colon.len()..];
+        let Some((operation, of)) = said.split_once(' ') else {
+            return false;
+        };
+        let is_metadata = OF_METADATA.iter().any(|word| operation.contains(word));
+        is_metadata && !operation.contains('/') && (of.starts_with(target) || !error.contains(target))
+    })
 }
 
 /// `restic 0.14.0 compiled with …`
@@ -456,11 +524,15 @@ fn failed(doing: &str, error: RunError) -> Error {
             Kind::Denied,
             Some("the password in `snapshots.restic.env` is not that of the repository"),
         ),
-        _ if error.exit_code() == Some(IS_MISSING) || says(&error, &NO_REPOSITORY) => (
+        _ if is_missing(&error) => (
             Kind::Unreachable,
             Some(
                 "there is no repository at RESTIC_REPOSITORY: if it should be there, mount it or mend its address",
             ),
+        ),
+        _ if says(&error, &[NO_CONFIG]) => (
+            Kind::Unreachable,
+            Some("the repository at RESTIC_REPOSITORY cannot be opened"),
         ),
         _ => (Kind::Internal, None),
     };

@@ -6,6 +6,7 @@
 use std::fmt::{Debug, Write as _};
 
 use async_trait::async_trait;
+use csi_types::attachment::Attachment;
 use csi_types::{AbsolutePath, MountAccess, MountFlags};
 use driver_core::Error;
 use node_utils::Tools;
@@ -49,18 +50,18 @@ pub(crate) fn keeper(
     point: &AbsolutePath,
     is_own_folder: bool,
 ) -> Option<ShareMount> {
+    let share = location.share()?;
+    // Another mount of the export, such as a pod's, must not be one filesystem with this one: a forced unmount
+    // would end its calls.
+    let is_said = flags.iter().any(|flag| flag.contains("sharecache"));
+    let apart = matches!(share, Attachment::Nfs(_)) && !is_said;
+    let apart = MountFlags::parse(apart.then_some("nosharecache")).ok()?;
     let access = MountAccess {
-        flags: flags.clone(),
+        flags: flags.followed_by(&apart),
         ..MountAccess::default()
     };
     let (tools, point) = (tools.clone(), point.clone());
-    Some(ShareMount::new(
-        tools,
-        location.share()?,
-        access,
-        point,
-        is_own_folder,
-    ))
+    Some(ShareMount::new(tools, share, access, point, is_own_folder))
 }
 
 /// A folder for one share and one login. Its name stays the same when the password changes, and does not

@@ -11,7 +11,7 @@ mod cleanup;
 mod lock;
 
 use std::fmt::Write as _;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::SystemTime;
@@ -257,10 +257,12 @@ impl Staged<'_> {
         filled.map_or(&self.tree, |filled| &filled.folder).as_fd()
     }
 
-    /// The path of that room, for programs.
-    pub(crate) fn folder_path(&self, base: &Root) -> String {
-        let base = base.path();
-        format!("{base}/{PRIVATE}/{MAKING}/{}", self.entry)
+    /// A path of that room for programs that this process starts. It leads there also if another filesystem is
+    /// mounted over the base.
+    pub(crate) fn folder_path(&self) -> Result<String, Errno> {
+        let filled = self.filled.as_ref().ok_or(Errno::INVAL)?;
+        let (process, number) = (std::process::id(), filled.folder.as_raw_fd());
+        Ok(format!("/proc/{process}/fd/{number}"))
     }
 
     /// Takes a directory of that room as what is made, in place of the empty one. No link is followed.

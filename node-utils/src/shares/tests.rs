@@ -265,6 +265,10 @@ fn options_that_have_changed_count_from_the_next_use_on() {
             return;
         }
         let new = share(&server, &point, &["mt", "noatime"]);
+        new.ensure(soon()).await.expect("used as it is");
+        old.later().ensure(soon()).await.expect("left alone");
+        assert_eq!((layers(&point), server.mounts()), (1, 1));
+        new.later();
         drop(old);
         assert_eq!(layers(&point), 1, "it has another user");
         new.ensure(soon()).await.expect("mounted anew");

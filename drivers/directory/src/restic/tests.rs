@@ -63,12 +63,18 @@ fn only_a_named_snapshot_of_the_instance_is_one_however_its_tag_is_glued() {
 #[test]
 fn a_restore_is_whole_unless_more_than_attributes_failed() {
     let owner = "ignoring error for /a: lchown /t/a: operation not permitted\n";
+    let times = "ignoring error for /a: UtimesNano: operation not permitted\n";
     let content = "ignoring error for /b: write /t/b: no space left on device\n";
-    let end = "Fatal: There were 1 errors\n";
-    assert!(only_metadata(&format!("{owner}{end}")));
-    assert!(!only_metadata(&format!("{owner}{content}{end}")));
-    assert!(!only_metadata(end));
-    assert!(!only_metadata(owner));
+    let named = "ignoring error for /xattr: lchown x: write /t/xattr: lchown x: no space left\n";
+    let end = |count: usize| format!("Fatal: There were {count} errors\n");
+    let judge = |said: String| only_metadata(&said, "/t");
+    assert!(judge(format!("{owner}{}", end(1))));
+    assert!(judge(format!("{owner}{times}{}", end(2))));
+    assert!(!judge(format!("{owner}{content}{}", end(2))));
+    assert!(!judge(format!("{named}{}", end(1))));
+    assert!(!judge(format!("{owner}{}", end(2))), "a line is missing");
+    assert!(!judge(end(1)) && !judge(end(0)));
+    assert!(!judge(owner.to_owned()));
 }
 
 #[test]
