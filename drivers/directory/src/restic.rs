@@ -495,7 +495,9 @@ fn is_of_metadata(error: &str, target: &str) -> bool {
             return false;
         };
         let is_metadata = OF_METADATA.iter().any(|word| operation.contains(word));
-        is_metadata && !operation.contains('/') && (of.starts_with(target) || !error.contains(target))
+        is_metadata
+            && !operation.contains('/')
+            && (of.starts_with(target) || !error.contains(target))
     })
 }
 
