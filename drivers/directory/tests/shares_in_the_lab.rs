@@ -162,13 +162,13 @@ async fn keeps_the_contract(client: Client) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs nfsd: run it in the lab"]
-async fn nfs_client_on_a_share_that_it_mounts_keeps_the_contract_of_a_driver() {
+async fn volumes_of_nfs_client_on_a_share_that_it_mounts_keep_the_contract() {
     keeps_the_contract(NFS).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs samba: run it in the lab"]
-async fn smb_client_on_a_share_that_it_mounts_keeps_the_contract_of_a_driver() {
+async fn volumes_of_smb_client_on_a_share_that_it_mounts_keep_the_contract() {
     keeps_the_contract(SMB).await;
 }
 

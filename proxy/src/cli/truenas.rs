@@ -115,13 +115,11 @@ async fn set_up(flags: &SetupUserFlags, document: &Document, wanted: &Wanted) ->
 fn keep(file: Option<KeyFile>, key: Option<&SecretString>) -> Result<()> {
     let Some(key) = key else { return Ok(()) };
     let line = format!("{}\n", key.expose_secret());
-    match file {
-        Some(file) => file.fill(&line),
-        None => {
-            process::say(&line);
-            Ok(())
-        }
+    if let Some(file) = file {
+        return file.fill(&line);
     }
+    process::say(&line);
+    Ok(())
 }
 
 /// A new file that only its owner can read. Without a key in it, it is removed: it would be in the way of

@@ -17,9 +17,9 @@ impl Plan {
             let mut params = step.call.params().to_vec();
             // Before they are text: a password with a quote looks different there.
             for secret in &step.call.secrets {
-                params
-                    .iter_mut()
-                    .for_each(|param| hide(param, secret.expose_secret()));
+                for param in &mut *params {
+                    hide(param, secret.expose_secret());
+                }
             }
             let mut words: Vec<String> = params
                 .iter()
