@@ -362,20 +362,10 @@ impl Restic {
             .with_call_start(call.began())
     }
 
-    /// Runs a command to its end. Waits while another process has locked the repository, and removes locks of
-    /// processes that are gone.
+    /// Runs a command to its end.
     fn run(&self, call: &Call, command: &Command) -> Result<Output, RunError> {
-        Handle::current().block_on(async {
-            let mut pause = FIRST_PAUSE;
-            loop {
-                let command = command.clone().within(call.remaining());
-                match self.tools.here().run_checked(&command).await {
-                    Err(error) if is_locked(&error) && call.remaining() > pause => {
-                        self.wait_for_lock(call, &mut pause).await;
-                    }
-                    ended => return ended,
-                }
-            }
+        self.unlocked(call, command, async |command| {
+            self.tools.here().run_checked(command).await
         })
     }
 
@@ -386,29 +376,36 @@ impl Restic {
         command: &Command,
         doing: &str,
     ) -> Result<String, RunError> {
+        self.unlocked(call, command, async |command| {
+            self.follow(command, doing).await
+        })
+    }
+
+    /// Tries a command again while another process has locked the repository, and removes locks of processes that
+    /// are gone.
+    fn unlocked<T>(
+        &self,
+        call: &Call,
+        command: &Command,
+        attempt: impl AsyncFn(&Command) -> Result<T, RunError>,
+    ) -> Result<T, RunError> {
         Handle::current().block_on(async {
             let mut pause = FIRST_PAUSE;
             loop {
                 let command = command.clone().within(call.remaining());
-                match self.follow(&command, doing).await {
-                    Err(error) if is_locked(&error) && call.remaining() > pause => {
-                        self.wait_for_lock(call, &mut pause).await;
-                    }
+                match attempt(&command).await {
+                    Err(error) if is_locked(&error) && call.remaining() > pause => {}
                     ended => return ended,
                 }
+                let unlock = self.command(call, "unlock");
+                // If it fails, the pause may still be enough.
+                if let Err(error) = self.tools.here().perform(&unlock).await {
+                    tracing::debug!(error = %error, "the repository cannot be unlocked");
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
             }
         })
-    }
-
-    /// Removes locks of processes that are gone, and gives the others time.
-    async fn wait_for_lock(&self, call: &Call, pause: &mut Duration) {
-        let unlock = self.command(call, "unlock");
-        // If it fails, the pause may still be enough.
-        if let Err(error) = self.tools.here().perform(&unlock).await {
-            tracing::debug!(error = %error, "the repository cannot be unlocked");
-        }
-        tokio::time::sleep(*pause).await;
-        *pause = (*pause * 2).min(LONGEST_PAUSE);
     }
 
     async fn follow(&self, command: &Command, doing: &str) -> Result<String, RunError> {
