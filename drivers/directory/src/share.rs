@@ -3,7 +3,7 @@
 //! A base with a marker, or on a filesystem of its kind, is used as it is. Any other one is covered by the
 //! share before a call looks at it; without it every call fails, as in [`crate::base`].
 
-use std::fmt::{Debug, Write as _};
+use std::fmt::Debug;
 
 use async_trait::async_trait;
 use csi_types::attachment::Attachment;
@@ -14,6 +14,7 @@ use node_utils::shares::ShareMount;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
+use crate::base::hex;
 use crate::kind::Location;
 
 /// Where shares are mounted that no administrator has named a directory for, below the directory of records.
@@ -83,12 +84,7 @@ pub(crate) fn own_folder(
         hash.update("\0");
         hash.update(said);
     }
-    let name = hash.finalize()[..8]
-        .iter()
-        .fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        });
+    let name = hex(&hash.finalize()[..8]);
     if let Some(records) = records {
         return records.child(FOLDER).child(&name);
     }
