@@ -1,20 +1,21 @@
 //! The calls for snapshots, for those that are directories and those in a repository of restic.
 
+use std::os::fd::{AsFd, OwnedFd};
+
 use driver_core::paging::MAX_PAGE;
 use driver_core::{
     Call, CreateSnapshot, Error, Kind, Page, PageRequest, PageToken, Snapshot, SnapshotFilter,
     SnapshotId, Volume, VolumeId,
 };
+use rustix::io::Errno;
 
 use crate::config::SnapshotDriver;
 use crate::crash_points;
 use crate::failure::failed;
 use crate::id::{NamePart, ResticId, SnapshotHandle, VolumeDir};
-use crate::restic::{Backup, Restic};
+use crate::restic::{Backup, Known, Restic};
 use crate::store::Collection;
 use crate::volumes::{Directories, VolumeSpec, at_least, permit};
-use rustix::io::Errno;
-use std::os::fd::{AsFd, OwnedFd};
 
 /// Where a snapshot is restored, in the room beside the volume that is made of it.
 const RESTORED: &str = "restored";
@@ -40,19 +41,19 @@ impl Directories {
         };
         let restic = self.restic()?;
         match restic.get(call, &found)? {
-            Some(backup) => {
+            Known::Backup(backup) => {
                 // First, because a retry no longer finds the name.
                 let of = (&backup.volume, &*backup.name);
                 restic
                     .forget_unfinished(call, &backup.path, of)
                     .and_then(|()| restic.forget(call, &backup.id))
             }
-            None if restic.has(call, &found)? => Err(Error::new(
+            Known::Unnamed => Err(Error::new(
                 Kind::Busy,
                 format!("deleting snapshot {found} in the repository of restic"),
             )
             .because("it has not the tags of a snapshot of a volume, so it is another program's")),
-            None => Ok(()),
+            Known::Nothing => Ok(()),
         }
         .map_err(|error| error.with_effect(call.effect()))
     }
@@ -172,7 +173,8 @@ impl Directories {
         let name = NamePart::of(&request.name);
         let doing = format!("taking snapshot {name} of volume {volume} with restic");
         let path = self.path_of(&volume);
-        if restic.is_there(call)? {
+        let is_made = restic.is_there(call)?;
+        if is_made {
             // As of directories: a name belongs to one volume.
             let all = restic.list(call, &[])?;
             let taken = all.iter().find(|backup| backup.name == name.as_str());
@@ -182,15 +184,18 @@ impl Directories {
                         .because(format!("it is one of volume {}", backup.volume)),
                 );
             }
-            if let Some(backup) = restic.find(call, &path, (&volume, &name))? {
+            let of_path = |backup: &&Backup| backup.path == path && backup.is_of(&volume, &name);
+            if let Some(backup) = all.iter().find(of_path) {
                 restic.forget_unfinished(call, &path, (&volume, name.as_str()))?;
-                return self.described_backup(call, restic, &backup);
+                return self.described_backup(call, restic, backup);
             }
         }
         let missing = || Error::not_found(format!("volume {volume}"));
         let look = || self.store.look_for(Collection::Volumes, volume.as_str());
         let source = look()?.ok_or_else(missing)?;
-        restic.init(call)?;
+        if !is_made {
+            restic.init(call)?;
+        }
         let made = restic.backup(call, &path, (&volume, &name), &doing);
         let backup = made.map_err(|error| error.with_effect(call.effect()))?;
         // If it was deleted during the backup, files are missing from the backup.
@@ -211,8 +216,12 @@ impl Directories {
     }
 
     fn backup(&self, call: &Call, id: &ResticId) -> Result<Backup, Error> {
-        let found = self.restic()?.get(call, id)?;
-        found.ok_or_else(|| Error::not_found(format!("snapshot {id} in the repository of restic")))
+        match self.restic()?.get(call, id)? {
+            Known::Backup(backup) => Ok(backup),
+            Known::Unnamed | Known::Nothing => Err(Error::not_found(format!(
+                "snapshot {id} in the repository of restic"
+            ))),
+        }
     }
 
     fn described_backup(

@@ -81,6 +81,15 @@ pub(crate) struct Restic {
     instance: Option<String>,
 }
 
+/// What a repository has under an id.
+#[derive(Debug)]
+pub(crate) enum Known {
+    Nothing,
+    /// Without the name of a snapshot: another program's, or not whole.
+    Unnamed,
+    Backup(Backup),
+}
+
 /// What a backup prints.
 #[derive(Debug, Deserialize)]
 struct Message {
@@ -126,19 +135,16 @@ impl Restic {
         Ok(all.into_iter().next())
     }
 
-    /// The snapshot with that id, of whichever instance, if it has a name.
-    pub(crate) fn get(&self, call: &Call, id: &ResticId) -> Result<Option<Backup>, Error> {
-        let found = self.backups(call, &[id.as_str()], |_| true)?;
+    /// What has that id, of whichever instance.
+    pub(crate) fn get(&self, call: &Call, id: &ResticId) -> Result<Known, Error> {
+        let text = self.listed(call, &[id.as_str()])?;
         // The id may be the beginning of one.
-        Ok(found.into_iter().next())
-    }
-
-    /// Whether there is anything with that id.
-    pub(crate) fn has(&self, call: &Call, id: &ResticId) -> Result<bool, Error> {
-        let all = self.listed(call, &[id.as_str()])?;
-        snapshot::ids(&all)
-            .map(|ids| !ids.is_empty())
-            .map_err(|error| Error::new(Kind::Internal, LISTING).because(error))
+        let named = parsed(snapshot::read(&text, |_| true))?.into_iter().next();
+        Ok(match named {
+            Some(backup) => Known::Backup(backup),
+            None if parsed(snapshot::ids(&text))?.is_empty() => Known::Nothing,
+            None => Known::Unnamed,
+        })
     }
 
     /// Every snapshot of this instance that has a name, the oldest first.
@@ -146,19 +152,9 @@ impl Restic {
         let mut arguments = vec!["--tag", CREATED_BY];
         arguments.extend(filter);
         let own = |instance: Option<&str>| instance == self.instance.as_deref();
-        let mut found = self.backups(call, &arguments, own)?;
+        let mut found = parsed(snapshot::read(&self.listed(call, &arguments)?, own))?;
         found.sort_by(|one, other| (one.time, &one.id).cmp(&(other.time, &other.id)));
         Ok(found)
-    }
-
-    fn backups(
-        &self,
-        call: &Call,
-        arguments: &[&str],
-        fits: impl Fn(Option<&str>) -> bool,
-    ) -> Result<Vec<Backup>, Error> {
-        snapshot::read(&self.listed(call, arguments)?, fits)
-            .map_err(|error| Error::new(Kind::Internal, LISTING).because(error))
     }
 
     fn listed(&self, call: &Call, arguments: &[&str]) -> Result<Vec<u8>, Error> {
@@ -329,7 +325,7 @@ impl Restic {
     /// The ids of backups that have these tags, whether or not they have a name.
     fn unnamed(&self, call: &Call, path: &str, tags: &str) -> Result<Vec<String>, Error> {
         let all = self.listed(call, &["--path", path, "--tag", tags])?;
-        snapshot::ids(&all).map_err(|error| Error::new(Kind::Internal, LISTING).because(error))
+        parsed(snapshot::ids(&all))
     }
 
     /// The tags of every snapshot of a volume. compat: "restic": without a comma before the instance.
@@ -432,6 +428,10 @@ impl Restic {
         }
         Ok(made)
     }
+}
+
+fn parsed<T>(read: Result<T, serde_json::Error>) -> Result<T, Error> {
+    read.map_err(|error| Error::new(Kind::Internal, LISTING).because(error))
 }
 
 fn is_locked(error: &RunError) -> bool {

@@ -38,7 +38,7 @@ struct Printed {
 }
 
 impl Backup {
-    pub(super) fn is_of(&self, volume: &VolumeDir, name: &NamePart) -> bool {
+    pub(crate) fn is_of(&self, volume: &VolumeDir, name: &NamePart) -> bool {
         self.volume == *volume && self.name == name.as_str()
     }
 
