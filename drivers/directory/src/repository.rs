@@ -1,6 +1,6 @@
 //! The calls for snapshots, for those that are directories and those in a repository of restic.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use driver_core::paging::MAX_PAGE;
 use driver_core::{
@@ -10,12 +10,11 @@ use driver_core::{
 use rustix::io::Errno;
 
 use crate::config::SnapshotDriver;
-use crate::crash_points;
 use crate::failure::failed;
 use crate::id::{NamePart, ResticId, SnapshotHandle, VolumeDir};
 use crate::restic::{Backup, Known, Restic};
 use crate::store::Collection;
-use crate::volumes::{Directories, VolumeSpec, at_least, permit};
+use crate::volumes::{Directories, VolumeSpec, at_least};
 
 /// Where a snapshot is restored, in the room beside the volume that is made of it.
 const RESTORED: &str = "restored";
@@ -140,31 +139,21 @@ impl Directories {
     ) -> Result<bool, Error> {
         let doing = spec.doing.as_str();
         let fail = |errno| failed(doing, errno);
-        self.store.clean_up(call.remaining() / 2);
-        let base = self.store.open()?;
-        let staging = self.store.staging_area.open(&base)?;
-        let mut staged = staging.make_filled().map_err(fail)?;
-        // By the open directory: the path leads to another disk if the share is unmounted during the restore.
-        let target = format!("{}/{RESTORED}", staged.folder_path().map_err(fail)?);
-        self.restic()?.restore(call, backup, &target, doing)?;
-        // It has the whole path of what it was made of, which is another one than this base's if that moved.
-        let restored = format!("{RESTORED}/{}", backup.path.trim_start_matches('/'));
-        staged.adopt(&restored).map_err(|errno| {
-            let why = "restic has restored no directory of the name that the snapshot has";
-            match errno {
-                Errno::NOENT | Errno::NOTDIR => Error::new(Kind::Internal, doing).because(why),
-                errno => fail(errno),
-            }
-        })?;
-        permit(staged.dir(), self.layout.permissions).map_err(fail)?;
-        spec.record.write(staged.dir()).map_err(fail)?;
-        rustix::fs::syncfs(staged.dir()).map_err(fail)?;
-        crash_points::mark("record");
-        match staged.commit(call, collection.as_fd(), spec.dir.as_str()) {
-            Ok(()) => Ok(true),
-            Err(Errno::EXIST) => Ok(false),
-            Err(errno) => Err(fail(errno)),
-        }
+        self.make_filled(call, collection, spec, |staged| {
+            // By the open directory: the path leads to another disk if the share is unmounted during the restore.
+            let target = format!("{}/{RESTORED}", staged.folder_path().map_err(fail)?);
+            self.restic()?.restore(call, backup, &target, doing)?;
+            // It has the whole path of what it was made of, which is another one than this base's if that moved.
+            let restored = format!("{RESTORED}/{}", backup.path.trim_start_matches('/'));
+            staged.adopt(&restored).map_err(|errno| {
+                let why = "restic has restored no directory of the name that the snapshot has";
+                match errno {
+                    Errno::NOENT | Errno::NOTDIR => Error::new(Kind::Internal, doing).because(why),
+                    errno => fail(errno),
+                }
+            })?;
+            rustix::fs::syncfs(staged.dir()).map_err(fail)
+        })
     }
 
     fn create_backup(&self, call: &Call, request: &CreateSnapshot) -> Result<Snapshot, Error> {

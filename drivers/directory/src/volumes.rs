@@ -23,6 +23,7 @@ use crate::id::{SnapshotDir, SnapshotHandle, VolumeDir};
 use crate::page;
 use crate::record::{self, SnapshotRecord, VolumeRecord, digest};
 use crate::restic::Restic;
+use crate::staging_area::Staged;
 use crate::store::{Collection, Store};
 
 /// How often something is made again that another process removed as a leftover.
@@ -287,30 +288,47 @@ impl Directories {
         content: &Content<'_>,
     ) -> Result<bool, Error> {
         let doing = spec.doing.as_str();
-        let fail = |errno| failed(doing, errno);
+        let mut copied = None;
+        let made = self.make_filled(call, collection, spec, |staged| {
+            let (dir, folder) = (staged.dir(), staged.folder());
+            copied = Some(copy::copy_tree(content.dir, dir, folder, call, doing)?);
+            // If it was deleted during the copy, files are missing from the copy.
+            if (content.still_exists)() {
+                return Ok(());
+            }
+            let source = &content.description;
+            Err(Error::not_found(format!("{doing} from {source}")))
+        })?;
+        if let Some(copied) = copied.filter(|_| made) {
+            copied.log(doing);
+        }
+        Ok(made)
+    }
+
+    /// Makes a volume of what `fill` leaves in the staging area; `false` if the name was taken by another process.
+    /// After an error nothing of it is left.
+    pub(crate) fn make_filled(
+        &self,
+        call: &Call,
+        collection: &OwnedFd,
+        spec: &VolumeSpec,
+        fill: impl FnOnce(&mut Staged<'_>) -> Result<(), Error>,
+    ) -> Result<bool, Error> {
+        let fail = |errno| failed(spec.doing.as_str(), errno);
         // What an earlier copy left may be the room that this one needs.
         self.store.clean_up(call.remaining() / 2);
         let base = self.store.open()?;
         let staging = self.store.staging_area.open(&base)?;
-        let staged = staging.make_filled().map_err(fail)?;
-        let copied = copy::copy_tree(content.dir, staged.dir(), staged.folder(), call, doing)?;
-        // If it was deleted during the copy, files are missing from the copy.
-        if !(content.still_exists)() {
-            return Err(Error::not_found(format!(
-                "{doing} from {}",
-                content.description
-            )));
-        }
+        let mut staged = staging.make_filled().map_err(fail)?;
+        fill(&mut staged)?;
         permit(staged.dir(), self.layout.permissions).map_err(fail)?;
         spec.record.write(staged.dir()).map_err(fail)?;
         crash_points::mark("record");
         match staged.commit(call, collection.as_fd(), spec.dir.as_str()) {
-            Ok(()) => {}
-            Err(Errno::EXIST) => return Ok(false),
-            Err(errno) => return Err(fail(errno)),
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => Ok(false),
+            Err(errno) => Err(fail(errno)),
         }
-        copied.log(doing);
-        Ok(true)
     }
 
     pub(crate) fn copy_source(&self, source: &Source) -> Result<CopySource, Error> {
@@ -487,7 +505,7 @@ pub(crate) fn at_least(size: u64, least: u64, range: SizeRange, doing: &str) -> 
 }
 
 /// Gives a directory the mode and owner of the configuration.
-pub(crate) fn permit(dir: BorrowedFd<'_>, permissions: Permissions) -> Result<(), Errno> {
+fn permit(dir: BorrowedFd<'_>, permissions: Permissions) -> Result<(), Errno> {
     if let Some(mode) = permissions.mode {
         rustix::fs::fchmod(dir, Mode::from_raw_mode(mode))?;
         crash_points::mark("mode");
