@@ -74,12 +74,18 @@ struct Failure {
 enum State {
     Nothing,
     Answers,
-    /// This share, which cannot be used as it is mounted.
-    Unusable(String),
-    /// This share, mounted with options that this only user of it no longer has.
-    Changed,
+    /// This share, which has to be mounted anew.
+    Stale(Stale),
     /// Something else, from this source.
     Other(String),
+}
+
+/// Why a share is mounted anew.
+enum Stale {
+    /// It cannot be used as it is mounted.
+    Unusable(String),
+    /// It has options that this only user of it no longer has.
+    Changed,
 }
 
 /// The process may not mount.
@@ -216,8 +222,7 @@ impl ShareMount {
     }
 
     async fn mount_or_repair(&self, deadline: Instant) -> Result<(), Failure> {
-        let mut changed = false;
-        let sick = match self.look(deadline).await? {
+        let stale = match self.look(deadline).await? {
             State::Answers => {
                 if self.is_own_folder {
                     // Left by a process that was killed.
@@ -229,11 +234,7 @@ impl ShareMount {
                 let cause = format!("`{}` is mounted there", source.escape_debug());
                 return Err(Failure::because(cause, Some("unmount it".to_owned())));
             }
-            State::Unusable(why) => Some(why),
-            State::Changed => {
-                changed = true;
-                None
-            }
+            State::Stale(why) => Some(why),
             State::Nothing => None,
         };
         may_mount().map_err(|error| {
@@ -247,31 +248,43 @@ impl ShareMount {
             };
             Failure::because(error.to_string(), Some(advice))
         })?;
-        if let Some(why) = sick {
-            let path = &self.point;
-            tracing::warn!(%path, error = why, "the share is mounted anew");
-            self.take_away(deadline).await?;
-        }
-        if changed {
-            tracing::info!(path = %self.point, "the options of the share have changed: it is mounted anew");
-            self.detach(deadline).await?;
+        let path = &self.point;
+        match stale {
+            Some(Stale::Unusable(why)) => {
+                tracing::warn!(%path, error = why, "the share is mounted anew");
+                let by_force = |point: &AbsolutePath| {
+                    take_away(point).map(drop).map_err(|error| error.chain())
+                };
+                self.remove(deadline, by_force).await?;
+            }
+            Some(Stale::Changed) => {
+                tracing::info!(%path, "the options of the share have changed: it is mounted anew");
+                // It answers, so calls that use it end as they would have.
+                let detached = |point: &AbsolutePath| {
+                    let ended = mount::unmount_dead(point.as_path());
+                    ended.map(drop).map_err(|error| error.to_string())
+                };
+                self.remove(deadline, detached).await?;
+            }
+            None => {}
         }
         self.mount(deadline).await
     }
 
-    /// Takes away a share that answers: calls that use it end as they would have.
-    async fn detach(&self, deadline: Instant) -> Result<(), Failure> {
+    /// Removes what is mounted there, as `unmount` does it.
+    async fn remove(
+        &self,
+        deadline: Instant,
+        unmount: impl FnOnce(&AbsolutePath) -> Result<(), String> + Send + 'static,
+    ) -> Result<(), Failure> {
         let until = deadline.min(Instant::now() + LETS_GO_WITHIN);
         let point = self.point.clone();
-        let ended = on_own_thread(until, move || mount::unmount_dead(point.as_path())).await;
-        match ended {
-            Some(Ok(_)) => Ok(()),
-            Some(Err(error)) => Err(Failure::because(error.to_string(), None)),
-            None => Err(Failure::because(
-                "the kernel does not let go of it".into(),
-                None,
-            )),
-        }
+        let cause = match on_own_thread(until, move || unmount(&point)).await {
+            Some(Ok(())) => return Ok(()),
+            Some(Err(cause)) => cause,
+            None => "the kernel does not let go of it".to_owned(),
+        };
+        Err(Failure::because(cause, None))
     }
 
     async fn mount(&self, deadline: Instant) -> Result<(), Failure> {
@@ -312,19 +325,6 @@ impl ShareMount {
         Ok(())
     }
 
-    async fn take_away(&self, deadline: Instant) -> Result<(), Failure> {
-        let until = deadline.min(Instant::now() + LETS_GO_WITHIN);
-        let point = self.point.clone();
-        match on_own_thread(until, move || take_away(&point)).await {
-            Some(Ok(_)) => Ok(()),
-            Some(Err(error)) => Err(Failure::because(error.chain(), None)),
-            None => Err(Failure::because(
-                "the kernel does not let go of it".to_owned(),
-                None,
-            )),
-        }
-    }
-
     async fn look(&self, deadline: Instant) -> Result<State, Failure> {
         let until = deadline.min(Instant::now() + self.answers_within);
         let (attachment, point) = (self.attachment.clone(), self.point.clone());
@@ -339,15 +339,16 @@ impl ShareMount {
         let patience = self.answers_within.min(half.max(LEAST));
         let until = deadline.min(Instant::now() + patience);
         let point = self.point.clone();
+        let unusable = |why| State::Stale(Stale::Unusable(why));
         let ask = move || Place::open(point.as_path()).and_then(rustix::fs::fstatvfs);
         Ok(match on_own_thread(until, ask).await {
-            Some(Ok(_)) if self.has_changed() => State::Changed,
+            Some(Ok(_)) if self.has_changed() => State::Stale(Stale::Changed),
             Some(Ok(_)) => State::Answers,
-            Some(Err(errno)) => State::Unusable(std::io::Error::from(errno).to_string()),
+            Some(Err(errno)) => unusable(std::io::Error::from(errno).to_string()),
             None if until == deadline => {
                 return Err(Failure::because("it does not answer".into(), None));
             }
-            None => State::Unusable(format!("no answer within {patience:?}")),
+            None => unusable(format!("no answer within {patience:?}")),
         })
     }
 
