@@ -5,6 +5,7 @@
 //! a driver never checks what the proxy decoded.
 
 pub mod call;
+pub mod civil;
 pub mod config;
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use driver_core::civil;
 use serde::Deserialize;
 
 use crate::id::{NamePart, VolumeDir};
@@ -106,8 +107,8 @@ pub(super) fn time(text: &str) -> Option<SystemTime> {
         digits.bytes().all(|b| b.is_ascii_digit()).then_some(())?;
         digits.parse::<i64>().ok()
     };
-    let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
-    let (hour, minute, second) = (number(11..13)?, number(14..16)?, number(17..19)?);
+    let date = [number(0..4)?, number(5..7)?, number(8..10)?];
+    let clock = [number(11..13)?, number(14..16)?, number(17..19)?];
     let rest = text.get(19..)?;
     let zone = rest.find(['Z', '+', '-'])?;
     let (fraction, zone) = rest.split_at(zone);
@@ -124,17 +125,6 @@ pub(super) fn time(text: &str) -> Option<SystemTime> {
             if sign == "-" { -seconds } else { seconds }
         }
     };
-    let seconds = days(year, month, day) * 86400 + hour * 3600 + minute * 60 + second - offset;
-    let since = Duration::new(u64::try_from(seconds).ok()?, nanos.parse().ok()?);
+    let since = Duration::new(civil::seconds(date, clock, offset)?, nanos.parse().ok()?);
     Some(SystemTime::UNIX_EPOCH + since)
-}
-
-/// Days from 1970-01-01 to a date of the Gregorian calendar.
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    // The year begins in March, so that the leap day is its last one.
-    let year = if month <= 2 { year - 1 } else { year };
-    let month = (month + 9) % 12;
-    let of_year = (153 * month + 2) / 5 + day - 1;
-    let of_all = year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    of_all + of_year - 719_468
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use driver_core::naming::snapshot_leaf;
 use driver_core::{
     Call, CreateSnapshot, Error, Kind, Page, PageRequest, Snapshot, SnapshotFilter, SnapshotId,
-    Snapshots, VolumeId,
+    Snapshots, VolumeId, civil,
 };
 
 use super::api::{Share, ShareSnapshot};
@@ -43,19 +43,7 @@ fn seconds(time: &str) -> Option<u64> {
             .collect::<Option<_>>()?;
         parsed.try_into().ok()
     };
-    let ([year, month, day], [hour, minute, second]) = (numbers(date)?, numbers(clock)?);
-    if !(1970..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
-        return None;
-    }
-    // Days of the civil calendar, years beginning in March.
-    let (y, m) = if month > 2 {
-        (year, month - 3)
-    } else {
-        (year - 1, month + 9)
-    };
-    let days = 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719_468;
-    let total = ((days * 24 + hour - zone) * 60 + minute) * 60 + second;
-    u64::try_from(total).ok()
+    civil::seconds(numbers(date)?, numbers(clock)?, zone * 3600)
 }
 
 fn parts(id: &SnapshotId) -> Option<(String, String)> {
