@@ -29,8 +29,8 @@ const ELSEWHERE: [&str; 5] = [
     "OMNIBUS_CSI_TRUENAS_ADMIN_API_KEY",
 ];
 
-/// Keys that only show with a share or with restic: the tests of driver-directory test them.
-const KEYS_ELSEWHERE: [&str; 2] = ["mountOptions", "snapshots.restic."];
+/// Keys that only show with restic: the tests of driver-directory test them.
+const OF_RESTIC: &str = "snapshots.restic.";
 
 async fn flags_of(arguments: &[&str]) -> BTreeSet<String> {
     let output = tools::omnibus(arguments, &[]).await;
@@ -83,11 +83,10 @@ async fn every_flag_variable_and_key_of_the_program_is_in_the_table() {
 
     let mut known = keys::known::<driver_core::config::CommonConfig>();
     let section = keys::known::<driver_directory::DirectoryConfig>();
-    let is_elsewhere = |key: &String| KEYS_ELSEWHERE.iter().any(|of| key.starts_with(of));
     known.extend(
         section
             .into_iter()
-            .filter(|key| !is_elsewhere(key))
+            .filter(|key| !key.starts_with(OF_RESTIC))
             .map(|key| format!("local-hostpath.{key}")),
     );
     let listed = named(|setting| {

@@ -146,6 +146,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     set("local-hostpath.controllerBasePath", Section("{place}/base"), Section("{place}/other"), "folder"),
     set("local-hostpath.createBase", Section("true"), Section("perhaps"), "exit"),
     set("local-hostpath.shareHost", Section("nas"), Config(""), "notes"),
+    set("local-hostpath.mountOptions", Section("ro"), Config(""), "notes"),
     set("local-hostpath.dirPermissionsMode", Section("'0777'"), Section("'0750'"), "folder"),
     set("local-hostpath.dirPermissionsUser", Section("1234"), Section("0"), "folder"),
     set("local-hostpath.dirPermissionsGroup", Section("1234"), Section("0"), "folder"),
