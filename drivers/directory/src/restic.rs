@@ -360,7 +360,7 @@ impl Restic {
 
     /// Runs a command to its end.
     fn run(&self, call: &Call, command: &Command) -> Result<Output, RunError> {
-        self.unlocked(call, command, async |command| {
+        self.unlocked(call, command, &async |command: &Command| {
             self.tools.here().run_checked(command).await
         })
     }
@@ -372,7 +372,7 @@ impl Restic {
         command: &Command,
         doing: &str,
     ) -> Result<String, RunError> {
-        self.unlocked(call, command, async |command| {
+        self.unlocked(call, command, &async |command: &Command| {
             self.follow(command, doing).await
         })
     }
@@ -383,7 +383,7 @@ impl Restic {
         &self,
         call: &Call,
         command: &Command,
-        attempt: impl AsyncFn(&Command) -> Result<T, RunError>,
+        attempt: &impl AsyncFn(&Command) -> Result<T, RunError>,
     ) -> Result<T, RunError> {
         Handle::current().block_on(async {
             let mut pause = FIRST_PAUSE;
