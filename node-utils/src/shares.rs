@@ -2,7 +2,7 @@
 //!
 //! They are mounted as the node mounts volumes, by [`crate::mounting`]. Each use looks first whether the
 //! share is mounted and answers, on a thread of its own and within a bounded time. One that does not
-//! answer is taken away, which ends the calls that wait for it, and is mounted anew.
+//! answer is taken away, which ends the calls that wait for it, and is mounted again.
 //!
 //! What this process has mounted is unmounted when its last user is dropped, and by [`unmount_all`] at the
 //! end of the program. What was mounted before is used as it is, and stays.
@@ -28,7 +28,7 @@ use csi_types::secrets::StageSecrets;
 
 /// How long a mounted share may take to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
-/// What it is left at least where a call has less time than that, and needs the rest to mount it anew.
+/// What it is left at least where a call has less time than that, and needs the rest to mount it again.
 const LEAST: Duration = Duration::from_secs(5);
 /// How long an answer counts. A copy of many files asks once, and not for each.
 const FRESH: Duration = Duration::from_secs(1);
@@ -74,13 +74,13 @@ struct Failure {
 enum State {
     Nothing,
     Answers,
-    /// This share, which has to be mounted anew.
+    /// This share, which has to be mounted again.
     Stale(Stale),
     /// Something else, from this source.
     Other(String),
 }
 
-/// Why a share is mounted anew.
+/// Why a share is mounted again.
 enum Stale {
     /// It cannot be used as it is mounted.
     Unusable(String),
@@ -251,14 +251,14 @@ impl ShareMount {
         let path = &self.point;
         match stale {
             Some(Stale::Unusable(why)) => {
-                tracing::warn!(%path, error = why, "the share is mounted anew");
+                tracing::warn!(%path, error = why, "the share is mounted again");
                 let by_force = |point: &AbsolutePath| {
                     take_away(point).map(drop).map_err(|error| error.chain())
                 };
                 self.remove(deadline, by_force).await?;
             }
             Some(Stale::Changed) => {
-                tracing::info!(%path, "the options of the share have changed: it is mounted anew");
+                tracing::info!(%path, "the options of the share have changed: it is mounted again");
                 // It answers, so calls that use it end as they would have.
                 let detached = |point: &AbsolutePath| {
                     let ended = mount::unmount_dead(point.as_path());

@@ -38,7 +38,7 @@ struct Server {
 }
 
 impl Server {
-    /// What is mounted does not answer any more. The server answers those who mount it anew.
+    /// What is mounted does not answer any more. The server answers those who mount it again.
     fn falls_silent(&self) {
         self.silent.lock().expect("lock").store(true, SeqCst);
     }
@@ -226,7 +226,7 @@ fn a_share_that_does_not_answer_or_fails_is_mounted_anew_in_time() {
         let (said, answer) = std::sync::mpsc::channel();
         std::thread::spawn(move || said.send(rustix::fs::statvfs(&waits).map(drop)));
         let began = Instant::now();
-        share.later().ensure(soon()).await.expect("mounted anew");
+        share.later().ensure(soon()).await.expect("mounted again");
         assert!(began.elapsed() < Duration::from_secs(10));
         answer
             .recv_timeout(Duration::from_secs(10))
@@ -271,7 +271,7 @@ fn options_that_have_changed_count_from_the_next_use_on() {
         new.later();
         drop(old);
         assert_eq!(layers(&point), 1, "it has another user");
-        new.ensure(soon()).await.expect("mounted anew");
+        new.ensure(soon()).await.expect("mounted again");
         assert_eq!((layers(&point), server.mounts()), (1, 2));
     });
 }
