@@ -192,20 +192,21 @@ impl ShareMount {
 
     /// Returns once the share is mounted and answers.
     ///
-    /// The error is always `Unreachable`, whatever kept it from being mounted: of what is on the share
-    /// nothing is known then.
+    /// The error is `Timeout` at the deadline, else always `Unreachable`, whatever kept it from being mounted:
+    /// of what is on the share nothing is known then.
     pub async fn ensure(&self, deadline: Instant) -> Result<(), Error> {
         if self.answered_lately() {
             return Ok(());
         }
         let asked = Instant::now();
         let turn = tokio::time::timeout_at(deadline, self.turn.lock()).await;
-        let mut last = turn.map_err(|_| self.failed("another call still tries to", None))?;
+        let waits = |_| self.failed(deadline, "another call still tries to", None);
+        let mut last = turn.map_err(waits)?;
         if self.answered_lately() {
             return Ok(());
         }
         if let Some(failure) = last.as_ref().filter(|failure| failure.at >= asked) {
-            return Err(self.failed(failure.cause.clone(), failure.advice.clone()));
+            return Err(self.failed(deadline, failure.cause.clone(), failure.advice.clone()));
         }
         match self.mount_or_repair(deadline).await {
             Ok(()) => {
@@ -214,7 +215,7 @@ impl ShareMount {
                 Ok(())
             }
             Err(failure) => {
-                let error = self.failed(failure.cause.clone(), failure.advice.clone());
+                let error = self.failed(deadline, failure.cause.clone(), failure.advice.clone());
                 *last = Some(failure);
                 Err(error)
             }
@@ -352,9 +353,14 @@ impl ShareMount {
         })
     }
 
-    fn failed(&self, cause: impl Into<String>, advice: Option<String>) -> Error {
+    fn failed(&self, deadline: Instant, cause: impl Into<String>, advice: Option<String>) -> Error {
         let doing = format!("mount the share for this process at `{}`", self.point);
-        let error = Error::new(Kind::Unreachable, doing)
+        let kind = if Instant::now() < deadline {
+            Kind::Unreachable
+        } else {
+            Kind::Timeout
+        };
+        let error = Error::new(kind, doing)
             .because(cause.into())
             .with_effect(Effect::None);
         match advice {

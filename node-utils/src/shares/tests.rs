@@ -225,6 +225,8 @@ fn a_share_that_does_not_answer_or_fails_is_mounted_anew_in_time() {
         let waits = point.clone();
         let (said, answer) = std::sync::mpsc::channel();
         std::thread::spawn(move || said.send(rustix::fs::statvfs(&waits).map(drop)));
+        let late = share.later().ensure(Instant::now()).await;
+        assert_eq!(late.expect_err("no time").kind(), Kind::Timeout);
         let began = Instant::now();
         share.later().ensure(soon()).await.expect("mounted again");
         assert!(began.elapsed() < Duration::from_secs(10));
