@@ -125,7 +125,7 @@ impl Runs {
             } else {
                 Outcome::Failed(format!("due, and no time is left of {:?}", self.budget))
             };
-            failed += usize::from(outcome != Outcome::Passed);
+            failed += usize::from(matches!(outcome, Outcome::Failed(_)));
             let seconds = began.elapsed().as_secs();
             report(self.results.as_ref(), cell, &outcome, seconds)?;
         }
@@ -145,7 +145,7 @@ fn today() -> u64 {
 
 fn report(results: Option<&PathBuf>, cell: &Cell, outcome: &Outcome, seconds: u64) -> Result<()> {
     let (state, detail) = match outcome {
-        Outcome::Passed => ("passed", String::new()),
+        Outcome::Passed(remark) => ("passed", (*remark).to_owned()),
         Outcome::Failed(why) => ("FAILED", why.replace(['\n', '\t'], " ")),
     };
     println!("cell {}: {state} in {seconds} s {detail}", cell.name);
