@@ -12,6 +12,10 @@
 //! | a marker with another id, or none | an id | error, unless the base may always be created |
 //! | nothing of ours, or no directory | nothing | never used, or an error if the base may not be created |
 //!
+//! A directory that was found to be in use with a marker is recognised by its identity: the mount, the device,
+//! the inode and when that was made. Marker and record are read again only if one of these has changed, so
+//! each call costs one system call for this.
+//!
 //! Where the base is on a share, it counts without a marker only if its filesystem is that of a share.
 //!
 //! A base with volumes but without a marker was used by an earlier release or by democratic-csi. It is in
@@ -20,12 +24,13 @@
 use std::fmt::Write as _;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use csi_types::AbsolutePath;
 use driver_core::{Error, Kind};
 use node_utils::Root;
 use node_utils::beneath::{BeneathErrorKind, Mounts, open_beneath};
-use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::{Digest, Sha256};
@@ -100,6 +105,18 @@ pub(crate) struct Base {
     creation: Creation,
     /// Where this node keeps its records, if there is such a place.
     records: Option<AbsolutePath>,
+    /// The directory that was last found to be in use with its marker.
+    seen: Mutex<Option<Identity>>,
+}
+
+/// What no other directory has, also after another filesystem was mounted. One on a copy of the disk has it,
+/// and the same marker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    mount: u64,
+    device: (u32, u32),
+    inode: u64,
+    made: (i64, u32),
 }
 
 /// Whether a base that is in use has its marker.
@@ -139,6 +156,24 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
+// === impl Identity ===
+
+impl Identity {
+    /// `None` where the filesystem does not say when a directory was made.
+    fn of(root: &Root) -> Option<Self> {
+        let wanted = StatxFlags::INO | StatxFlags::BTIME | StatxFlags::MNT_ID;
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let found = rustix::fs::statx(root, "", flags, wanted).ok()?;
+        let said = StatxFlags::from_bits_retain(found.stx_mask);
+        said.contains(wanted).then_some(Self {
+            mount: found.stx_mnt_id,
+            device: (found.stx_dev_major, found.stx_dev_minor),
+            inode: found.stx_ino,
+            made: (found.stx_btime.tv_sec, found.stx_btime.tv_nsec),
+        })
+    }
+}
+
 // === impl Base ===
 
 impl Base {
@@ -153,6 +188,7 @@ impl Base {
             path,
             creation,
             records,
+            seen: Mutex::default(),
         }
     }
 
@@ -180,8 +216,20 @@ impl Base {
                 ));
             }
         };
+        let identity = root.as_ref().and_then(Identity::of);
+        if self.is_seen(identity) {
+            return Ok(root.map(|root| (root, Marked(true))));
+        }
         let used = self.is_used(root.as_ref())?;
+        if let Some(Marked(true)) = used {
+            *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = identity;
+        }
         Ok(root.zip(used))
+    }
+
+    fn is_seen(&self, identity: Option<Identity>) -> bool {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        identity.is_some() && *seen == identity
     }
 
     /// Opens the base to delete something in it: nothing is reported as deleted from a base that was
