@@ -14,7 +14,9 @@ use serde_json::Value;
 
 use crate::accounts;
 use crate::base::Creation;
+use crate::id::Tool;
 use crate::kind::{DirectoryKind, Location};
+pub use crate::kopia::KopiaSection;
 pub use crate::restic::ResticSection;
 
 /// How a snapshot is made.
@@ -23,8 +25,8 @@ pub enum SnapshotDriver {
     /// A copy of the directory, in the base.
     #[default]
     Filecopy,
-    /// In a repository of restic.
-    Restic,
+    /// In the repository of a tool.
+    Backup(Tool),
 }
 
 /// The section of a kind: `local-hostpath`, `nfs`, `smb` or `lustre`.
@@ -69,6 +71,9 @@ pub struct SnapshotsConfig {
     /// The repository of restic.
     #[serde(default)]
     pub restic: Option<ResticSection>,
+    /// The repository of kopia.
+    #[serde(default)]
+    pub kopia: Option<KopiaSection>,
 }
 
 /// Where volumes lie and how they are made: the checked form of a section.
@@ -137,8 +142,7 @@ impl SnapshotDriver {
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             "filecopy" => Some(Self::Filecopy),
-            "restic" => Some(Self::Restic),
-            _ => None,
+            _ => Tool::parse(name).map(Self::Backup),
         }
     }
 }
@@ -161,13 +165,10 @@ impl DirectoryConfig {
         let default_driver = match self.snapshots.default_driver.as_deref() {
             None => SnapshotDriver::default(),
             Some(driver) => SnapshotDriver::parse(driver).ok_or_else(|| {
-                // Another text may have come out of the environment, and may be a secret.
-                let problem = match driver {
-                    "kopia" => "`kopia` is not a driver of this build",
-                    _ => "there is no such driver of snapshots",
-                };
+                // The text may have come out of the environment, and may be a secret.
+                let problem = "there is no such driver of snapshots";
                 ConfigError::at(key("snapshots.default_driver"), problem)
-                    .advise("snapshots are made with `filecopy` or `restic`")
+                    .advise("snapshots are made with `filecopy`, `restic` or `kopia`")
             })?,
         };
         Ok(Layout {
@@ -351,7 +352,7 @@ mod tests {
             ("dirPermissionsUser: \"no:one\"", "dirPermissionsUser"),
             ("dirPermissionsGroup: no-such-group", "dirPermissionsGroup"),
             (
-                "snapshots: {default_driver: kopia}",
+                "snapshots: {default_driver: tape}",
                 "snapshots.default_driver",
             ),
         ] {

@@ -56,7 +56,7 @@ fn directories(base: &Path) -> Directories {
         },
         topology: None,
         id_room: driver_core::config::IdRoom::default(),
-        restic: None,
+        repositories: Vec::new(),
     }
 }
 

@@ -18,9 +18,12 @@ use driver_core::{
 use csi_types::{AbsolutePath, Attachment};
 use node_utils::Tools;
 
+use crate::backup::Repository;
 use crate::base::Base;
 use crate::config::{DirectoryConfig, SnapshotDriver};
+use crate::id::Tool;
 use crate::kind::DirectoryKind;
+use crate::kopia::{Kopia, KopiaConfig};
 use crate::restic::{Restic, ResticConfig};
 use crate::share::{self, KeepMounted};
 use crate::store::Store;
@@ -39,9 +42,6 @@ pub struct DirectoryDriver {
     /// Whether this process only attaches volumes, and so does not use the base.
     pub(crate) only_attaches: bool,
 }
-
-/// Why the section of a driver of snapshots does nothing, as long as no request asks for it.
-const NO_KOPIA: &str = "this build makes no snapshots with kopia";
 
 /// Makes the driver of one connection, of whichever kind of this family it names. Touches no storage.
 ///
@@ -66,7 +66,6 @@ pub fn from_document(
     document.without_effect(&[
         ("node.format", "a directory is never formatted"),
         ("node.mount.checkFilesystem", "a directory is never checked"),
-        (&key("snapshots.kopia"), NO_KOPIA),
     ]);
     if local {
         document.without_effect(&[
@@ -86,7 +85,8 @@ pub fn from_document(
         .unwrap_or_else(|| share::own_folder(records, &layout.location, flags));
     let keeper =
         tools.and_then(|tools| share::keeper(&layout.location, flags, tools, &path, is_own_folder));
-    let restic = restic(&config, &key("snapshots.restic"), tools, &common)?;
+    let node_of_volumes = local.then(|| node.as_str());
+    let repositories = repositories(&config, section, tools, (&common, node_of_volumes))?;
     let base = Base::new(kind, path, layout.creation, records.cloned());
     Ok(DirectoryDriver {
         kind,
@@ -97,27 +97,37 @@ pub fn from_document(
             layout,
             topology: local.then(|| Topology::node(node.as_str())),
             id_room: common.id_room,
-            restic,
+            repositories,
         }),
         share: keeper.map(|keeper| Box::new(keeper) as _),
         only_attaches: false,
     })
 }
 
-/// The repository of restic; only a process with `tools` runs the program.
-fn restic(
+/// The repositories of both tools; only a process with `tools` runs the programs.
+fn repositories(
     config: &DirectoryConfig,
-    key: &str,
+    section: &str,
     tools: Option<&Tools>,
-    common: &CommonConfig,
-) -> Result<Option<Restic>, ConfigError> {
-    let section = config.snapshots.restic.clone().unwrap_or_default();
-    let variables = std::env::vars_os();
+    (common, node): (&CommonConfig, Option<&str>),
+) -> Result<Vec<Box<dyn Repository>>, ConfigError> {
     let texts = |(name, value): (OsString, OsString)| {
         Some((name.into_string().ok()?, value.into_string().ok()?))
     };
-    let read = ResticConfig::read(&section, key, variables.filter_map(texts))?;
-    Ok(tools.map(|tools| Restic::new(tools.clone(), read, common.instance_id.clone())))
+    let variables = || std::env::vars_os().filter_map(texts);
+    let key = |tool: Tool| format!("{section}.snapshots.{}", tool.name());
+    let restic = config.snapshots.restic.clone().unwrap_or_default();
+    let restic = ResticConfig::read(&restic, &key(Tool::Restic), variables())?;
+    let kopia = config.snapshots.kopia.clone().unwrap_or_default();
+    let kopia = KopiaConfig::read(&kopia, &key(Tool::Kopia), variables())?;
+    let Some(tools) = tools else {
+        return Ok(Vec::new());
+    };
+    let instance = || common.instance_id.clone();
+    Ok(vec![
+        Box::new(Restic::new(tools.clone(), restic, instance())),
+        Box::new(Kopia::new(tools.clone(), kopia, instance(), node)),
+    ])
 }
 
 // === impl DirectoryDriver ===
@@ -173,8 +183,10 @@ impl DirectoryDriver {
             None => Ok(self.directories.layout.default_driver),
             Some(name) => SnapshotDriver::parse(name).ok_or_else(|| {
                 Error::invalid(format!("taking a snapshot with `{}`", name.escape_debug()))
-                    .because("this build makes snapshots with `filecopy` and `restic`")
-                    .advise("set the parameter `driver` of the snapshot class to one of them")
+                    .because("there is no such driver of snapshots")
+                    .advise(
+                        "set the parameter `driver` of the snapshot class to `filecopy`, `restic` or `kopia`",
+                    )
             }),
         }
     }

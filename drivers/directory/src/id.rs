@@ -20,8 +20,6 @@ const MAX_ENTRY: usize = 255;
 const KEPT: usize = 48;
 /// What every handle of ours begins with.
 const HANDLE: &str = "snapshot_driver=filecopy&snapshot_id=";
-/// The same of one in a repository of restic.
-const RESTIC: &str = "snapshot_driver=restic&snapshot_id=";
 
 /// The directory name of a volume: letters, digits, `_` and `-`, the first a letter or digit.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,17 +29,26 @@ pub struct VolumeDir(String);
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SnapshotDir(String);
 
-/// The id of a snapshot of restic: 8 to 64 hexadecimal digits.
+/// A program that keeps snapshots in a repository of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tool {
+    /// restic.
+    Restic,
+    /// kopia.
+    Kopia,
+}
+
+/// The id of a snapshot in a repository: 8 to 64 hexadecimal digits.
 #[derive(Clone, PartialEq, Eq)]
-pub struct ResticId(String);
+pub struct BackupId(String);
 
 /// Where a snapshot is, as its handle says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SnapshotHandle {
     /// It is a directory of the base.
     Filecopy(SnapshotDir),
-    /// It is in the repository of restic.
-    Restic(ResticId),
+    /// It is in the repository of a tool.
+    Backup(Tool, BackupId),
 }
 
 /// The part of a snapshot's directory name that the caller chose.
@@ -173,7 +180,7 @@ impl SnapshotDir {
     pub fn parse(id: &SnapshotId) -> Result<Self, Error> {
         match SnapshotHandle::parse(id)? {
             SnapshotHandle::Filecopy(dir) => Ok(dir),
-            SnapshotHandle::Restic(_) => {
+            SnapshotHandle::Backup(..) => {
                 Err(refused(id)
                     .because("it is in a repository, which only its own connection reads"))
             }
@@ -206,10 +213,30 @@ impl SnapshotDir {
     }
 }
 
-// === impl ResticId ===
+// === impl Tool ===
 
-impl ResticId {
-    /// The id, if restic can have given it. A word of its own, such as `latest`, is none.
+impl Tool {
+    /// Every one.
+    pub const ALL: [Self; 2] = [Self::Restic, Self::Kopia];
+
+    /// The name of the program.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Restic => "restic",
+            Self::Kopia => "kopia",
+        }
+    }
+
+    /// The one of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|tool| tool.name() == name)
+    }
+}
+
+// === impl BackupId ===
+
+impl BackupId {
+    /// The id, if a tool can have given it. A word that means one to the tool, such as `latest`, is none.
     pub fn new(text: &str) -> Option<Self> {
         let is_digit = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
         ((8..=64).contains(&text.len()) && text.bytes().all(is_digit))
@@ -217,8 +244,9 @@ impl ResticId {
     }
 
     /// The id that callers know. compat: "restic".
-    pub fn id(&self) -> SnapshotId {
-        SnapshotId::parse(&format!("{RESTIC}{}", self.0)).expect("hexadecimal digits")
+    pub fn id(&self, tool: Tool) -> SnapshotId {
+        let handle = format!("snapshot_driver={}&snapshot_id={}", tool.name(), self.0);
+        SnapshotId::parse(&handle).expect("hexadecimal digits")
     }
 
     /// The id itself.
@@ -238,7 +266,7 @@ impl SnapshotHandle {
     pub fn id(&self) -> SnapshotId {
         match self {
             Self::Filecopy(dir) => dir.id(),
-            Self::Restic(id) => id.id(),
+            Self::Backup(tool, id) => id.id(*tool),
         }
     }
 
@@ -265,22 +293,22 @@ impl SnapshotHandle {
                 return Err(refuse("it names a part twice"));
             }
         }
-        match driver.as_deref() {
-            Some("filecopy") => snapshot
-                .as_deref()
-                .and_then(SnapshotDir::new)
-                .map(Self::Filecopy)
-                .ok_or_else(not_ours),
-            Some("restic") => snapshot
-                .as_deref()
-                .and_then(ResticId::new)
-                .map(Self::Restic)
-                .ok_or_else(not_ours),
-            Some(_) => Err(refuse(
-                "it was made by a snapshot driver that this build does not have",
-            )),
-            None => Err(refuse("it names no snapshot driver")),
-        }
+        let Some(driver) = driver else {
+            return Err(refuse("it names no snapshot driver"));
+        };
+        let snapshot = snapshot.as_deref();
+        let found = match (&*driver, Tool::parse(&driver)) {
+            ("filecopy", _) => snapshot.and_then(SnapshotDir::new).map(Self::Filecopy),
+            (_, Some(tool)) => snapshot
+                .and_then(BackupId::new)
+                .map(|id| Self::Backup(tool, id)),
+            _ => {
+                return Err(refuse(
+                    "it was made by a snapshot driver that this build does not have",
+                ));
+            }
+        };
+        found.ok_or_else(not_ours)
     }
 }
 
@@ -325,7 +353,7 @@ macro_rules! shown {
 shown!(VolumeDir);
 shown!(SnapshotDir);
 shown!(NamePart);
-shown!(ResticId);
+shown!(BackupId);
 
 #[cfg(test)]
 mod tests {

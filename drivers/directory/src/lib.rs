@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod accounts;
+mod backup;
 mod base;
 pub mod config;
 mod copy;
@@ -19,6 +20,7 @@ mod factory;
 mod failure;
 pub mod id;
 mod kind;
+mod kopia;
 mod page;
 mod record;
 mod repository;

@@ -18,7 +18,7 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use crate::id::{ResticId, SnapshotDir, SnapshotHandle, VolumeDir};
+use crate::id::{BackupId, SnapshotDir, SnapshotHandle, Tool, VolumeDir};
 
 /// The name of the attribute.
 pub(crate) const ATTRIBUTE: &str = "user.omnibus-csi";
@@ -106,7 +106,7 @@ impl VolumeRecord {
             Some(Source::Snapshot(id)) => {
                 let _ = match SnapshotHandle::parse(id) {
                     Ok(SnapshotHandle::Filecopy(dir)) => write!(text, " snapshot {dir}"),
-                    Ok(SnapshotHandle::Restic(id)) => write!(text, " restic {id}"),
+                    Ok(SnapshotHandle::Backup(tool, id)) => write!(text, " {} {id}", tool.name()),
                     Err(_) => Ok(()),
                 };
             }
@@ -132,7 +132,9 @@ impl VolumeRecord {
             (None, None) => None,
             (Some("volume"), Some(id)) => Some(Source::Volume(VolumeDir::new(id)?.id())),
             (Some("snapshot"), Some(dir)) => Some(Source::Snapshot(SnapshotDir::new(dir)?.id())),
-            (Some("restic"), Some(id)) => Some(Source::Snapshot(ResticId::new(id)?.id())),
+            (Some(tool), Some(id)) if Tool::parse(tool).is_some() => {
+                Some(Source::Snapshot(BackupId::new(id)?.id(Tool::parse(tool)?)))
+            }
             (Some(word), Some(handle)) => Some(Source::Elsewhere(Elsewhere::read(word, handle)?)),
             (_, None) | (None, Some(_)) => return None,
         };
@@ -244,7 +246,7 @@ mod tests {
             Some(Source::Volume(volume.id())),
             Some(Source::Snapshot(snapshot.id())),
             Some(Source::Snapshot(
-                ResticId::new("0123abcd").expect("id").id(),
+                BackupId::new("0123abcd").expect("id").id(Tool::Kopia),
             )),
             Elsewhere::read("volume-elsewhere", "v:nas/a b").map(Source::Elsewhere),
             Elsewhere::read("snapshot-elsewhere", "s:nas/a@b").map(Source::Elsewhere),

@@ -1,25 +1,23 @@
-//! The calls for snapshots, for those that are directories and those in a repository of restic.
+//! The calls for snapshots, for those that are directories and those in a repository of a tool.
 
 use std::os::fd::OwnedFd;
 
 use driver_core::paging::MAX_PAGE;
 use driver_core::{
     Call, CreateSnapshot, Error, Kind, Page, PageRequest, PageToken, Snapshot, SnapshotFilter,
-    SnapshotId, Volume, VolumeId,
+    SnapshotId, Topology, Volume, VolumeId,
 };
 use rustix::io::Errno;
 
+use crate::backup::{Backup, Known, Repository};
 use crate::config::SnapshotDriver;
 use crate::failure::failed;
-use crate::id::{NamePart, ResticId, SnapshotHandle, VolumeDir};
-use crate::restic::{Backup, Known, Restic};
+use crate::id::{BackupId, NamePart, SnapshotHandle, Tool, VolumeDir};
 use crate::store::Collection;
 use crate::volumes::{Directories, VolumeSpec, at_least};
 
 /// Where a snapshot is restored, in the room beside the volume that is made of it.
 const RESTORED: &str = "restored";
-/// What the tokens of the list begin with that is in the repository; those of directories begin with `s`.
-const TOKEN: &str = "r1/";
 
 impl Directories {
     pub(crate) fn create_snapshot_with(
@@ -30,26 +28,29 @@ impl Directories {
     ) -> Result<Snapshot, Error> {
         match driver {
             SnapshotDriver::Filecopy => self.create_snapshot(call, request),
-            SnapshotDriver::Restic => self.create_backup(call, request),
+            SnapshotDriver::Backup(tool) => self.create_backup(call, request, tool),
         }
     }
 
     pub(crate) fn delete_any_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
-        let SnapshotHandle::Restic(found) = SnapshotHandle::parse(id)? else {
+        let SnapshotHandle::Backup(tool, found) = SnapshotHandle::parse(id)? else {
             return self.delete_snapshot(call, id);
         };
-        let restic = self.restic()?;
-        match restic.get(call, &found)? {
+        let repository = self.repository(tool)?;
+        match repository.get(call, &found)? {
             Known::Backup(backup) => {
                 // First, because a retry no longer finds the name.
                 let of = (&backup.volume, &*backup.name);
-                restic
+                repository
                     .forget_unfinished(call, &backup.path, of)
-                    .and_then(|()| restic.forget(call, &backup.id))
+                    .and_then(|()| repository.forget(call, &backup.id))
             }
             Known::Unnamed => Err(Error::new(
                 Kind::Busy,
-                format!("deleting snapshot {found} in the repository of restic"),
+                format!(
+                    "deleting snapshot {found} in the repository of {}",
+                    tool.name()
+                ),
             )
             .because("it has not the tags of a snapshot of a volume, so it is another program's")),
             Known::Nothing => Ok(()),
@@ -58,24 +59,21 @@ impl Directories {
     }
 
     pub(crate) fn get_any_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
-        let SnapshotHandle::Restic(found) = SnapshotHandle::parse(id)? else {
+        let SnapshotHandle::Backup(tool, found) = SnapshotHandle::parse(id)? else {
             return self.get_snapshot(id);
         };
-        let backup = self.backup(call, &found)?;
-        self.described_backup(call, self.restic()?, &backup)
+        let backup = self.backup(call, tool, &found)?;
+        described(self.repository(tool)?, call, &backup, self.topology())
     }
 
-    /// First those that are directories, then those in the repository.
+    /// First those that are directories, then those in each repository.
     pub(crate) fn list_all_snapshots(
         &self,
         call: &Call,
         filter: &SnapshotFilter,
         page: &PageRequest,
     ) -> Result<Page<Snapshot>, Error> {
-        let after = page
-            .after
-            .as_ref()
-            .and_then(|token| token.0.strip_prefix(TOKEN));
+        let after = page.after.as_ref().and_then(|token| token_in(&token.0));
         let mut listed = match after {
             Some(_) => Page {
                 entries: Vec::new(),
@@ -83,33 +81,36 @@ impl Directories {
             },
             None => self.list_snapshots(filter, page)?,
         };
-        let Some(restic) = self.restic.as_ref().filter(|restic| restic.is_listed()) else {
-            return Ok(listed);
-        };
-        if listed.next.is_some() {
-            return Ok(listed);
-        }
-        // Where no repository is, nothing is known of its snapshots.
-        let mut backups = restic.list(call, &[])?;
-        backups.retain(|backup| {
-            let fits = |source: &VolumeId| backup.volume.id() == *source;
-            filter.source.as_ref().is_none_or(fits)
-                && after.is_none_or(|after| backup.key().as_str() > after)
-        });
-        let room = page
-            .max
-            .unwrap_or(MAX_PAGE)
-            .saturating_sub(listed.entries.len());
-        let last = room.checked_sub(1).and_then(|last| backups.get(last));
-        if backups.len() > room {
-            let key = last.map_or_else(String::new, Backup::key);
-            listed.next = Some(PageToken(format!("{TOKEN}{key}")));
-            backups.truncate(room);
-        }
-        for backup in &backups {
-            listed
-                .entries
-                .push(self.described_backup(call, restic, backup)?);
+        for repository in self.repositories.iter().filter(|one| one.is_listed()) {
+            let (tool, after) = match after {
+                Some((tool, _)) if repository.tool() < tool => continue,
+                Some((tool, after)) if repository.tool() == tool => (tool, Some(after)),
+                _ => (repository.tool(), None),
+            };
+            if listed.next.is_some() {
+                return Ok(listed);
+            }
+            // Where no repository is, nothing is known of its snapshots.
+            let mut backups = repository.list(call)?;
+            backups.retain(|backup| {
+                let fits = |source: &VolumeId| backup.volume.id() == *source;
+                filter.source.as_ref().is_none_or(fits)
+                    && after.is_none_or(|after| backup.key().as_str() > after)
+            });
+            let room = page
+                .max
+                .unwrap_or(MAX_PAGE)
+                .saturating_sub(listed.entries.len());
+            if backups.len() > room {
+                let last = room.checked_sub(1).and_then(|last| backups.get(last));
+                let key = last.map_or_else(String::new, Backup::key);
+                listed.next = Some(PageToken(format!("{}{key}", token_of(tool))));
+                backups.truncate(room);
+            }
+            for backup in &backups {
+                let entry = described(&**repository, call, backup, self.topology())?;
+                listed.entries.push(entry);
+            }
         }
         Ok(listed)
     }
@@ -119,13 +120,14 @@ impl Directories {
         &self,
         call: &Call,
         mut spec: VolumeSpec,
-        id: &ResticId,
+        (tool, id): (Tool, &BackupId),
     ) -> Result<Volume, Error> {
-        let backup = self.backup(call, id)?;
-        let least = self.restic()?.size(call, &backup.id)?;
+        let backup = self.backup(call, tool, id)?;
+        let repository = self.repository(tool)?;
+        let least = repository.size(call, &backup)?;
         spec.record.capacity = at_least(spec.record.capacity, least, spec.size, &spec.doing)?;
         let collection = self.store.open_or_create(Collection::Volumes)?;
-        let made = self.restore(call, &collection, &spec, &backup);
+        let made = self.restore(call, &collection, &spec, (repository, &backup));
         self.outcome(call, &collection, spec, made)
     }
 
@@ -135,37 +137,49 @@ impl Directories {
         call: &Call,
         collection: &OwnedFd,
         spec: &VolumeSpec,
-        backup: &Backup,
+        (repository, backup): (&dyn Repository, &Backup),
     ) -> Result<bool, Error> {
         let doing = spec.doing.as_str();
         let fail = |errno| failed(doing, errno);
         self.make_filled(call, collection, spec, |staged| {
             // By the open directory: the path leads to another disk if the share is unmounted during the restore.
             let target = format!("{}/{RESTORED}", staged.folder_path().map_err(fail)?);
-            self.restic()?.restore(call, backup, &target, doing)?;
-            // It has the whole path of what it was made of, which is another one than this base's if that moved.
-            let restored = format!("{RESTORED}/{}", backup.path.trim_start_matches('/'));
-            staged.adopt(&restored).map_err(|errno| {
-                let why = "restic has restored no directory of the name that the snapshot has";
-                match errno {
-                    Errno::NOENT | Errno::NOTDIR => Error::new(Kind::Internal, doing).because(why),
-                    errno => fail(errno),
-                }
-            })?;
+            // restic restores the whole path of what it was made of, another one than this base's if that moved.
+            let below = repository.restore(call, backup, &target, doing)?;
+            let restored = format!("{RESTORED}/{}", below.trim_start_matches('/'));
+            staged
+                .adopt(restored.trim_end_matches('/'))
+                .map_err(|errno| {
+                    let why =
+                        "the tool has restored no directory of the name that the snapshot has";
+                    match errno {
+                        Errno::NOENT | Errno::NOTDIR => {
+                            Error::new(Kind::Internal, doing).because(why)
+                        }
+                        errno => fail(errno),
+                    }
+                })?;
             rustix::fs::syncfs(staged.dir()).map_err(fail)
         })
     }
 
-    fn create_backup(&self, call: &Call, request: &CreateSnapshot) -> Result<Snapshot, Error> {
-        let restic = self.restic()?;
+    fn create_backup(
+        &self,
+        call: &Call,
+        request: &CreateSnapshot,
+        tool: Tool,
+    ) -> Result<Snapshot, Error> {
+        let repository = self.repository(tool)?;
         let volume = VolumeDir::parse(&request.source)?;
         let name = NamePart::of(&request.name);
-        let doing = format!("taking snapshot {name} of volume {volume} with restic");
+        let doing = format!(
+            "taking snapshot {name} of volume {volume} with {}",
+            tool.name()
+        );
         let path = self.path_of(&volume);
-        let is_made = restic.is_there(call)?;
-        if is_made {
+        let existing = repository.existing(call)?;
+        if let Some(all) = &existing {
             // As of directories: a name belongs to one volume.
-            let all = restic.list(call, &[])?;
             let taken = all.iter().find(|backup| backup.name == name.as_str());
             if let Some(backup) = taken.filter(|backup| backup.volume != volume) {
                 return Err(
@@ -175,27 +189,27 @@ impl Directories {
             }
             let of_path = |backup: &&Backup| backup.path == path && backup.is_of(&volume, &name);
             if let Some(backup) = all.iter().find(of_path) {
-                restic.forget_unfinished(call, &path, (&volume, name.as_str()))?;
-                return self.described_backup(call, restic, backup);
+                repository.forget_unfinished(call, &path, (&volume, name.as_str()))?;
+                return described(repository, call, backup, self.topology());
             }
         }
         let missing = || Error::not_found(format!("volume {volume}"));
         let look = || self.store.look_for(Collection::Volumes, volume.as_str());
         let source = look()?.ok_or_else(missing)?;
-        if !is_made {
-            restic.init(call)?;
+        if existing.is_none() {
+            repository.init(call)?;
         }
-        let made = restic.backup(call, &path, (&volume, &name), &doing);
+        let made = repository.backup(call, &path, (&volume, &name), &doing);
         let backup = made.map_err(|error| error.with_effect(call.effect()))?;
         // If it was deleted during the backup, files are missing from the backup.
         if !self
             .store
             .still_exists(Collection::Volumes, volume.as_str(), &source)
         {
-            restic.forget(call, &backup.id)?;
+            repository.forget(call, &backup.id)?;
             return Err(missing());
         }
-        self.described_backup(call, restic, &backup)
+        described(repository, call, &backup, self.topology())
     }
 
     /// The directory of a volume as the tool is given it. compat: "restic": snapshots are found by it.
@@ -204,39 +218,61 @@ impl Directories {
         volumes.child(volume.as_str()).to_string()
     }
 
-    fn backup(&self, call: &Call, id: &ResticId) -> Result<Backup, Error> {
-        match self.restic()?.get(call, id)? {
+    fn backup(&self, call: &Call, tool: Tool, id: &BackupId) -> Result<Backup, Error> {
+        match self.repository(tool)?.get(call, id)? {
             Known::Backup(backup) => Ok(backup),
             Known::Unnamed | Known::Nothing => Err(Error::not_found(format!(
-                "snapshot {id} in the repository of restic"
+                "snapshot {id} in the repository of {}",
+                tool.name()
             ))),
         }
     }
 
-    fn described_backup(
-        &self,
-        call: &Call,
-        restic: &Restic,
-        backup: &Backup,
-    ) -> Result<Snapshot, Error> {
-        let id = ResticId::new(&backup.id).ok_or_else(|| {
-            Error::new(Kind::Internal, "reading what restic lists")
-                .because("an id is no id of restic")
-        })?;
-        Ok(Snapshot {
-            id: id.id(),
-            source: backup.volume.id(),
-            size: restic.size(call, &backup.id)?,
-            created: backup.time,
-            ready: true,
-            topology: self.topology(),
-            group: None,
+    fn repository(&self, tool: Tool) -> Result<&dyn Repository, Error> {
+        let mut repositories = self.repositories.iter();
+        let found = repositories.find(|repository| repository.tool() == tool);
+        found.map(|repository| &**repository).ok_or_else(|| {
+            Error::invalid(format!("using a snapshot of {}", tool.name()))
+                .because("this process runs no programs")
         })
     }
+}
 
-    fn restic(&self) -> Result<&Restic, Error> {
-        self.restic.as_ref().ok_or_else(|| {
-            Error::invalid("using a snapshot of restic").because("this process runs no programs")
-        })
+fn described(
+    repository: &dyn Repository,
+    call: &Call,
+    backup: &Backup,
+    topology: Vec<Topology>,
+) -> Result<Snapshot, Error> {
+    let tool = repository.tool();
+    let id = BackupId::new(&backup.id).ok_or_else(|| {
+        Error::new(
+            Kind::Internal,
+            format!("reading what {} lists", tool.name()),
+        )
+        .because("an id has a form that ids do not have")
+    })?;
+    Ok(Snapshot {
+        id: id.id(tool),
+        source: backup.volume.id(),
+        size: repository.size(call, backup)?,
+        created: backup.time,
+        ready: true,
+        topology,
+        group: None,
+    })
+}
+
+/// What the tokens of a list begin with that is in a repository; those of directories begin with `s`.
+const fn token_of(tool: Tool) -> &'static str {
+    match tool {
+        Tool::Restic => "r1/",
+        Tool::Kopia => "k1/",
     }
+}
+
+/// In which repository a list goes on, and after which snapshot.
+fn token_in(token: &str) -> Option<(Tool, &str)> {
+    let mut tools = Tool::ALL.into_iter();
+    tools.find_map(|tool| Some((tool, token.strip_prefix(token_of(tool))?)))
 }

@@ -4,8 +4,6 @@
 //! both. A backup gets the name of its snapshot only after restic has read every file; one that was cut has
 //! no name and is not a snapshot. It carries the name that it was made for in a tag of its own, by which a retry
 //! finds and forgets it.
-//!
-//! All methods block, on a thread of the runtime that may.
 
 #![expect(
     clippy::disallowed_methods,
@@ -26,10 +24,10 @@ use serde::Deserialize;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::id::{NamePart, ResticId, VolumeDir};
+use crate::backup::{Backup, Known, Repository, failure, says, sorted};
+use crate::id::{BackupId, NamePart, Tool, VolumeDir};
 pub(crate) use config::ResticConfig;
 pub use config::ResticSection;
-pub(crate) use snapshot::Backup;
 use snapshot::{CREATED_BY, INSTANCE, NAME, PENDING, VOLUME};
 
 const TOOL: Program = Program::constant("restic");
@@ -40,8 +38,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// How often the progress of a backup is logged.
 const PROGRESS: Duration = Duration::from_secs(30);
-/// More than restic prints of a snapshot, times many of them.
-const OUTPUT_CAP: usize = 256 << 20;
 /// What restic says of a repository that was never made.
 const NO_CONFIG: &str = "unable to open config file";
 /// Why it cannot open it, as the stores say it. Anything else, such as a refused login, says nothing of it.
@@ -81,15 +77,6 @@ pub(crate) struct Restic {
     instance: Option<String>,
 }
 
-/// What a repository has under an id.
-#[derive(Debug)]
-pub(crate) enum Known {
-    Nothing,
-    /// Without the name of a snapshot: another program's, or not whole.
-    Unnamed,
-    Backup(Backup),
-}
-
 /// What a backup prints.
 #[derive(Debug, Deserialize)]
 struct Message {
@@ -117,200 +104,45 @@ impl Restic {
         }
     }
 
-    /// Whether its snapshots are listed: something says where the repository is.
-    pub(crate) fn is_listed(&self) -> bool {
-        self.config.has_repository()
-    }
-
     /// The snapshot of that name, made of the directory `path`.
-    pub(crate) fn find(
+    fn find(
         &self,
         call: &Call,
         path: &str,
         (volume, name): (&VolumeDir, &NamePart),
     ) -> Result<Option<Backup>, Error> {
-        let mut all = self.list(call, &["--path", path])?;
+        let mut all = self.named(call, &["--path", path])?;
         all.retain(|backup| backup.is_of(volume, name));
         // The first one counts, if two processes have made one at the same time.
         Ok(all.into_iter().next())
     }
 
-    /// What has that id, of whichever instance.
-    pub(crate) fn get(&self, call: &Call, id: &ResticId) -> Result<Known, Error> {
-        let text = self.listed(call, &[id.as_str()])?;
-        // The id may be the beginning of one.
-        let named = parsed(snapshot::read(&text, |_| true))?.into_iter().next();
-        Ok(match named {
-            Some(backup) => Known::Backup(backup),
-            None if parsed(snapshot::ids(&text))?.is_empty() => Known::Nothing,
-            None => Known::Unnamed,
-        })
+    fn named(&self, call: &Call, filter: &[&str]) -> Result<Vec<Backup>, Error> {
+        // Of a repository that is not there nothing is known; only a new snapshot makes it.
+        let listed = self.tagged(call, filter)?;
+        listed.map_err(|error| failed(LISTING, error))
     }
 
-    /// Every snapshot of this instance that has a name, the oldest first.
-    pub(crate) fn list(&self, call: &Call, filter: &[&str]) -> Result<Vec<Backup>, Error> {
+    /// Every snapshot of this instance that has a name; the inner error is that of the command.
+    fn tagged(&self, call: &Call, filter: &[&str]) -> Result<Result<Vec<Backup>, RunError>, Error> {
         let mut arguments = vec!["--tag", CREATED_BY];
         arguments.extend(filter);
+        let text = match self.listed(call, &arguments)? {
+            Ok(text) => text,
+            Err(error) => return Ok(Err(error)),
+        };
         let own = |instance: Option<&str>| instance == self.instance.as_deref();
-        let mut found = parsed(snapshot::read(&self.listed(call, &arguments)?, own))?;
-        found.sort_by(|one, other| (one.time, &one.id).cmp(&(other.time, &other.id)));
-        Ok(found)
+        Ok(Ok(sorted(parsed(snapshot::read(&text, own))?)))
     }
 
-    fn listed(&self, call: &Call, arguments: &[&str]) -> Result<Vec<u8>, Error> {
+    fn listed(&self, call: &Call, arguments: &[&str]) -> Result<Result<Vec<u8>, RunError>, Error> {
         let command = self.command(call, "snapshots").arg("--no-lock");
         let command = command.args(arguments.iter().copied());
         match self.run(call, &command) {
-            Ok(output) => done(LISTING, &command, output).map(|output| output.stdout),
-            Err(error) if says(&error, &[NO_MATCH]) => Ok(b"[]".to_vec()),
-            // Of a repository that is not there nothing is known; only a new snapshot makes it.
-            Err(error) => Err(failed(LISTING, error)),
+            Ok(output) => done(LISTING, &command, output).map(|output| Ok(output.stdout)),
+            Err(error) if says(&error, &[NO_MATCH]) => Ok(Ok(b"[]".to_vec())),
+            Err(error) => Ok(Err(error)),
         }
-    }
-
-    /// Makes a snapshot of the directory `path` and returns it, whole and with its name.
-    pub(crate) fn backup(
-        &self,
-        call: &Call,
-        path: &str,
-        (volume, name): (&VolumeDir, &NamePart),
-        doing: &str,
-    ) -> Result<Backup, Error> {
-        let pending = format!("{PENDING}={name}");
-        let cut = format!("{},{pending}", self.tags(volume));
-        self.forget_unfinished(call, path, (volume, name.as_str()))?;
-        call.changing();
-        let command = self.command(call, "backup").args([
-            "--host",
-            HOST,
-            "--one-file-system",
-            "--tag",
-            &cut,
-            path,
-        ]);
-        let made = match self.run_with_progress(call, &command, doing) {
-            Ok(made) => made,
-            Err(error) => {
-                if error.exit_code() == Some(INCOMPLETE) {
-                    for left in self.unnamed(call, path, &cut).unwrap_or_default() {
-                        let _ = self.forget(call, &left);
-                    }
-                    return Err(failed(doing, error)
-                        .advise("restic could not read every file; there is no snapshot"));
-                }
-                return Err(failed(doing, error));
-            }
-        };
-        let mut add = format!("{NAME}={name}");
-        for tag in &self.config.tags {
-            add = format!("{add},{tag}");
-        }
-        let command = self.command(call, "tag").args([
-            "--path", path, "--host", HOST, "--add", &add, "--remove", &pending, &made,
-        ]);
-        let tagged = self.run(call, &command).map(drop);
-        tagged.map_err(|error| failed(doing, error))?;
-        self.find(call, path, (volume, name))?.ok_or_else(|| {
-            Error::new(Kind::Internal, doing)
-                .because("restic has tagged the backup, and does not find it by its tags")
-        })
-    }
-
-    /// Makes the repository, unless it is there.
-    pub(crate) fn init(&self, call: &Call) -> Result<(), Error> {
-        let command = self.command(call, "init");
-        match self.run(call, &command) {
-            Ok(_) => Ok(()),
-            Err(error) if says(&error, &EXISTS) => Ok(()),
-            Err(error) => Err(failed("making the repository of restic", error)),
-        }
-    }
-
-    /// Whether the repository was ever made.
-    pub(crate) fn is_there(&self, call: &Call) -> Result<bool, Error> {
-        let command = self
-            .command(call, "snapshots")
-            .args(["--no-lock", "--path", "/"]);
-        match self.run(call, &command) {
-            Ok(_) => Ok(true),
-            Err(error) if is_missing(&error) => Ok(false),
-            Err(error) => Err(failed("opening the repository of restic", error)),
-        }
-    }
-
-    /// The bytes that a restore writes.
-    pub(crate) fn size(&self, call: &Call, id: &str) -> Result<u64, Error> {
-        let doing = format!("measuring snapshot {id}");
-        let command = self.command(call, "stats").args(["--no-lock", id]);
-        let output = self
-            .run(call, &command)
-            .map_err(|error| failed(&doing, error))?;
-        let stats: Stats = serde_json::from_slice(&output.stdout)
-            .map_err(|error| Error::new(Kind::Internal, doing).because(error))?;
-        Ok(stats.total_size)
-    }
-
-    /// Writes a snapshot below the directory `target`, under the whole path that it was made of.
-    pub(crate) fn restore(
-        &self,
-        call: &Call,
-        backup: &Backup,
-        target: &str,
-        doing: &str,
-    ) -> Result<(), Error> {
-        let mut command =
-            self.command(call, "restore")
-                .args(["--no-lock", &backup.id, "--target", target]);
-        if self.writes_holes(call)? {
-            command = command.arg("--sparse");
-        }
-        // An error shows only the ends of a long text; each line of it counts here.
-        let judged = command.clone().accepting(Accept::Codes(vec![1]));
-        let output = self
-            .run(call, &judged)
-            .map_err(|error| failed(doing, error))?;
-        let is_whole = only_metadata(&String::from_utf8_lossy(&output.stderr), target);
-        match output.check(&command) {
-            Ok(_) => Ok(()),
-            Err(error) if is_whole => {
-                let why = error.stderr().lines().next().unwrap_or_default().to_owned();
-                tracing::warn!(
-                    doing,
-                    error = why,
-                    "restored, except for attributes that cannot be kept here"
-                );
-                Ok(())
-            }
-            Err(error) => Err(failed(doing, error)),
-        }
-    }
-
-    /// Forgets a snapshot. One that is not there is forgotten.
-    pub(crate) fn forget(&self, call: &Call, id: &str) -> Result<(), Error> {
-        let mut command = self.command(call, "forget");
-        if self.config.prune {
-            command = command.arg("--prune");
-        }
-        call.changing();
-        let (command, doing) = (command.arg(id), format!("deleting snapshot {id}"));
-        match self.run(call, &command) {
-            Ok(output) => done(&doing, &command, output).map(drop),
-            Err(error) if says(&error, &[NO_MATCH]) => Ok(()),
-            Err(error) => Err(failed(&doing, error)),
-        }
-    }
-
-    /// Forgets what an earlier call did not finish: a backup without a name, or what was left of one while it
-    /// got its name.
-    pub(crate) fn forget_unfinished(
-        &self,
-        call: &Call,
-        path: &str,
-        (volume, name): (&VolumeDir, &str),
-    ) -> Result<(), Error> {
-        let tags = format!("{},{PENDING}={name}", self.tags(volume));
-        let left = self.unnamed(call, path, &tags)?;
-        left.iter().try_for_each(|id| self.forget(call, id))
     }
 
     /// Whether the tool is installed, and new enough to write holes.
@@ -325,7 +157,7 @@ impl Restic {
     /// The ids of backups that have these tags, whether or not they have a name.
     fn unnamed(&self, call: &Call, path: &str, tags: &str) -> Result<Vec<String>, Error> {
         let all = self.listed(call, &["--path", path, "--tag", tags])?;
-        parsed(snapshot::ids(&all))
+        parsed(snapshot::ids(&all.map_err(|error| failed(LISTING, error))?))
     }
 
     /// The tags of every snapshot of a volume. compat: "restic": without a comma before the instance.
@@ -346,16 +178,7 @@ impl Restic {
                 cache.to_string_lossy(),
             );
         }
-        for flag in &self.config.global_flags {
-            command = command.arg(flag.as_str());
-        }
-        for (name, value) in &self.config.env {
-            command = command.secret_env(name.clone(), value.clone());
-        }
-        command
-            .within(call.remaining())
-            .with_output_cap(OUTPUT_CAP)
-            .with_call_start(call.began())
+        self.config.tool.applied(command, call)
     }
 
     /// Runs a command to its end.
@@ -430,6 +253,167 @@ impl Restic {
     }
 }
 
+impl Repository for Restic {
+    fn tool(&self) -> Tool {
+        Tool::Restic
+    }
+
+    fn is_listed(&self) -> bool {
+        self.config.has_repository()
+    }
+
+    fn existing(&self, call: &Call) -> Result<Option<Vec<Backup>>, Error> {
+        match self.tagged(call, &[])? {
+            Ok(backups) => Ok(Some(backups)),
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) => Err(failed("opening the repository of restic", error)),
+        }
+    }
+
+    fn list(&self, call: &Call) -> Result<Vec<Backup>, Error> {
+        self.named(call, &[])
+    }
+
+    fn get(&self, call: &Call, id: &BackupId) -> Result<Known, Error> {
+        let text = self.listed(call, &[id.as_str()])?;
+        let text = text.map_err(|error| failed(LISTING, error))?;
+        // The id may be the beginning of one.
+        let named = parsed(snapshot::read(&text, |_| true))?.into_iter().next();
+        Ok(match named {
+            Some(backup) => Known::Backup(backup),
+            None if parsed(snapshot::ids(&text))?.is_empty() => Known::Nothing,
+            None => Known::Unnamed,
+        })
+    }
+
+    fn init(&self, call: &Call) -> Result<(), Error> {
+        let command = self.command(call, "init");
+        match self.run(call, &command) {
+            Ok(_) => Ok(()),
+            Err(error) if says(&error, &EXISTS) => Ok(()),
+            Err(error) => Err(failed("making the repository of restic", error)),
+        }
+    }
+
+    fn backup(
+        &self,
+        call: &Call,
+        path: &str,
+        (volume, name): (&VolumeDir, &NamePart),
+        doing: &str,
+    ) -> Result<Backup, Error> {
+        let pending = format!("{PENDING}={name}");
+        let cut = format!("{},{pending}", self.tags(volume));
+        self.forget_unfinished(call, path, (volume, name.as_str()))?;
+        call.changing();
+        let command = self.command(call, "backup").args([
+            "--host",
+            HOST,
+            "--one-file-system",
+            "--tag",
+            &cut,
+            path,
+        ]);
+        let made = match self.run_with_progress(call, &command, doing) {
+            Ok(made) => made,
+            Err(error) => {
+                if error.exit_code() == Some(INCOMPLETE) {
+                    for left in self.unnamed(call, path, &cut).unwrap_or_default() {
+                        let _ = self.forget(call, &left);
+                    }
+                    return Err(failed(doing, error)
+                        .advise("restic could not read every file; there is no snapshot"));
+                }
+                return Err(failed(doing, error));
+            }
+        };
+        let mut add = format!("{NAME}={name}");
+        for tag in &self.config.tool.tags {
+            add = format!("{add},{tag}");
+        }
+        let command = self.command(call, "tag").args([
+            "--path", path, "--host", HOST, "--add", &add, "--remove", &pending, &made,
+        ]);
+        let tagged = self.run(call, &command).map(drop);
+        tagged.map_err(|error| failed(doing, error))?;
+        self.find(call, path, (volume, name))?.ok_or_else(|| {
+            Error::new(Kind::Internal, doing)
+                .because("restic has tagged the backup, and does not find it by its tags")
+        })
+    }
+
+    fn size(&self, call: &Call, backup: &Backup) -> Result<u64, Error> {
+        let id = backup.id.as_str();
+        let doing = format!("measuring snapshot {id}");
+        let command = self.command(call, "stats").args(["--no-lock", id]);
+        let output = self
+            .run(call, &command)
+            .map_err(|error| failed(&doing, error))?;
+        let stats: Stats = serde_json::from_slice(&output.stdout)
+            .map_err(|error| Error::new(Kind::Internal, doing).because(error))?;
+        Ok(stats.total_size)
+    }
+
+    fn restore(
+        &self,
+        call: &Call,
+        backup: &Backup,
+        target: &str,
+        doing: &str,
+    ) -> Result<String, Error> {
+        let mut command =
+            self.command(call, "restore")
+                .args(["--no-lock", &backup.id, "--target", target]);
+        if self.writes_holes(call)? {
+            command = command.arg("--sparse");
+        }
+        // An error shows only the ends of a long text; each line of it counts here.
+        let judged = command.clone().accepting(Accept::Codes(vec![1]));
+        let output = self
+            .run(call, &judged)
+            .map_err(|error| failed(doing, error))?;
+        let is_whole = only_metadata(&String::from_utf8_lossy(&output.stderr), target);
+        match output.check(&command) {
+            Ok(_) => Ok(backup.path.clone()),
+            Err(error) if is_whole => {
+                let why = error.stderr().lines().next().unwrap_or_default().to_owned();
+                tracing::warn!(
+                    doing,
+                    error = why,
+                    "restored, except for attributes that cannot be kept here"
+                );
+                Ok(backup.path.clone())
+            }
+            Err(error) => Err(failed(doing, error)),
+        }
+    }
+
+    fn forget(&self, call: &Call, id: &str) -> Result<(), Error> {
+        let mut command = self.command(call, "forget");
+        if self.config.prune {
+            command = command.arg("--prune");
+        }
+        call.changing();
+        let (command, doing) = (command.arg(id), format!("deleting snapshot {id}"));
+        match self.run(call, &command) {
+            Ok(output) => done(&doing, &command, output).map(drop),
+            Err(error) if says(&error, &[NO_MATCH]) => Ok(()),
+            Err(error) => Err(failed(&doing, error)),
+        }
+    }
+
+    fn forget_unfinished(
+        &self,
+        call: &Call,
+        path: &str,
+        (volume, name): (&VolumeDir, &str),
+    ) -> Result<(), Error> {
+        let tags = format!("{},{PENDING}={name}", self.tags(volume));
+        let left = self.unnamed(call, path, &tags)?;
+        left.iter().try_for_each(|id| self.forget(call, id))
+    }
+}
+
 fn parsed<T>(read: Result<T, serde_json::Error>) -> Result<T, Error> {
     read.map_err(|error| Error::new(Kind::Internal, LISTING).because(error))
 }
@@ -442,10 +426,6 @@ fn is_locked(error: &RunError) -> bool {
 fn is_missing(error: &RunError) -> bool {
     error.exit_code() == Some(IS_MISSING)
         || says(error, &[NO_CONFIG]) && says(error, &NO_REPOSITORY)
-}
-
-fn says(error: &RunError, texts: &[&str]) -> bool {
-    texts.iter().any(|text| error.stderr().contains(text))
 }
 
 /// What a command printed, unless it left out a snapshot that it could not read: restic exits with zero then.
@@ -505,11 +485,7 @@ fn version(text: &str) -> Option<(u32, u32)> {
 }
 
 fn failed(doing: &str, error: RunError) -> Error {
-    let effect = match error.effect() {
-        exec::Effect::None => driver_core::Effect::None,
-        exec::Effect::Possible => driver_core::Effect::Possible,
-    };
-    let (kind, advice) = match &error {
+    let answer = match &error {
         RunError::NotFound { .. } => (
             Kind::Internal,
             Some("install restic where the controller runs"),
@@ -535,9 +511,5 @@ fn failed(doing: &str, error: RunError) -> Error {
         ),
         _ => (Kind::Internal, None),
     };
-    let failed = Error::new(kind, doing).with_effect(effect).because(error);
-    match advice {
-        Some(advice) => failed.advise(advice),
-        None => failed,
-    }
+    failure(doing, answer, error)
 }

@@ -15,6 +15,7 @@ use driver_core::{
 use rustix::fs::{Gid, Mode, Uid};
 use rustix::io::Errno;
 
+use crate::backup::Repository;
 use crate::config::{Layout, Permissions};
 use crate::copy;
 use crate::crash_points;
@@ -22,7 +23,6 @@ use crate::failure::{change, failed};
 use crate::id::{SnapshotDir, SnapshotHandle, VolumeDir};
 use crate::page;
 use crate::record::{self, SnapshotRecord, VolumeRecord, digest};
-use crate::restic::Restic;
 use crate::staging_area::Staged;
 use crate::store::{Collection, Store};
 
@@ -36,8 +36,8 @@ pub(crate) struct Directories {
     pub(crate) layout: Layout,
     pub(crate) topology: Option<Topology>,
     pub(crate) id_room: IdRoom,
-    /// The repository of snapshots, if the process can run the tool.
-    pub(crate) restic: Option<Restic>,
+    /// The repositories of snapshots, in the order of their tools; none if the process runs no programs.
+    pub(crate) repositories: Vec<Box<dyn Repository>>,
 }
 
 /// What a volume is to be filled with, found and open.
@@ -167,9 +167,9 @@ impl Directories {
             return self.existing(&spec, &found);
         }
         if let Source::Snapshot(id) = source
-            && let SnapshotHandle::Restic(id) = SnapshotHandle::parse(id)?
+            && let SnapshotHandle::Backup(tool, id) = SnapshotHandle::parse(id)?
         {
-            return self.create_restored(call, spec, &id);
+            return self.create_restored(call, spec, (tool, &id));
         }
         let copy_source = self
             .copy_source(source)

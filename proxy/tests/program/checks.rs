@@ -167,22 +167,6 @@ fn an_error_in_a_common_key_makes_no_other_key_unknown() {
 }
 
 #[test]
-fn an_unused_block_of_a_snapshot_driver_that_is_not_built_is_a_note() {
-    let place = Place::new();
-    place.configure(
-        "  snapshots:\n    default_driver: filecopy\n    restic:\n      global_flags: []\n    \
-         kopia:\n      backup_flags: []\n",
-    );
-    let (code, text) = check(&place, &["--offline", "--json"]);
-    let report: Value = serde_json::from_str(&text).unwrap();
-    let findings = report["findings"].as_array().unwrap();
-    assert_eq!((code, findings.len()), (0, 1), "{text}");
-    assert_eq!(findings[0]["weight"], "note", "{text}");
-    let message = findings[0]["message"].as_str().unwrap();
-    assert!(message.contains("no snapshots with kopia"), "{text}");
-}
-
-#[test]
 fn a_check_tells_what_the_storage_lacks_and_what_no_server_would_accept() {
     let place = Place::new();
     fs::remove_dir(place.path("base")).unwrap();

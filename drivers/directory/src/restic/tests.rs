@@ -1,5 +1,6 @@
-use super::snapshot::{Backup, read, time};
+use super::snapshot::read;
 use super::*;
+use crate::backup::time;
 use std::time::SystemTime;
 
 fn seconds(text: &str) -> Option<Duration> {

@@ -7,6 +7,7 @@ mod contract;
 mod copies;
 mod examples;
 mod fidelity;
+mod kopia;
 mod refused;
 mod restic;
 mod snapshots;
