@@ -28,7 +28,7 @@ use crate::backup::{Backup, Known, Repository, failure, says, sorted};
 use crate::id::{BackupId, NamePart, Tool, VolumeDir};
 pub(crate) use config::ResticConfig;
 pub use config::ResticSection;
-use snapshot::{CREATED_BY, INSTANCE, NAME, PENDING, VOLUME};
+use snapshot::{CREATED_BY, INSTANCE, NAME, PENDING, SIZE, VOLUME};
 
 const TOOL: Program = Program::constant("restic");
 /// compat: "restic": what democratic-csi calls the host, because a variable of it is never set.
@@ -88,6 +88,8 @@ struct Message {
     bytes_done: u64,
     #[serde(default)]
     snapshot_id: String,
+    #[serde(default)]
+    total_bytes_processed: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -188,13 +190,13 @@ impl Restic {
         })
     }
 
-    /// Runs a backup, logs how far it is, and returns the id of what it made.
+    /// Runs a backup, logs how far it is, and returns the id and the size of what it made.
     fn run_with_progress(
         &self,
         call: &Call,
         command: &Command,
         doing: &str,
-    ) -> Result<String, RunError> {
+    ) -> Result<(String, u64), RunError> {
         self.unlocked(call, command, &async |command: &Command| {
             self.follow(command, doing).await
         })
@@ -227,9 +229,10 @@ impl Restic {
         })
     }
 
-    async fn follow(&self, command: &Command, doing: &str) -> Result<String, RunError> {
+    async fn follow(&self, command: &Command, doing: &str) -> Result<(String, u64), RunError> {
         let mut stream = self.tools.here().stream_output(command).await?;
-        let (mut rest, mut made, mut said) = (Vec::new(), String::new(), Instant::now());
+        let (mut rest, mut said) = (Vec::new(), Instant::now());
+        let mut made = (String::new(), 0);
         while let Some(chunk) = stream.next().await? {
             rest.extend(chunk);
             while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
@@ -238,7 +241,7 @@ impl Restic {
                     continue;
                 };
                 match &*message.kind {
-                    "summary" => made = message.snapshot_id,
+                    "summary" => made = (message.snapshot_id, message.total_bytes_processed),
                     "status" if said.elapsed() >= PROGRESS => {
                         said = Instant::now();
                         let percent = format!("{:.1}", message.percent_done * 100.0);
@@ -314,7 +317,7 @@ impl Repository for Restic {
             &cut,
             path,
         ]);
-        let made = match self.run_with_progress(call, &command, doing) {
+        let (made, size) = match self.run_with_progress(call, &command, doing) {
             Ok(made) => made,
             Err(error) => {
                 if error.exit_code() == Some(INCOMPLETE) {
@@ -327,7 +330,7 @@ impl Repository for Restic {
                 return Err(failed(doing, error));
             }
         };
-        let mut add = format!("{NAME}={name}");
+        let mut add = format!("{NAME}={name},{SIZE}={size}");
         for tag in &self.config.tool.tags {
             add = format!("{add},{tag}");
         }
@@ -343,6 +346,9 @@ impl Repository for Restic {
     }
 
     fn size(&self, call: &Call, backup: &Backup) -> Result<u64, Error> {
+        if let Some(size) = backup.size {
+            return Ok(size);
+        }
         let id = backup.id.as_str();
         let doing = format!("measuring snapshot {id}");
         let command = self.command(call, "stats").args(["--no-lock", id]);

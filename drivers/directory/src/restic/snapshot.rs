@@ -13,6 +13,8 @@ pub(super) const INSTANCE: &str = "csi_instance_id";
 pub(super) const NAME: &str = "csi_snapshot_name";
 /// The name that a backup gets if it is whole. Only one that was cut still has this tag.
 pub(super) const PENDING: &str = "omnibus_csi_pending";
+/// The bytes that a restore writes. restic measures a snapshot without it anew each time.
+pub(super) const SIZE: &str = "omnibus_csi_size";
 
 /// The form in which restic prints it.
 #[derive(Debug, Deserialize)]
@@ -52,7 +54,7 @@ impl Printed {
             time: time(&self.time)?,
             path: self.paths.into_iter().next()?,
             id: self.id,
-            size: None,
+            size: value(SIZE).and_then(|size| size.parse().ok()),
         })
     }
 }

@@ -384,6 +384,7 @@ async fn a_repository_that_is_not_there_or_not_ours_is_no_empty_one() {
 struct Unreadable {
     tool: Local,
     commands: AtomicUsize,
+    measured: AtomicUsize,
 }
 
 /// Ends with the code that says so, after all that the real one prints.
@@ -404,6 +405,10 @@ impl Runner for Unreadable {
     async fn run(&self, command: &exec::Command) -> Result<Output, RunError> {
         keeps_secrets(command);
         self.commands.fetch_add(1, Ordering::SeqCst);
+        let is_measure = |argument: &exec::Argument| argument.expose() == "stats";
+        let measures = command.arguments().iter().any(is_measure);
+        self.measured
+            .fetch_add(usize::from(measures), Ordering::SeqCst);
         self.tool.run(command).await
     }
 
@@ -440,6 +445,7 @@ async fn a_backup_without_every_file_is_no_snapshot_and_no_secret_is_an_argument
     let tool = Arc::new(Unreadable {
         tool: Local::new(),
         commands: AtomicUsize::new(0),
+        measured: AtomicUsize::new(0),
     });
     let driver = place.driver_with("", &Tools::all_through(Arc::clone(&tool) as _));
     place.volume(&driver, "pvc-1").await;
@@ -455,8 +461,10 @@ async fn a_backup_without_every_file_is_no_snapshot_and_no_secret_is_an_argument
     assert_eq!(place.count(), 0);
     assert_eq!(listed(&driver, 10).await, []);
     let whole = place.driver("");
-    snapshot(&whole, "pvc-1", "s")
-        .await
-        .expect("a retry where all can be read");
+    let taken = snapshot(&whole, "pvc-1", "s").await;
+    let taken = taken.expect("a retry where all can be read");
     assert_eq!(place.count(), 1);
+    // Its size is in a tag: a list measures nothing.
+    assert_eq!(listed(&driver, 10).await, [taken.id]);
+    assert_eq!((taken.size, tool.measured.load(Ordering::SeqCst)), (7, 0));
 }
