@@ -92,8 +92,10 @@ pub(crate) trait Repository: Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) enum Known {
     Nothing,
-    /// Without the name of a snapshot: another program's, or not whole.
+    /// Without the tags of a snapshot of a volume: another program's, or not whole.
     Unnamed,
+    /// Made for a volume, and without all of its files.
+    Cut,
     Backup(Backup),
 }
 

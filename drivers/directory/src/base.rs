@@ -12,9 +12,8 @@
 //! | a marker with another id, or none | an id | error, unless the base may always be created |
 //! | nothing of ours, or no directory | nothing | never used, or an error if the base may not be created |
 //!
-//! A directory that was found to be in use with a marker is recognised by its identity: the mount, the device,
-//! the inode and when that was made. Marker and record are read again only if one of these has changed, so
-//! each call costs one system call for this.
+//! Marker and record are read only if the marker is another file than the one that was read last, or has changed
+//! since: each call looks its mount, device, inode and time of change up, by one system call.
 //!
 //! Where the base is on a share, it counts without a marker only if its filesystem is that of a share.
 //!
@@ -105,18 +104,17 @@ pub(crate) struct Base {
     creation: Creation,
     /// Where this node keeps its records, if there is such a place.
     records: Option<AbsolutePath>,
-    /// The directory that was last found to be in use with its marker.
+    /// The marker that was last found to be the one on record.
     seen: Mutex<Option<Identity>>,
 }
 
-/// What no other directory has, also after another filesystem was mounted. One on a copy of the disk has it,
-/// and the same marker.
+/// The marker as a file. That of another base was made at another time; on a copy of the disk it is the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     mount: u64,
     device: (u32, u32),
     inode: u64,
-    made: (i64, u32),
+    changed: (i64, u32),
 }
 
 /// Whether a base that is in use has its marker.
@@ -159,17 +157,15 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 // === impl Identity ===
 
 impl Identity {
-    /// `None` where the filesystem does not say when a directory was made.
     fn of(root: &Root) -> Option<Self> {
-        let wanted = StatxFlags::INO | StatxFlags::BTIME | StatxFlags::MNT_ID;
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let found = rustix::fs::statx(root, "", flags, wanted).ok()?;
+        let wanted = StatxFlags::INO | StatxFlags::CTIME | StatxFlags::MNT_ID;
+        let found = rustix::fs::statx(root, MARKER, AtFlags::SYMLINK_NOFOLLOW, wanted).ok()?;
         let said = StatxFlags::from_bits_retain(found.stx_mask);
         said.contains(wanted).then_some(Self {
             mount: found.stx_mnt_id,
             device: (found.stx_dev_major, found.stx_dev_minor),
             inode: found.stx_ino,
-            made: (found.stx_btime.tv_sec, found.stx_btime.tv_nsec),
+            changed: (found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec),
         })
     }
 }
@@ -220,8 +216,8 @@ impl Base {
         if self.is_seen(identity) {
             return Ok(root.map(|root| (root, Marked(true))));
         }
-        let used = self.is_used(root.as_ref())?;
-        if let Some(Marked(true)) = used {
+        let (used, is_recorded) = self.is_used(root.as_ref())?;
+        if is_recorded {
             *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = identity;
         }
         Ok(root.zip(used))
@@ -258,31 +254,39 @@ impl Base {
         Ok(root)
     }
 
-    /// Whether the directory is in use as this base, and how; an error if it may be the wrong one.
-    fn is_used(&self, root: Option<&Root>) -> Result<Option<Marked>, Error> {
+    /// Whether the directory is in use as this base, and how; an error if it may be the wrong one. And whether
+    /// what was found needs no record, or is the one on record.
+    fn is_used(&self, root: Option<&Root>) -> Result<(Option<Marked>, bool), Error> {
         let marker = root.map_or(Ok(None), |root| self.marker(root))?;
         let record = self.record()?;
         let always = self.creation == Creation::Always;
-        match (marker, record) {
-            (Some(found), Some(expected)) if found == expected => Ok(Some(Marked(true))),
-            (Some(found), Some(expected)) if !always => Err(self.refuse(BaseError::Other {
-                expected: expected.0,
-                found: found.0,
-            })),
+        let used = match (marker, record) {
+            (Some(found), Some(expected)) if found == expected => {
+                return Ok((Some(Marked(true)), true));
+            }
+            (Some(found), Some(expected)) if !always => {
+                return Err(self.refuse(BaseError::Other {
+                    expected: expected.0,
+                    found: found.0,
+                }));
+            }
             (Some(found), _) => {
                 self.remember(&found);
-                Ok(Some(Marked(true)))
+                return Ok((Some(Marked(true)), self.records.is_none()));
             }
             (None, Some(expected)) if !always => {
-                Err(self.refuse(BaseError::NotMounted(expected.0)))
+                return Err(self.refuse(BaseError::NotMounted(expected.0)));
             }
             (None, _) if !always && !self.is_on_share(root)? => {
-                Err(self.refuse(BaseError::NoShare))
+                return Err(self.refuse(BaseError::NoShare));
             }
-            (None, _) if root.is_some_and(has_collections) => Ok(Some(Marked(false))),
-            (None, _) if self.creation == Creation::Never => Err(self.refuse(BaseError::Empty)),
-            (None, _) => Ok(None),
-        }
+            (None, _) if root.is_some_and(has_collections) => Some(Marked(false)),
+            (None, _) if self.creation == Creation::Never => {
+                return Err(self.refuse(BaseError::Empty));
+            }
+            (None, _) => None,
+        };
+        Ok((used, false))
     }
 
     /// Whether the share has to be mounted before this can be the base: it has no marker, and lies on a

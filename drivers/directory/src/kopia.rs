@@ -1,8 +1,8 @@
 //! Snapshots in a repository of kopia, made and read by the real tool.
 //!
 //! compat: "kopia": the tags and ids are those of democratic-csi, so a repository can be used by both. kopia is
-//! connected to its repository by the token, once for each driver; what it keeps of that is in a folder of this
-//! process, which is removed with the driver.
+//! connected to its repository by the token, once for each driver; what it keeps of that, the password and a cache
+//! among it, is in a folder that is removed with the driver, or by the next process after a kill.
 //!
 //! kopia writes what it says of a snapshot at its end. One that was cut, or that lacks files, says so itself and
 //! is not a snapshot here.
@@ -12,20 +12,23 @@
     reason = "only threads that may block come here: all work of this driver is done there"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use csi_types::Variable;
 use driver_core::config::ConfigError;
 use driver_core::{Call, Error, Kind};
 use exec::{Command, Output, Program, RunError};
 use node_utils::Tools;
+use rustix::fs::{FlockOperation, flock};
 use rustix::rand::{GetRandomFlags, getrandom};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use tokio::runtime::Handle;
+use tokio::time::timeout_at;
 
 use crate::backup::{Backup, Known, Repository, ToolConfig, failure, says, sorted, time};
 use crate::base::hex;
@@ -42,13 +45,46 @@ const NAME: &str = "csi_snapshot_name";
 /// kopia deletes what its policy does not keep, at the next snapshot of the same directory. A pin keeps it.
 const PIN: &str = "csi";
 const LISTING: &str = "looking for snapshots in the repository of kopia";
+/// kopia keeps the cache below these sizes, in MB.
+const CACHE_LIMIT: &str = "500";
+/// The policy of what this user and host snapshot: everything, whatever a volume or the global policy leaves out.
+/// A name that no volume has stands in for `.kopiaignore`, because an empty list is inherited.
+const POLICY: [&str; 14] = [
+    "--ignore-cache-dirs",
+    "false",
+    "--one-file-system",
+    "true",
+    "--add-dot-ignore",
+    ".omnibus-csi-ignores-nothing",
+    "--ignore-identical-snapshots",
+    "false",
+    "--ignore-file-errors",
+    "false",
+    "--ignore-dir-errors",
+    "false",
+    "--ignore-unknown-types",
+    "true",
+];
 /// What kopia says of a snapshot that is not there.
 const NOT_THERE: [&str; 3] = [
     "no snapshots matched",
     "invalid content hash",
     "invalid object ID",
 ];
-const WRONG_LOGIN: [&str; 2] = ["invalid repository password", "unable to decrypt"];
+const WRONG_LOGIN: [&str; 1] = ["invalid repository password"];
+const WRONG_TOKEN: [&str; 1] = ["invalid token"];
+/// What kopia says where it is connected, and the repository is not there.
+const NO_REPOSITORY: [&str; 3] = [
+    "unable to open repository",
+    "error opening repository",
+    "error getting kopia.repository",
+];
+/// What kopia says of a snapshot that it cannot read, and leaves out of a list.
+const LEFT_OUT: &str = "unable to parse snapshot manifest";
+/// What a folder of kopia's is called, and the file in it that its process has locked.
+const HOME: &str = "omnibus-csi-kopia-";
+const HOME_LOCK: &str = "lock";
+const CONFIG: &str = "repository.config";
 
 /// `snapshots.kopia`, as it is written.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -83,12 +119,16 @@ pub(crate) struct Kopia {
     /// The host of new snapshots.
     host: String,
     /// What kopia keeps of its connection, once there is one.
-    home: Mutex<Option<Arc<Home>>>,
+    home: tokio::sync::Mutex<Option<Arc<Home>>>,
 }
 
-/// A folder that only this user may read, removed with its last user.
+/// A folder that only this user may read, removed with its last user. It is locked: one that is not was left by a
+/// process that was killed.
 #[derive(Debug)]
-struct Home(PathBuf);
+struct Home {
+    path: PathBuf,
+    _lock: File,
+}
 
 /// A snapshot as kopia prints it.
 #[derive(Debug, Deserialize)]
@@ -123,6 +163,8 @@ struct Summary {
     size: u64,
     #[serde(default)]
     num_failed: u64,
+    #[serde(default)]
+    num_ignored_errors: u64,
 }
 
 // === impl KopiaConfig ===
@@ -134,13 +176,19 @@ impl KopiaConfig {
         key: &str,
         variables: impl Iterator<Item = (String, String)>,
     ) -> Result<Self, ConfigError> {
-        let is_tag = |tag: &String| {
-            let parts = tag.split_once(':');
-            parts.is_some_and(|(name, _)| !name.is_empty()) && !tag.contains('\0')
-        };
-        if !section.tags.iter().all(is_tag) {
-            let problem = "a tag is not of the form `key:value`";
-            return Err(ConfigError::at(format!("{key}.tags"), problem));
+        let mut keys = BTreeSet::from(["source", VOLUME, INSTANCE, NAME]);
+        for tag in &section.tags {
+            let at = |problem| Err(ConfigError::at(format!("{key}.tags"), problem));
+            match tag.split_once(':') {
+                Some((name, _)) if !name.is_empty() && !tag.contains('\0') => {
+                    if !keys.insert(name) {
+                        return at(
+                            "the key of a tag is there twice, or is one of the driver's own",
+                        );
+                    }
+                }
+                _ => return at("a tag is not of the form `key:value`"),
+            }
         }
         let lists = (&*section.global_flags, &*section.tags);
         let token = section.config_token.clone();
@@ -155,25 +203,54 @@ impl KopiaConfig {
 
 impl Home {
     fn make() -> std::io::Result<Self> {
+        let top = std::env::temp_dir();
+        Self::remove_abandoned(&top);
         let mut bytes = [0_u8; 8];
         getrandom(&mut bytes, GetRandomFlags::empty())?;
-        let name = format!("omnibus-csi-kopia-{}", hex(&bytes));
-        let path = std::env::temp_dir().join(name);
+        let path = top.join(format!("{HOME}{}", hex(&bytes)));
         let mut folder = std::fs::DirBuilder::new();
         folder.mode(0o700).create(&path)?;
-        Ok(Self(path))
+        let lock = File::create(path.join(HOME_LOCK))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Self { path, _lock: lock })
     }
 
-    fn path(&self) -> &Path {
-        &self.0
+    fn remove_abandoned(top: &Path) {
+        let Ok(entries) = std::fs::read_dir(top) else {
+            return;
+        };
+        for entry in entries.flatten() {
+            let is_home = entry.file_name().to_string_lossy().starts_with(HOME);
+            let Some(lock) = is_home
+                .then(|| File::open(entry.path().join(HOME_LOCK)).ok())
+                .flatten()
+            else {
+                continue;
+            };
+            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                remove(&entry.path());
+            }
+        }
+    }
+
+    /// Whether kopia finds its connection in there still.
+    fn is_whole(&self) -> bool {
+        self.path.join(CONFIG).exists()
     }
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            tracing::warn!(path = %self.0.display(), error = %error, "a folder of kopia stays");
+        remove(&self.path);
+    }
+}
+
+fn remove(path: &Path) {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            tracing::warn!(path = %path.display(), error = %error, "a folder of kopia stays");
         }
+        _ => {}
     }
 }
 
@@ -197,10 +274,20 @@ impl Printed {
             && self.tag(NAME) == Some(name)
     }
 
+    fn summary(&self) -> Option<&Summary> {
+        self.root_entry.as_ref()?.summ.as_ref()
+    }
+
+    /// Whether it says that it was cut or lacks files.
+    fn is_cut(&self) -> bool {
+        let lacks = |summary: &Summary| summary.num_failed > 0 || summary.num_ignored_errors > 0;
+        !self.incomplete.is_empty() || self.summary().is_some_and(lacks)
+    }
+
     /// The snapshot, if it is whole and has a name.
     fn named(&self) -> Option<Backup> {
-        let summary = self.root_entry.as_ref()?.summ.as_ref()?;
-        if !self.is_ours() || !self.incomplete.is_empty() || summary.num_failed > 0 {
+        let summary = self.summary()?;
+        if !self.is_ours() || self.is_cut() {
             return None;
         }
         Some(Backup {
@@ -231,15 +318,18 @@ impl Kopia {
                 || "omnibus-csi".into(),
                 |node| format!("omnibus-csi-{node}"),
             ),
-            home: Mutex::default(),
+            home: tokio::sync::Mutex::default(),
         }
     }
 
     /// Where kopia keeps what it has to know of the repository, which it is connected to.
     fn connected(&self, call: &Call) -> Result<Arc<Home>, Error> {
         let doing = "connecting to the repository of kopia";
-        let mut home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(home) = &*home {
+        let turn = Handle::current().block_on(timeout_at(call.deadline(), self.home.lock()));
+        let mut home = turn.map_err(|_| {
+            Error::new(Kind::Timeout, doing).because("another call still tries to connect")
+        })?;
+        if let Some(home) = home.as_ref().filter(|home| home.is_whole()) {
             return Ok(Arc::clone(home));
         }
         let token = self.config.token.as_ref().ok_or_else(|| {
@@ -249,7 +339,16 @@ impl Kopia {
         })?;
         let made = Home::make().map_err(|error| Error::new(Kind::Internal, doing).because(error));
         let made = Arc::new(made?);
-        let connect = Command::new(TOOL).args(["repository", "connect"]);
+        // Without that cache a repository that is gone is an error, and not an empty one for a quarter of an hour.
+        let connect = Command::new(TOOL).args([
+            "repository",
+            "connect",
+            "--disable-repository-format-cache",
+            "--content-cache-size-limit-mb",
+            CACHE_LIMIT,
+            "--metadata-cache-size-limit-mb",
+            CACHE_LIMIT,
+        ]);
         let connect = self.applied(connect, &made, call).args([
             "--override-hostname",
             &self.host,
@@ -265,25 +364,28 @@ impl Kopia {
         Ok(made)
     }
 
-    /// A command of `snapshot`.
-    fn command(&self, call: &Call, verb: &str) -> Result<Command, Error> {
+    /// A command of kopia that needs the repository.
+    fn command(&self, call: &Call, words: [&str; 2]) -> Result<Command, Error> {
         let home = self.connected(call)?;
-        let command = Command::new(TOOL).args(["snapshot", verb]);
-        Ok(self.applied(command, &home, call))
+        Ok(self.applied(Command::new(TOOL).args(words), &home, call))
     }
 
-    fn applied(&self, mut command: Command, home: &Home, call: &Call) -> Command {
+    /// The last value of a variable counts.
+    fn applied(&self, command: Command, home: &Home, call: &Call) -> Command {
+        let mut command = self.config.tool.applied(command.arg("--no-progress"), call);
         for (name, below) in [
-            (Variable::constant("KOPIA_CONFIG_PATH"), "repository.config"),
+            (Variable::constant("KOPIA_CONFIG_PATH"), CONFIG),
             (Variable::constant("KOPIA_CACHE_DIRECTORY"), "cache"),
             (Variable::constant("KOPIA_LOG_DIR"), "log"),
         ] {
-            command = command.env(name, home.path().join(below).to_string_lossy());
+            command = command.env(name, home.path.join(below).to_string_lossy());
         }
-        let command = command
+        command
             .env(Variable::constant("KOPIA_CHECK_FOR_UPDATES"), "false")
-            .arg("--no-progress");
-        self.config.tool.applied(command, call)
+            .env(
+                Variable::constant("KOPIA_PERSIST_CREDENTIALS_ON_CONNECT"),
+                "true",
+            )
     }
 
     fn run(&self, command: &Command) -> Result<Output, RunError> {
@@ -292,11 +394,21 @@ impl Kopia {
 
     /// All that anything of ours or of democratic-csi has made, whole or not.
     fn all(&self, call: &Call) -> Result<Vec<Printed>, Error> {
-        let command = self.command(call, "list")?;
-        let command = command.args(["--json", "--all", "--no-storage-stats", "--tags", SOURCE]);
+        self.listed(call, &["--no-storage-stats", "--tags", SOURCE])
+    }
+
+    fn listed(&self, call: &Call, filter: &[&str]) -> Result<Vec<Printed>, Error> {
+        let command = self.command(call, ["snapshot", "list"])?;
+        let command = command.args(["--json", "--all"]);
+        let command = command.args(filter.iter().copied());
         let output = self
             .run(&command)
             .map_err(|error| failed(LISTING, Kind::Internal, error))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        if let Some(line) = said.lines().find(|line| line.contains(LEFT_OUT)) {
+            return Err(Error::new(Kind::Internal, LISTING)
+                .because(format!("kopia could not read every snapshot: {line}")));
+        }
         let printed: Option<Vec<Printed>> = parsed(LISTING, &output.stdout)?;
         Ok(printed.unwrap_or_default())
     }
@@ -325,17 +437,15 @@ impl Repository for Kopia {
     }
 
     fn get(&self, call: &Call, id: &BackupId) -> Result<Known, Error> {
-        let command = self.command(call, "list")?.args(["--json", "--all"]);
-        let output = self
-            .run(&command)
-            .map_err(|error| failed(LISTING, Kind::Internal, error))?;
-        let printed: Option<Vec<Printed>> = parsed(LISTING, &output.stdout)?;
-        let mut printed = printed.unwrap_or_default().into_iter();
-        let found = printed.find(|printed| printed.id == id.as_str());
-        Ok(match found.map(|printed| printed.named()) {
-            Some(Some(backup)) => Known::Backup(backup),
-            Some(None) => Known::Unnamed,
-            None => Known::Nothing,
+        let mut printed = self.listed(call, &[])?.into_iter();
+        let Some(found) = printed.find(|printed| printed.id == id.as_str()) else {
+            return Ok(Known::Nothing);
+        };
+        Ok(match found.named() {
+            Some(backup) => Known::Backup(backup),
+            // compat: "kopia": democratic-csi gives such ids out.
+            None if found.is_ours() && found.is_cut() => Known::Cut,
+            None => Known::Unnamed,
         })
     }
 
@@ -358,7 +468,11 @@ impl Repository for Kopia {
         ];
         tags.extend(self.instance.as_ref().map(|id| format!("{INSTANCE}:{id}")));
         tags.extend(self.config.tool.tags.iter().cloned());
-        let mut command = self.command(call, "create")?;
+        let who = format!("{USER}@{}", self.host);
+        let policy = self.command(call, ["policy", "set"])?.arg(who).args(POLICY);
+        let policy = self.run(&policy).map(drop);
+        policy.map_err(|error| failed(doing, Kind::Internal, error))?;
+        let mut command = self.command(call, ["snapshot", "create"])?;
         for tag in &tags {
             command = command.args(["--tags", tag]);
         }
@@ -374,10 +488,21 @@ impl Repository for Kopia {
                 return Err(failed(doing, Kind::Internal, error));
             }
         };
-        made.named().ok_or_else(|| {
-            Error::new(Kind::Internal, doing)
-                .because("kopia could not read every file; there is no snapshot")
-        })
+        if made.named().is_none() {
+            let _ = self.forget_unfinished(call, path, (volume, name.as_str()));
+            return Err(Error::new(Kind::Internal, doing)
+                .because("kopia could not read every file; there is no snapshot"));
+        }
+        // The first one counts, if two processes have made one at the same time.
+        let all = self.list(call)?;
+        let of_name = |backup: &Backup| backup.path == path && backup.is_of(volume, name);
+        let first = all.into_iter().find(of_name).ok_or_else(|| {
+            Error::new(Kind::Internal, doing).because("kopia does not find it by its tags")
+        })?;
+        if first.id != made.id {
+            self.forget(call, &made.id)?;
+        }
+        Ok(first)
     }
 
     fn size(&self, _: &Call, backup: &Backup) -> Result<u64, Error> {
@@ -391,7 +516,7 @@ impl Repository for Kopia {
         target: &str,
         doing: &str,
     ) -> Result<String, Error> {
-        let command = self.command(call, "restore")?;
+        let command = self.command(call, ["snapshot", "restore"])?;
         let command = command.args(["--write-sparse-files", &backup.id, target]);
         let restored = self.run(&command).map(drop);
         restored.map_err(|error| failed(doing, Kind::Internal, error))?;
@@ -400,7 +525,9 @@ impl Repository for Kopia {
 
     fn forget(&self, call: &Call, id: &str) -> Result<(), Error> {
         let doing = format!("deleting snapshot {id}");
-        let command = self.command(call, "delete")?.args(["--delete", id]);
+        let command = self
+            .command(call, ["snapshot", "delete"])?
+            .args(["--delete", id]);
         call.changing();
         match self.run(&command) {
             Ok(_) => Ok(()),
@@ -418,7 +545,7 @@ impl Repository for Kopia {
         let all = self.all(call)?;
         let left = all.iter().filter(|printed| {
             let is_meant = printed.is_of(self.instance.as_deref(), volume, name);
-            is_meant && printed.source.path == path && printed.named().is_none()
+            is_meant && printed.source.path == path && printed.is_cut()
         });
         left.into_iter()
             .try_for_each(|printed| self.forget(call, &printed.id))
@@ -440,6 +567,16 @@ fn failed(doing: &str, usual: Kind, error: RunError) -> Error {
         _ if says(&error, &WRONG_LOGIN) => (
             Kind::Denied,
             Some("the password in `snapshots.kopia.config_token` is not that of the repository"),
+        ),
+        _ if says(&error, &WRONG_TOKEN) => (
+            Kind::Invalid,
+            Some("`snapshots.kopia.config_token` is what `kopia repository status -t -s` prints"),
+        ),
+        _ if says(&error, &NO_REPOSITORY) => (
+            Kind::Unreachable,
+            Some(
+                "the repository is not where `snapshots.kopia.config_token` says: mount it, or reach it",
+            ),
         ),
         _ => (usual, None),
     };

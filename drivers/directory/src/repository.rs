@@ -53,6 +53,7 @@ impl Directories {
                 ),
             )
             .because("it has not the tags of a snapshot of a volume, so it is another program's")),
+            Known::Cut => repository.forget(call, found.as_str()),
             Known::Nothing => Ok(()),
         }
         .map_err(|error| error.with_effect(call.effect()))
@@ -221,7 +222,7 @@ impl Directories {
     fn backup(&self, call: &Call, tool: Tool, id: &BackupId) -> Result<Backup, Error> {
         match self.repository(tool)?.get(call, id)? {
             Known::Backup(backup) => Ok(backup),
-            Known::Unnamed | Known::Nothing => Err(Error::not_found(format!(
+            Known::Unnamed | Known::Cut | Known::Nothing => Err(Error::not_found(format!(
                 "snapshot {id} in the repository of {}",
                 tool.name()
             ))),

@@ -36,7 +36,8 @@ pub(crate) struct Directories {
     pub(crate) layout: Layout,
     pub(crate) topology: Option<Topology>,
     pub(crate) id_room: IdRoom,
-    /// The repositories of snapshots, in the order of their tools; none if the process runs no programs.
+    /// The repositories of snapshots, in the order of [`Tool`](crate::id::Tool), in which lists go through
+    /// them; none if the process runs no programs.
     pub(crate) repositories: Vec<Box<dyn Repository>>,
 }
 

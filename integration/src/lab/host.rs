@@ -126,11 +126,17 @@ impl Lab {
         let panics = self.kernel_panics().await;
         let mut result = self.once(cell, seed, &folder).await;
         let mut remark = "";
-        // An emulated processor now and then runs what the kernel is just replacing in its own code. A panic
-        // that the cell causes comes again.
+        // An emulated processor now and then runs what the kernel is just replacing in its own code. What the
+        // first run left is kept, for it may have been the cell.
         if result.is_err() && self.kernel_panics().await > panics {
             remark = "its machine's kernel panicked the first time";
             eprintln!("cell {}: {remark}; once more", cell.name);
+            let first = self.evidence.join(format!("{}-panicked", cell.name));
+            let _ = fs::remove_dir_all(&first);
+            let _ = fs::rename(&folder, &first);
+            if let Ok(machine) = self.folder(&["path", "storage"]).await {
+                let _ = fs::copy(machine.join("console"), first.join("console"));
+            }
             result = self.once(cell, seed, &folder).await;
         }
         let Err(error) = result else {

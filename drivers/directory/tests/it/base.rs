@@ -255,6 +255,25 @@ async fn a_marker_that_cannot_be_read_as_one_is_an_error_and_stays() {
 }
 
 #[tokio::test]
+async fn a_marker_that_is_removed_or_replaced_is_noticed_at_once() {
+    let disk = Disk::new();
+    let driver = disk.driver("");
+    for name in ["v1", "v2"] {
+        create(&driver, name).await.expect("made");
+    }
+    let marker = disk.base().join(MARKER);
+    let text = std::fs::read_to_string(&marker).expect("marker");
+    std::fs::remove_file(&marker).expect("removed");
+    let error = delete(&driver, "v1").await.expect_err("not mounted");
+    assert!(matches!(cause(&error), BaseError::NotMounted(_)));
+    std::fs::write(&marker, format!("1 {}\n", "0".repeat(32))).expect("another");
+    let error = delete(&driver, "v1").await.expect_err("another base");
+    assert!(matches!(cause(&error), BaseError::Other { .. }));
+    std::fs::write(&marker, text).expect("as before");
+    delete(&driver, "v1").await.expect("deleted");
+}
+
+#[tokio::test]
 async fn many_first_volumes_at_once_agree_on_one_marker() {
     let disk = Disk::new();
     let mut tasks = tokio::task::JoinSet::new();

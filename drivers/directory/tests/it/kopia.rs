@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::common::{call, cannot, id, leftovers, parameters, request, snapshot_id};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    CreateSnapshot, Driver as _, Error, Kind, Lister as _, NodeId, PageRequest, Snapshot,
+    CreateSnapshot, Driver as _, Effect, Error, Kind, Lister as _, NodeId, PageRequest, Snapshot,
     SnapshotFilter, SnapshotId, SnapshotName, Snapshots as _, Source, Volume,
 };
 use driver_directory::{DirectoryDriver, from_document};
@@ -293,6 +293,85 @@ async fn snapshots_stay_however_few_the_policy_keeps_and_others_are_not_touched(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_that_was_cut_is_none_and_a_retry_replaces_it() {
+    let Some(place) = Place::new() else { return };
+    let driver = place.driver("");
+    let path = place.volume(&driver, "pvc-1").await;
+    // Two sizes above the limit, of bytes that cannot be compressed.
+    let random = std::fs::read("/proc/self/exe").expect("bytes");
+    for number in 0..4 {
+        std::fs::write(path.join(format!("large-{number}")), &random[number..]).expect("file");
+    }
+    let cut = |name: &str| {
+        let name = format!("csi_snapshot_name:{name}");
+        let words = ["snapshot", "create", "--json", "--upload-limit-mb", "1"];
+        let tags = [
+            "--tags",
+            "source:democratic-csi",
+            "--tags",
+            "csi_volume_id:pvc-1",
+            "--tags",
+            "csi_instance_id:here",
+            "--tags",
+            &name,
+        ];
+        let path = [path.to_str().expect("text")];
+        let made = place.kopia(
+            &words
+                .iter()
+                .chain(&tags)
+                .chain(&path)
+                .copied()
+                .collect::<Vec<_>>(),
+        );
+        assert!(made["incomplete"].is_string(), "{made}");
+        handle(&made)
+    };
+    let (first, second) = (cut("s"), cut("t"));
+    assert_eq!(listed(&driver, 10).await, []);
+    for error in [
+        driver.get_snapshot(&call(), &first).await.map(drop),
+        restore(&driver, &first, "pvc-2").await.map(drop),
+    ] {
+        assert_eq!(error.expect_err("no snapshot").kind(), Kind::NotFound);
+    }
+    let taken = snapshot(&driver, "pvc-1", "s").await.expect("snapshot");
+    assert_ne!(taken.id, first);
+    assert_eq!(place.all().len(), 2, "the one of this name is gone");
+    // democratic-csi reports it as ready, so it has to be deleted by its id.
+    let deleted = driver.delete_snapshot(&call(), &second).await;
+    deleted.expect("deleted");
+    assert_eq!(listed(&driver, 10).await, [taken.id]);
+    assert_eq!(place.all().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_has_what_the_volume_or_the_policy_would_leave_out() {
+    let Some(place) = Place::new() else { return };
+    let driver = place.driver("");
+    let path = place.volume(&driver, "pvc-1").await;
+    let tag = "Signature: 8a477f597d28d172789f06886806bc55";
+    std::fs::write(path.join("sub/CACHEDIR.TAG"), tag).expect("tag");
+    std::fs::write(path.join(".kopiaignore"), "sub").expect("list");
+    let identical = [
+        "policy",
+        "set",
+        "--global",
+        "--ignore-identical-snapshots",
+        "true",
+    ];
+    place.text(&identical);
+    snapshot(&driver, "pvc-1", "a").await.expect("snapshot");
+    let taken = snapshot(&driver, "pvc-1", "b").await.expect("snapshot");
+    restore(&driver, &taken.id, "pvc-2").await.expect("volume");
+    assert_eq!(place.content("pvc-2"), b"content");
+    let restored = place.base().join("v/pvc-2");
+    for name in [".kopiaignore", "sub/CACHEDIR.TAG"] {
+        assert!(restored.join(name).exists(), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_repository_that_cannot_be_opened_is_no_empty_one_and_no_secret_is_shown() {
     let Some(place) = Place::new() else { return };
     let driver = place.driver("");
@@ -314,6 +393,17 @@ async fn a_repository_that_cannot_be_opened_is_no_empty_one_and_no_secret_is_sho
         assert!(
             !text.contains(&place.token) && !text.contains(PASSWORD),
             "{text}"
+        );
+    }
+    for keys in [
+        "      global_flags: [--no-such-flag]\n",
+        "      env: {KOPIA_SNAPSHOT_FAIL_FAST: neither}\n",
+    ] {
+        let refused = snapshot(&place.driver(keys), "pvc-1", "s").await;
+        assert_eq!(
+            refused.map(drop).map_err(|error| error.effect()),
+            Err(Effect::Possible),
+            "{keys}"
         );
     }
     for word in ["latest", "", "..%2Fx", "--delete", "k0123456789"] {
