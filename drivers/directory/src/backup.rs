@@ -41,6 +41,9 @@ pub(crate) trait Repository: Debug + Send + Sync {
     /// Whether its snapshots are listed: something says where the repository is.
     fn is_listed(&self) -> bool;
 
+    /// What tells this repository from others, if something says where it is. It may hold a secret.
+    fn location(&self) -> Option<&str>;
+
     /// Every snapshot of this instance that has a name, the oldest first; `None` if the repository was never
     /// made.
     fn existing(&self, call: &Call) -> Result<Option<Vec<Backup>>, Error>;

@@ -400,8 +400,33 @@ impl Base {
     }
 
     fn record_name(&self) -> String {
-        let digest = Sha256::digest(self.path.as_str());
-        format!("base-{}", hex(&digest[..8]))
+        name_of("base", self.path.as_str())
+    }
+
+    /// The record that says that the repository at `location` was used, if there is one.
+    pub(crate) fn record_of_use(&self, location: &str) -> Option<AbsolutePath> {
+        let record = self.records.as_ref()?;
+        let record = record.child(&name_of("repository", location));
+        record.as_path().exists().then_some(record)
+    }
+
+    /// Records that the repository at `location` is in use: where it is missing later, no new one is made.
+    pub(crate) fn record_use(&self, location: &str) {
+        let Some(records) = &self.records else {
+            return;
+        };
+        if self.record_of_use(location).is_some() {
+            return;
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let written = rustix::fs::open(records.as_path(), flags, Mode::empty()).and_then(|dir| {
+            let text = format!("{VERSION} used\n");
+            write_new(&dir, &name_of("repository", location), &text)?;
+            rustix::fs::fsync(&dir)
+        });
+        if let Err(errno) = written {
+            tracing::debug!(%records, error = %errno, "cannot record the repository");
+        }
     }
 
     /// Puts the id on record. Failing that, the base is served without this protection.
@@ -478,6 +503,11 @@ impl Base {
         };
         Error::new(kind, self.doing()).because(why).advise(advice)
     }
+}
+
+/// The name of a record.
+fn name_of(what: &str, of: &str) -> String {
+    format!("{what}-{}", hex(&Sha256::digest(of)[..8]))
 }
 
 /// Removes what a process left that was killed while it made the marker.

@@ -423,6 +423,13 @@ impl Repository for Kopia {
         self.config.token.is_some()
     }
 
+    fn location(&self) -> Option<&str> {
+        self.config
+            .token
+            .as_ref()
+            .map(|token| token.expose_secret())
+    }
+
     /// kopia cannot be connected to a repository that was never made.
     fn existing(&self, call: &Call) -> Result<Option<Vec<Backup>>, Error> {
         self.list(call).map(Some)

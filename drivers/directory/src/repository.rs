@@ -197,8 +197,20 @@ impl Directories {
         let missing = || Error::not_found(format!("volume {volume}"));
         let look = || self.store.look_for(Collection::Volumes, volume.as_str());
         let source = look()?.ok_or_else(missing)?;
+        let base = &self.store.base;
         if existing.is_none() {
+            let used = repository.location();
+            if let Some(record) = used.and_then(|location| base.record_of_use(location)) {
+                return Err(Error::new(Kind::Unreachable, doing)
+                    .because("the repository that was used before is not there")
+                    .advise(format!(
+                        "mount it, or mend its address; if it was removed on purpose, remove {record}"
+                    )));
+            }
             repository.init(call)?;
+        }
+        if let Some(location) = repository.location() {
+            base.record_use(location);
         }
         let made = repository.backup(call, &path, (&volume, &name), &doing);
         let backup = made.map_err(|error| error.with_effect(call.effect()))?;

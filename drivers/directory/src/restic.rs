@@ -262,7 +262,11 @@ impl Repository for Restic {
     }
 
     fn is_listed(&self) -> bool {
-        self.config.has_repository()
+        self.location().is_some()
+    }
+
+    fn location(&self) -> Option<&str> {
+        self.config.location()
     }
 
     fn existing(&self, call: &Call) -> Result<Option<Vec<Backup>>, Error> {

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use csi_types::Variable;
 use driver_core::config::ConfigError;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -34,10 +35,12 @@ pub(crate) struct ResticConfig {
 }
 
 impl ResticConfig {
-    /// Whether something says where the repository is.
-    pub(crate) fn has_repository(&self) -> bool {
-        self.tool
-            .has_any(&["RESTIC_REPOSITORY", "RESTIC_REPOSITORY_FILE"])
+    /// What says where the repository is.
+    pub(crate) fn location(&self) -> Option<&str> {
+        let names = ["RESTIC_REPOSITORY", "RESTIC_REPOSITORY_FILE"];
+        let said = |name| self.tool.env.get(&Variable::constant(name));
+        let said = names.into_iter().find_map(said)?;
+        Some(said.expose_secret())
     }
 
     /// Whether nothing says where the cache is.

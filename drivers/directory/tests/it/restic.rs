@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
 use crate::common::{call, cannot, id, leftovers, parameters, request, snapshot_id};
+use csi_types::AbsolutePath;
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
     CreateSnapshot, Driver as _, Error, Kind, Lister as _, NodeId, PageRequest, Snapshot,
@@ -65,7 +66,11 @@ impl Place {
         );
         let document = Document::parse(&text, &NoEnvironment).expect("document");
         let node = NodeId::parse("node-1").expect("node");
-        let driver = from_document(&document, &node, None, Some(tools)).expect("driver");
+        let records = self.top.path().join("records");
+        std::fs::create_dir_all(&records).expect("folder");
+        let records = AbsolutePath::parse(records.to_str().expect("text")).expect("path");
+        let driver = from_document(&document, &node, Some(&records), Some(tools));
+        let driver = driver.expect("driver");
         assert_eq!(document.findings(), []);
         driver
     }
@@ -377,6 +382,41 @@ async fn a_repository_that_is_not_there_or_not_ours_is_no_empty_one() {
     assert!(!text.contains(PASSWORD), "{text}");
     let missing = snapshot(&driver, "pvc-9", "s").await;
     assert_eq!(missing.expect_err("no volume").kind(), Kind::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_that_was_used_is_never_made_anew() {
+    let Some(place) = Place::new() else { return };
+    let driver = place.driver("");
+    place.volume(&driver, "pvc-1").await;
+    let taken = snapshot(&driver, "pvc-1", "a").await.expect("snapshot");
+    let away = place.top.path().join("away");
+    std::fs::rename(place.repository(), &away).expect("unmounted");
+    // The process that made it, and one that was started since.
+    for driver in [driver, place.driver("")] {
+        let error = snapshot(&driver, "pvc-1", "b").await;
+        let error = error.expect_err("not there");
+        assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
+        assert!(
+            error
+                .advice()
+                .is_some_and(|advice| advice.contains("/records/repository-"))
+        );
+        assert!(!place.repository().exists());
+    }
+    std::fs::rename(&away, place.repository()).expect("mounted");
+    assert_eq!(listed(&place.driver(""), 10).await, [taken.id]);
+    // Removed on purpose.
+    std::fs::remove_dir_all(place.repository()).expect("removed");
+    for record in std::fs::read_dir(place.top.path().join("records")).expect("records") {
+        let record = record.expect("record").path();
+        if record.to_string_lossy().contains("repository-") {
+            std::fs::remove_file(record).expect("removed");
+        }
+    }
+    snapshot(&place.driver(""), "pvc-1", "b")
+        .await
+        .expect("made anew");
 }
 
 /// The real tool, which cannot read every file.
