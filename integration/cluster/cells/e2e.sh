@@ -6,6 +6,18 @@ cell_e2e_some() {
     e2e local 'provisioning should provision storage with mount options|subPath should support existing director|volumes should (store data|allow exec)|multiVolume.*should access to two volumes with the same volume mode and retain data across pod recreation on the same node'
 }
 
+# A few specs over real storage, in the lab's machine: there each takes minutes, and no more than two run at once.
+cell_e2e_lab() {
+    # shellcheck disable=SC2034  # for objects.sh
+    PATIENCE=300
+    E2E_AT_ONCE=2
+    e2e nfs "$NFS_SPECS"
+    e2e iscsi "$ISCSI_SPECS"
+}
+
+NFS_SPECS='default fs.*(volumes should store data|should concurrently access the single volume from pods on the same node|fsgroupchangepolicy .OnRootMismatch..LinuxOnly., pod created with an initial fsgroup, new pod fsgroup applied)'
+ISCSI_SPECS='(default fs.*should provision storage with pvc data source|ext4.*volumes should store data|block volmode.*volumes should store data|default fs.*volume-expand.*should resize volume when PVC is edited while pod is using it)'
+
 cell_e2e_local() { e2e local; }
 cell_e2e_proxy() { e2e proxy; }
 
