@@ -69,7 +69,7 @@ machine_storage() {
         zfs list -H -o name -t all -r tank
         cat /var/lib/nfs/etab
         cd /sys/kernel/config
-        find target/core target/iscsi nvmet/subsystems nvmet/ports/*/subsystems -mindepth 1 -maxdepth 2 2>/dev/null
+        ls -d target/core/*_*/*/ target/iscsi/iqn* nvmet/subsystems/* nvmet/ports/*/subsystems/* 2>/dev/null
         iscsiadm -m session 2>/dev/null
         ls -d /sys/class/nvme/* 2>/dev/null
         grep "csi" /proc/self/mounts

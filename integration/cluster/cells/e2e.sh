@@ -15,8 +15,8 @@ cell_e2e_lab() {
     e2e iscsi "$ISCSI_SPECS"
 }
 
-NFS_SPECS='default fs.*(volumes should store data|should concurrently access the single volume from pods on the same node|fsgroupchangepolicy .OnRootMismatch..LinuxOnly., pod created with an initial fsgroup, new pod fsgroup applied)'
-ISCSI_SPECS='(default fs.*should provision storage with pvc data source|ext4.*volumes should store data|block volmode.*volumes should store data|default fs.*volume-expand.*should resize volume when PVC is edited while pod is using it)'
+NFS_SPECS='Dynamic PV .*(default fs.* volumes should store data|default fs.* provision storage with snapshot data source .Feature|filesystem volmode.*multiVolume.*should concurrently access the single volume from pods on the same node$|fsgroupchangepolicy .OnRootMismatch..LinuxOnly., pod created with an initial fsgroup, new pod fsgroup applied)'
+ISCSI_SPECS='Dynamic PV .*(default fs.* provision storage with pvc data source$|(xfs|block volmode).* volumes should store data|default fs.* should resize volume when PVC is edited while pod is using it)'
 
 cell_e2e_local() { e2e local; }
 cell_e2e_proxy() { e2e proxy; }
