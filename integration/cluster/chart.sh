@@ -45,7 +45,7 @@ chart_install() { # release
         (umask 077; { printf 'driver:\n  config:\n'; network_configuration "$1" | sed 's/^/    /'; } >"$folder/values.yaml")
         values+=(--values "$folder/values.yaml")
     fi
-    if ! helm install "$1" "$CHART" --create-namespace "${values[@]}" --wait --timeout "${PATIENCE:-120}s" >&2; then
+    if ! helm install "$1" "$CHART" --create-namespace "${values[@]}" --wait --timeout "$((${PATIENCE:-90} + 30))s" >&2; then
         pods_said "$1"
         die "the chart was not installed"
     fi
