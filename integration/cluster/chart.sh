@@ -22,20 +22,34 @@ import_images() {
                 die "$image cannot be imported: see $CLUSTER_STATE/$node/images.log"
         done
     done
+    if machine_is_up; then
+        lab push "$folder"/*.oci.tar
+        for image in "$folder"/*.oci.tar; do
+            in_node lab "$MACHINE_FOLDER/ctr" -n k8s.io images import "$MACHINE_FOLDER/${image##*/}" >>"$MACHINE_STATE/images.log" 2>&1 ||
+                die "$image cannot be imported: see $MACHINE_STATE/images.log"
+        done
+    fi
     touch "$folder/imported"
 }
 
 chart_install() { # release
-    local node
+    local node nodes folder=$CLUSTER_STATE/releases/$1 values=(--values "$CLUSTER/objects/chart-$1.yaml")
     HELM=$("$OMNIBUS_ROOT/scripts/tool" helm)
     import_images
-    mkdir -p "$CLUSTER_STATE/releases/$1"
-    touch "$CLUSTER_STATE/releases/$1/by-chart"
-    if ! helm install "$1" "$CHART" --create-namespace --values "$CLUSTER/objects/chart-$1.yaml" --wait --timeout 120s >&2; then
+    mkdir -p "$folder"
+    touch "$folder/by-chart"
+    nodes=$(nodes_up)
+    if is_of_network "$1"; then
+        nodes=lab
+        machine_storage >"$folder/storage"
+        (umask 077; { printf 'driver:\n  config:\n'; network_configuration "$1" | sed 's/^/    /'; } >"$folder/values.yaml")
+        values+=(--values "$folder/values.yaml")
+    fi
+    if ! helm install "$1" "$CHART" --create-namespace "${values[@]}" --wait --timeout "$((${PATIENCE:-90} + 30))s" >&2; then
         pods_said "$1"
         die "the chart was not installed"
     fi
-    for node in $(nodes_up); do
+    for node in $nodes; do
         wait_until 60 is_registered "$1" "$node" || { pods_said "$1"; die "$1 is not registered on $node"; }
     done
 }
@@ -75,5 +89,5 @@ pods_said() { # release
 
 chart_uninstall() { # release
     HELM=$("$OMNIBUS_ROOT/scripts/tool" helm)
-    helm uninstall "$1" --ignore-not-found --wait --timeout 90s >&2 || die "the release $1 cannot be taken away"
+    helm uninstall "$1" --ignore-not-found --wait --timeout "${PATIENCE:-90}s" >&2 || die "the release $1 cannot be taken away"
 }

@@ -34,10 +34,17 @@ node_pid() { # node
     pid=$(cat "$CLUSTER_STATE/$1/pid" 2>/dev/null) && [ -e "/proc/$pid" ] && printf '%s\n' "$pid"
 }
 
+# The lab's machine, if it is a node (machine.sh).
+lab() { OMNIBUS_LAB_INSTANCE=${OMNIBUS_LAB_INSTANCE:-cluster${CLUSTER_INSTANCE//[^a-z0-9]/}} "$OMNIBUS_ROOT/vagrant/lab" "$@" 7>&- 8>&- 9>&-; }
+
 # Runs a command in a node. What it starts may outlive this script, so it gets no lock of it.
 in_node() { # node command...
     local pid node=$1
     shift
+    if [ "$node" = lab ]; then
+        lab run -- "$@"
+        return
+    fi
     pid=$(node_pid "$node") || die "there is no node $node: start it with 'make cluster'"
     nsenter -t "$pid" -m -n -p -i -u --wd="$PWD" -- "$@" 7>&- 8>&- 9>&-
 }

@@ -10,9 +10,11 @@
 #          one connection each, both for a class over both; snapshot class proxy
 # zones    the proxy with a connection for each zone; node-1 is in zone-1, node-2 in zone-2; classes zone-1,
 #          zone-2 and zones (over both)
+# nfs, iscsi, nvmeof  network.sh
 # central  by the chart only: one controller for all nodes, class and snapshot class central
 
 . "$CLUSTER/chart.sh"
+. "$CLUSTER/network.sh"
 
 nodes_up() {
     local node
@@ -83,7 +85,7 @@ proxy:
     - {topologyKey: zone, source: nodeName, regex: "node-([0-9]+)", template: "zone-{match:1}"}
 END
             ;;
-        *) die "there is no release $1: local, proxy, zones" ;;
+        *) die "there is no release $1: local, proxy, zones, nfs, iscsi, nvmeof" ;;
     esac
 }
 
@@ -138,6 +140,10 @@ release_install() { # release
             ;;
         *) die "RELEASE_BY is services, chart or layout" ;;
     esac
+    if is_of_network "$1"; then
+        network_install "$1"
+        return
+    fi
     write_configuration "$1"
     kubectl apply -f "$CLUSTER/objects/$1.yaml" >/dev/null
     for node in $(nodes_up); do
@@ -159,6 +165,10 @@ release_uninstall() { # release
         rm -r "$CLUSTER_STATE/releases/$1"
         return
     done
+    if is_of_network "$1"; then
+        network_uninstall "$1"
+        return
+    fi
     for node in $(nodes_up); do
         for part in provisioner snapshotter resizer registrar driver; do service "$node" stop "$1-$part"; done
     done

@@ -6,6 +6,18 @@ cell_e2e_some() {
     e2e local 'provisioning should provision storage with mount options|subPath should support existing director|volumes should (store data|allow exec)|multiVolume.*should access to two volumes with the same volume mode and retain data across pod recreation on the same node'
 }
 
+# A few specs over real storage, in the lab's machine: there each takes minutes, and no more than two run at once.
+cell_e2e_lab() {
+    # shellcheck disable=SC2034  # for objects.sh
+    PATIENCE=300
+    E2E_AT_ONCE=2
+    e2e nfs "$NFS_SPECS"
+    e2e iscsi "$ISCSI_SPECS"
+}
+
+NFS_SPECS='Dynamic PV .*(default fs.* volumes should store data|default fs.* provision storage with snapshot data source .Feature|filesystem volmode.*multiVolume.*should concurrently access the single volume from pods on the same node$|fsgroupchangepolicy .OnRootMismatch..LinuxOnly., pod created with an initial fsgroup, new pod fsgroup applied)'
+ISCSI_SPECS='Dynamic PV .*(default fs.* provision storage with pvc data source$|(xfs|block volmode).* volumes should store data|default fs.* should resize volume when PVC is edited while pod is using it)'
+
 cell_e2e_local() { e2e local; }
 cell_e2e_proxy() { e2e proxy; }
 

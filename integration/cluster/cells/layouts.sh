@@ -78,6 +78,10 @@ cell_two_nodes_growth() {
     clean_up local
 }
 
+# The same, installed by the chart: a controller in each node's pod, and the resizer elected among them.
+cell_chart_two_nodes_restore() { RELEASE_BY=chart cell_two_nodes_restore; }
+cell_chart_two_nodes_growth() { RELEASE_BY=chart cell_two_nodes_growth; }
+
 # The first volume of a class over connections whose folders are not there yet.
 cell_several_connections() {
     local number

@@ -1,6 +1,9 @@
 # shellcheck shell=bash
 # What cells make and look at. Each cell has a namespace of its own, $NS. Sourced, never run.
 
+# For how many seconds a cell waits for what it asked for. An emulated machine needs longer.
+PATIENCE=90
+
 # What a pod does that writes ten numbers a second, until one cannot be written.
 # shellcheck disable=SC2016,SC2034  # for the pod's shell, by other files
 WRITES='n=0; while echo $n >>/data/log; do n=$((n + 1)); sleep 0.1; done; touch /tmp/failed'
@@ -64,19 +67,19 @@ END
 
 # What did not become ready is described: an event says why.
 ready() { # pod [seconds]
-    k wait --for=condition=Ready --timeout="${2:-90}s" "pod/$1" >/dev/null && return
+    k wait --for=condition=Ready --timeout="${2:-$PATIENCE}s" "pod/$1" >/dev/null && return
     k describe pod,pvc >&2
     fail "the pod $1 does not become ready"
 }
 
 snapshot_ready() { # snapshot [seconds]
-    k wait --for=jsonpath='{.status.readyToUse}'=true --timeout="${2:-60}s" "volumesnapshot/$1" >/dev/null && return
+    k wait --for=jsonpath='{.status.readyToUse}'=true --timeout="${2:-$PATIENCE}s" "volumesnapshot/$1" >/dev/null && return
     k describe volumesnapshot,volumesnapshotcontent >&2
     fail "the snapshot $1 does not become ready"
 }
 
 bound() { # claim [seconds]
-    k wait --for=jsonpath='{.status.phase}'=Bound --timeout="${2:-60}s" "pvc/$1" >/dev/null && return
+    k wait --for=jsonpath='{.status.phase}'=Bound --timeout="${2:-$PATIENCE}s" "pvc/$1" >/dev/null && return
     k describe pvc "$1" >&2
     fail "the claim $1 is not bound"
 }
@@ -85,8 +88,9 @@ run_in() { # pod command
     k exec "$1" -- sh -c "$2"
 }
 
+# On the storage, not only in the memory of the node: a snapshot of a disk has no more than that.
 put() { # pod file content
-    run_in "$1" "echo '$3' >/data/$2"
+    run_in "$1" "echo '$3' >/data/$2; sync /data/$2"
 }
 
 holds() { # pod file content
@@ -96,7 +100,7 @@ holds() { # pod file content
 }
 
 remove() { # kind/name...
-    k delete --timeout=90s "$@" >/dev/null || fail "cannot be deleted within 90 s: $*"
+    k delete --timeout="${PATIENCE}s" "$@" >/dev/null || fail "cannot be deleted within $PATIENCE s: $*"
 }
 
 volume_of() { # claim
@@ -136,15 +140,15 @@ mounts_of_driver() { # release
 
 nothing_left() { # release
     [ -z "$(volumes_of_driver "$1")" ] && [ -z "$(contents_of_driver "$1")" ] && [ -z "$(directories)" ] &&
-        [ "$(mounts_of_driver "$1" | sort -u)" = 0 ]
+        [ "$(mounts_of_driver "$1" | sort -u)" = 0 ] && [ -z "$(storage_left "$1")" ]
 }
 
 # Deletes everything of the cell, and waits until nothing of it is left anywhere.
 clean_up() { # release
-    k delete pod --all --timeout=90s >/dev/null || fail "the pods do not end"
-    k delete volumesnapshot,pvc --all --timeout=90s >/dev/null || fail "snapshots or claims cannot be deleted"
-    if ! wait_until 90 nothing_left "$1"; then
-        say "left: volumes '$(volumes_of_driver "$1")', snapshots '$(contents_of_driver "$1")', directories '$(directories)', mounts '$(mounts_of_driver "$1")'"
+    k delete pod --all --timeout="${PATIENCE}s" >/dev/null || fail "the pods do not end"
+    k delete volumesnapshot,pvc --all --timeout="${PATIENCE}s" >/dev/null || fail "snapshots or claims cannot be deleted"
+    if ! wait_until "$PATIENCE" nothing_left "$1"; then
+        say "left: volumes '$(volumes_of_driver "$1")', snapshots '$(contents_of_driver "$1")', directories '$(directories)', mounts '$(mounts_of_driver "$1")', storage '$(storage_left "$1")'"
         kubectl describe pv >&2
         fail "something is left"
     fi
