@@ -14,6 +14,7 @@ use super::life;
 use super::migration;
 use super::never::{busy, dead, foreign, hung, modes, reuse, sharing};
 use super::reboot;
+use super::served::appliance;
 use super::served::cuts::operation::Part;
 use super::served::{self, Served};
 use super::storage::fabric::Fabric;
@@ -123,6 +124,7 @@ pub fn all() -> Vec<Cell> {
         }));
     }
     cells.extend(served());
+    cells.extend(appliances());
     cells.extend(clients::ALL.map(|(name, client)| Cell {
         limit: Duration::from_hours(1),
         ..seldom(cell(&format!("client-{name}-sanity"), move || {
@@ -267,6 +269,22 @@ fn served() -> Vec<Cell> {
         });
     }
     cells
+}
+
+/// TrueNAS's API over this machine's storage.
+fn appliances() -> impl Iterator<Item = Cell> {
+    appliance::ALL.into_iter().flat_map(|appliance| {
+        let name = appliance.served.name;
+        let life = cell(&format!("truenas-{name}-life"), move || appliance.life());
+        let sanity = cell(&format!("truenas-{name}-sanity"), move || {
+            appliance.sanity()
+        });
+        let sanity = Cell {
+            limit: Duration::from_hours(1),
+            ..sanity
+        };
+        [life, sanity].map(seldom)
+    })
 }
 
 /// What democratic-csi made.
