@@ -280,10 +280,11 @@ impl Served {
         !self.is_of_the_node()
     }
 
-    /// How large its volumes are at first, and what they grow to: TrueNAS takes no quota below 1 GiB.
+    /// How large its volumes are at first, and what they grow to: enough for each filesystem, and little to
+    /// format on an emulated processor. TrueNAS takes no quota below 1 GiB.
     fn sizes(&self) -> (u64, u64) {
         match self.kind {
-            "freenas-api-nfs" => (1 << 30, 1536 << 20),
+            "freenas-api-nfs" | "freenas-api-smb" => (1 << 30, 1536 << 20),
             _ => (SIZE, LARGER),
         }
     }
@@ -327,7 +328,7 @@ impl Served {
         let (user, password) = SMB_USER;
         let flags = format!("username={user},password={password}");
         match self.kind {
-            "zfs-generic-smb" => vec![("mount_flags", flags)],
+            "zfs-generic-smb" | "freenas-api-smb" => vec![("mount_flags", flags)],
             _ => Vec::new(),
         }
     }

@@ -1,22 +1,24 @@
-//! The backend on real storage: the pools, nfsd, LIO and nvmet of the machine it runs on.
+//! The backend on real storage: the pools, nfsd, samba, LIO and nvmet of the machine it runs on.
 //!
-//! It keeps nothing but what it has made in configfs: datasets and snapshots are read from ZFS each time.
-//! What it cannot make fails; nothing is ignored.
+//! Datasets and snapshots are read from ZFS each time. What it cannot make fails; only access control lists
+//! are remembered instead.
 
 mod command;
 mod configfs;
 mod exports;
 mod lio;
 mod nvmet;
+mod shares;
 mod zfs;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use serde_json::Value;
 
 use crate::backend::{
     Backend, Dataset, Destroy, Kind, NewDataset, PermissionChange, Permissions, Pool, Problem,
@@ -25,6 +27,7 @@ use crate::backend::{
 use crate::rows::{Rows, text};
 use command::{pipe, run};
 use configfs::{Object, converge};
+use shares::Shares;
 use zfs::{done, options, zfs};
 
 type Answer<T> = Result<T, Problem>;
@@ -34,6 +37,9 @@ type Answer<T> = Result<T, Problem>;
 pub(crate) struct Host {
     pools: Vec<String>,
     exported: Arc<Mutex<Vec<Object>>>,
+    shares: tokio::sync::Mutex<Shares>,
+    /// Access lists, which are remembered only.
+    acls: Mutex<BTreeMap<String, Value>>,
 }
 
 /// What only an appliance can do.
@@ -72,6 +78,8 @@ impl Host {
         Ok(Self {
             pools,
             exported: Arc::default(),
+            shares: tokio::sync::Mutex::default(),
+            acls: Mutex::default(),
         })
     }
 
@@ -107,6 +115,10 @@ impl Host {
             zfs(&["inherit", property, name]).await?;
         }
         Ok(())
+    }
+
+    fn acls(&self) -> MutexGuard<'_, BTreeMap<String, Value>> {
+        self.acls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Refuses paths outside of the pools.
@@ -200,7 +212,9 @@ impl Backend for Host {
             (true, false) => &["destroy", "-r", name],
             (false, false) => &["destroy", name],
         };
-        zfs(words).await.map(drop)
+        zfs(words).await?;
+        self.acls().retain(|path, _| Path::new(path).exists());
+        Ok(())
     }
 
     async fn promote(&self, name: &str) -> Answer<()> {
@@ -315,24 +329,26 @@ impl Backend for Host {
             uid: found.uid().into(),
             gid: found.gid().into(),
             mode: found.mode() & 0o7777,
-            acl: None,
+            acl: self.acls().get(path).cloned(),
             mount_point: above.is_some_and(|above| above.dev() != found.dev()),
         })
     }
 
     async fn set_permissions(&self, path: &str, change: PermissionChange) -> Answer<()> {
-        if change.acl.is_some_and(|acl| acl.is_some()) {
-            return unsupported("access control lists");
-        }
         self.inside(path)?;
         let id = |id: Option<i64>| id.and_then(|id| u32::try_from(id).ok());
         let owned = chown(path, id(change.uid), id(change.gid));
         owned.map_err(|error| of_path(path, &error))?;
-        match change.mode {
-            Some(mode) => fs::set_permissions(path, fs::Permissions::from_mode(mode))
-                .map_err(|error| of_path(path, &error)),
-            None => Ok(()),
+        if let Some(mode) = change.mode {
+            let set = fs::set_permissions(path, fs::Permissions::from_mode(mode));
+            set.map_err(|error| of_path(path, &error))?;
         }
+        match change.acl {
+            Some(Some(acl)) => self.acls().insert(path.to_owned(), acl),
+            Some(None) => self.acls().remove(path),
+            None => None,
+        };
+        Ok(())
     }
 
     async fn make_directory(&self, path: &str, mode: u32) -> Answer<()> {
@@ -343,6 +359,7 @@ impl Backend for Host {
 
     async fn apply_exports(&self, rows: &Rows) -> Answer<()> {
         exports::apply(rows).await?;
+        shares::apply(&mut *self.shares.lock().await, rows).await?;
         let (targets, subsystems) = (lio::objects(rows)?, nvmet::objects(rows)?);
         for (objects, modules) in [(&targets, lio::MODULES), (&subsystems, nvmet::MODULES)] {
             if !objects.is_empty() {

@@ -1,12 +1,12 @@
 //! TrueNAS over this machine's storage: the simulator answers the API, and makes what it is asked for with
-//! ZFS, nfsd, LIO and nvmet.
+//! ZFS, nfsd, samba, LIO and nvmet.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use serde_json::{Value, json};
 use truenas_sim::{Generation, Options, Simulator};
 
-use super::{BLOCK, EXT4, ROOT, SHARE_NFS, Served, configured, life, sanity};
+use super::{BLOCK, EXT4, ROOT, SHARE_NFS, SHARE_SMB, Served, configured, life, sanity};
 use crate::lab::fixture::Access;
 
 /// A kind of volumes on a release.
@@ -18,15 +18,22 @@ pub struct Appliance {
 }
 
 /// Every kind that is tested.
-pub const ALL: [Appliance; 7] = [
+pub const ALL: [Appliance; 8] = [
     nfs("nfs", Generation::V25_10),
     nfs("nfs-24", Generation::V24_10),
     nfs("nfs-26", Generation::V26Rc),
+    smb("smb", Generation::V25_10),
     iscsi("iscsi", Generation::V25_10),
     iscsi("iscsi-26", Generation::V26Rc),
     nvmeof("nvmeof", Generation::V25_10, EXT4),
     nvmeof("nvmeof-block", Generation::V26Rc, BLOCK),
 ];
+
+/// One release of each protocol.
+pub fn one_of_each_protocol() -> impl Iterator<Item = Appliance> {
+    let all = ALL.into_iter();
+    all.filter(|appliance| !appliance.served.name.contains('-'))
+}
 
 /// Where the API is served, as the configurations say.
 const API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8443);
@@ -58,6 +65,18 @@ nfs:
 "
     );
     appliance([name, "freenas-api-nfs", config], generation, SHARE_NFS)
+}
+
+const fn smb(name: &'static str, generation: Generation) -> Appliance {
+    let config = config!(
+        "freenas-api-smb",
+        "  datasetEnableQuotas: true
+  datasetPermissionsMode: '0777'
+smb:
+  {shareHost: 127.0.0.1}
+"
+    );
+    appliance([name, "freenas-api-smb", config], generation, SHARE_SMB)
 }
 
 const fn iscsi(name: &'static str, generation: Generation) -> Appliance {
@@ -116,7 +135,7 @@ impl Appliance {
             let portal = json!({"listen": [{"ip": "127.0.0.1"}]});
             call("iscsi.portal.create", json!([portal])).await;
             call("iscsi.initiator.create", json!([{}])).await;
-            &["nfs", "iscsitarget"]
+            &["nfs", "cifs", "iscsitarget"]
         };
         for service in services {
             if self.generation < Generation::V25_10 {
