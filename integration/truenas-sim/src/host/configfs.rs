@@ -70,7 +70,7 @@ impl Object {
         }
     }
 
-    /// A value may be a secret: it is not told.
+    /// Without the value, which may be a secret.
     fn failed(&self, error: &std::io::Error) -> Problem {
         Problem::Other(format!("{}: {error}", self.path().display()))
     }

@@ -24,9 +24,9 @@ pub(super) async fn apply(rows: &Rows) -> Answer<()> {
 }
 
 fn lines(rows: &Rows) -> Answer<String> {
-    let mut all = String::new();
+    let mut all = Vec::new();
     if !running(rows, "nfs") {
-        return Ok(all);
+        return Ok(String::new());
     }
     for share in rows.all("sharing.nfs").filter(|row| flag(row, "enabled")) {
         let options = options(share)?;
@@ -47,10 +47,10 @@ fn lines(rows: &Rows) -> Answer<String> {
                 .iter()
                 .map(|client| format!("{client}({options})"))
                 .collect();
-            all += &format!("\"{path}\" {}\n", clients.join(" "));
+            all.push(format!("\"{path}\" {}\n", clients.join(" ")));
         }
     }
-    Ok(all)
+    Ok(all.concat())
 }
 
 /// The options that `exports.mako` of TS-25.10.6 makes of a share.
@@ -86,6 +86,6 @@ fn id(name: &str) -> Answer<u32> {
     match name {
         "root" | "wheel" => Ok(0),
         "nobody" | "nogroup" => Ok(65_534),
-        _ => unsupported(&format!("mapping to {name}: only root and nobody")),
+        _ => unsupported(&format!("mapping to {name}: only root and 65534")),
     }
 }

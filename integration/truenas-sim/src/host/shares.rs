@@ -1,6 +1,7 @@
 //! `sharing.smb` as usershares of samba.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use super::command::run;
 use super::{Answer, running};
@@ -22,14 +23,11 @@ pub(super) async fn apply(there: &mut Shares, rows: &Rows) -> Answer<()> {
         }
     }
     for (name, share) in wanted {
-        if !there.contains_key(&name) {
+        if let Entry::Vacant(new) = there.entry(name) {
             let words = share.iter().map(String::as_str);
-            let words: Vec<_> = ["net", "usershare", "add"]
-                .into_iter()
-                .chain(words)
-                .collect();
-            run(&words).await?;
-            there.insert(name, share);
+            let words = ["net", "usershare", "add"].into_iter().chain(words);
+            run(&words.collect::<Vec<_>>()).await?;
+            new.insert(share);
         }
     }
     Ok(())
