@@ -82,7 +82,9 @@ smb:
 const fn iscsi(name: &'static str, generation: Generation) -> Appliance {
     let config = config!(
         "freenas-api-iscsi",
-        "iscsi:
+        "# An extent has a name of at most 64 characters.
+_private: {csi: {volume: {idHash: {strategy: md5}}}}
+iscsi:
   targetPortal: 127.0.0.1:3260
   targetGroups: [{targetGroupPortalGroup: 1, targetGroupInitiatorGroup: 1, targetGroupAuthType: None}]
 "
