@@ -19,7 +19,7 @@ struct Arguments {
     /// A pool and its size in GiB; may be given again.
     #[arg(long = "pool", default_value = "tank=1024", value_name = "NAME=GIB")]
     pools: Vec<String>,
-    /// The storage is that of this machine: its pools of these names, nfsd, LIO and nvmet.
+    /// The storage is that of this machine: its pools of these names, nfsd, samba, LIO and nvmet.
     #[arg(long)]
     this_machine: bool,
     /// Where plain HTTP is served.

@@ -97,7 +97,7 @@ impl Simulator {
     }
 
     /// Starts a NAS whose storage is that of this machine, where it has to run as root: the pools of these
-    /// names, nfsd, LIO and nvmet.
+    /// names, nfsd, samba, LIO and nvmet.
     pub async fn start_on_this_machine(options: Options) -> io::Result<Self> {
         let pools = options.pools.iter().map(|(name, _)| name.clone());
         let host = Host::open(pools.collect()).await;
