@@ -38,6 +38,7 @@ pub fn one_of_each_protocol() -> impl Iterator<Item = Appliance> {
 /// Where the API is served, as the configurations say.
 const API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8443);
 
+/// Where names are short (an extent: 64 characters, an SMB share: 80), ids are hashes.
 macro_rules! config {
     ($driver:literal, $more:literal) => {
         concat!(
@@ -72,6 +73,7 @@ const fn smb(name: &'static str, generation: Generation) -> Appliance {
         "freenas-api-smb",
         "  datasetEnableQuotas: true
   datasetPermissionsMode: '0777'
+_private: {csi: {volume: {idHash: {strategy: md5}}}}
 smb:
   {shareHost: 127.0.0.1}
 "
@@ -82,8 +84,7 @@ smb:
 const fn iscsi(name: &'static str, generation: Generation) -> Appliance {
     let config = config!(
         "freenas-api-iscsi",
-        "# An extent has a name of at most 64 characters.
-_private: {csi: {volume: {idHash: {strategy: md5}}}}
+        "_private: {csi: {volume: {idHash: {strategy: md5}}}}
 iscsi:
   targetPortal: 127.0.0.1:3260
   targetGroups: [{targetGroupPortalGroup: 1, targetGroupInitiatorGroup: 1, targetGroupAuthType: None}]
