@@ -14,6 +14,7 @@ use super::life;
 use super::migration;
 use super::never::{busy, dead, foreign, hung, modes, reuse, sharing};
 use super::reboot;
+use super::served::appliance;
 use super::served::cuts::operation::Part;
 use super::served::{self, Served};
 use super::storage::fabric::Fabric;
@@ -123,6 +124,7 @@ pub fn all() -> Vec<Cell> {
         }));
     }
     cells.extend(served());
+    cells.extend(appliances());
     cells.extend(clients::ALL.map(|(name, client)| Cell {
         limit: Duration::from_hours(1),
         ..seldom(cell(&format!("client-{name}-sanity"), move || {
@@ -264,6 +266,23 @@ fn served() -> Vec<Cell> {
             ..seldom(cell(&name, move || {
                 served::orphans::are_found_and_removed(served)
             }))
+        });
+    }
+    cells
+}
+
+/// TrueNAS's API over this machine's storage.
+fn appliances() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for appliance in appliance::ALL {
+        let name = format!("truenas-{}-life", appliance.served.name);
+        cells.push(seldom(cell(&name, move || appliance.life())));
+    }
+    for appliance in appliance::one_of_each_protocol() {
+        let name = format!("truenas-{}-sanity", appliance.served.name);
+        cells.push(Cell {
+            limit: Duration::from_hours(1),
+            ..seldom(cell(&name, move || appliance.sanity()))
         });
     }
     cells

@@ -3,6 +3,7 @@
 //! The storage host is reached as a user's is: over SSH, with a key; only what is called local runs
 //! where the program runs. The pool, the targets and the node must be as before when a cell ends.
 
+pub mod appliance;
 pub mod conformance;
 pub mod costs;
 pub mod cuts;
@@ -25,7 +26,7 @@ use tokio::time::timeout;
 
 use super::calls::{KUBELET, Node};
 use super::command::run;
-use super::fixture::{Access, Backing, Export, Fixture, capability};
+use super::fixture::{Access, Backing, Export, Fixture, LARGER, SIZE, capability};
 use super::storage::shares::SMB_USER;
 use super::storage::zfs::Dataset;
 use crate::place::Place;
@@ -276,7 +277,16 @@ impl Served {
 
     /// Whether the controller expands its volumes. Storage of the node is expanded by the node alone.
     pub fn is_expanded_by_the_controller(&self) -> bool {
-        self.is_remote()
+        !self.is_of_the_node()
+    }
+
+    /// How large its volumes are at first, and what they grow to: enough for each filesystem, and little to
+    /// format on an emulated processor. TrueNAS takes no quota below 1 GiB.
+    fn sizes(&self) -> (u64, u64) {
+        match self.kind {
+            "freenas-api-nfs" | "freenas-api-smb" => (1 << 30, 1536 << 20),
+            _ => (SIZE, LARGER),
+        }
     }
 
     /// Whether its nodes may be asked for a secret that the configuration holds, here that of CHAP.
@@ -318,7 +328,7 @@ impl Served {
         let (user, password) = SMB_USER;
         let flags = format!("username={user},password={password}");
         match self.kind {
-            "zfs-generic-smb" => vec![("mount_flags", flags)],
+            "zfs-generic-smb" | "freenas-api-smb" => vec![("mount_flags", flags)],
             _ => Vec::new(),
         }
     }

@@ -1,9 +1,9 @@
 //! What stands behind the protocols: datasets, files, exports, services.
 //!
 //! The rows of shares, targets and jobs are kept in front of it; a backend is shown the rows after
-//! each change and makes them true. [`crate::model::Model`] does so in memory. A backend with real
-//! storage runs commands, so that every method is async and answers with facts only: which error a
-//! release makes of a [`Problem`] is decided by the methods.
+//! each change and makes them true. [`crate::model::Model`] does so in memory, the one in `host` on the
+//! storage of this machine. That one runs commands, so that every method is async and answers with facts
+//! only: which error a release makes of a [`Problem`] is decided by the methods.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -25,6 +25,7 @@ mod counters;
 mod failure;
 mod faults;
 mod generation;
+mod host;
 mod jobs;
 mod jsonrpc;
 mod legacy;

@@ -19,6 +19,9 @@ struct Arguments {
     /// A pool and its size in GiB; may be given again.
     #[arg(long = "pool", default_value = "tank=1024", value_name = "NAME=GIB")]
     pools: Vec<String>,
+    /// The storage is that of this machine: its pools of these names, nfsd, samba, LIO and nvmet.
+    #[arg(long)]
+    this_machine: bool,
     /// Where plain HTTP is served.
     #[arg(long, default_value = "127.0.0.1:8080")]
     http: SocketAddr,
@@ -60,9 +63,12 @@ async fn main() -> anyhow::Result<()> {
     options.control = Some(arguments.control);
     options.root_password = arguments.root_password;
     options.certificate_names = arguments.names;
-    let nas = Simulator::start(options)
-        .await
-        .context("the simulator did not start")?;
+    let nas = if arguments.this_machine {
+        Simulator::start_on_this_machine(options).await
+    } else {
+        Simulator::start(options).await
+    };
+    let nas = nas.context("the simulator did not start")?;
     let mut out = std::io::stdout();
     writeln!(out, "release  {}", nas.generation())?;
     writeln!(out, "http     {}", nas.http())?;

@@ -97,6 +97,7 @@ impl Call {
     }
 
     async fn apply_exports(&self) -> Result<(), Failure> {
+        let _alone = self.nas.exporting.lock().await;
         let rows = self.nas.rows().clone();
         self.nas.backend.apply_exports(&rows).await.map_err(plain)
     }

@@ -31,6 +31,8 @@ pub(crate) struct Nas {
     generation: RwLock<Generation>,
     pub(crate) backend: Arc<dyn Backend>,
     rows: Mutex<Rows>,
+    /// Held while exports are made as the rows say, so that no older rows come after newer ones.
+    pub(crate) exporting: tokio::sync::Mutex<()>,
     accounts: Mutex<Accounts>,
     pub(crate) jobs: Jobs,
     pub(crate) faults: Faults,
@@ -62,6 +64,7 @@ impl Nas {
             generation: RwLock::new(generation),
             backend,
             rows: Mutex::new(migrate::first_rows(generation)),
+            exporting: tokio::sync::Mutex::default(),
             accounts: Mutex::new(accounts),
             jobs: Jobs::default(),
             faults: Faults::default(),

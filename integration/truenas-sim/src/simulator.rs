@@ -17,6 +17,7 @@ use crate::control::Control;
 use crate::counters::Counts;
 use crate::failure::Failure;
 use crate::faults::Faults;
+use crate::host::Host;
 use crate::model::Model;
 use crate::nas::Nas;
 use crate::{Generation, random, server, tls};
@@ -92,6 +93,17 @@ impl Simulator {
         let mut simulator = Self::start_with(options, backend).await?;
         simulator.model = Some(Arc::clone(&model));
         simulator.serve_control(Some(model)).await?;
+        Ok(simulator)
+    }
+
+    /// Starts a NAS whose storage is that of this machine, where it has to run as root: the pools of these
+    /// names, nfsd, samba, LIO and nvmet.
+    pub async fn start_on_this_machine(options: Options) -> io::Result<Self> {
+        let pools = options.pools.iter().map(|(name, _)| name.clone());
+        let host = Host::open(pools.collect()).await;
+        let host = host.map_err(|problem| io::Error::other(problem.to_string()))?;
+        let mut simulator = Self::start_with(options, Arc::new(host)).await?;
+        simulator.serve_control(None).await?;
         Ok(simulator)
     }
 

@@ -11,7 +11,7 @@ use super::settings::{dataset, shown};
 use super::{Served, storage};
 use crate::lab::calls::{Node, within};
 use crate::lab::content;
-use crate::lab::fixture::{Access, Fixture, LARGER, SIZE, capability};
+use crate::lab::fixture::{Access, Fixture, capability};
 use crate::lab::leftovers::Leftovers;
 use crate::lab::life::{LENGTH, read, size, step, write};
 use crate::place::Place;
@@ -30,7 +30,7 @@ pub async fn whole(served: Served) {
     let before = (Leftovers::read(), storage());
 
     step("make");
-    let first = make(&node, served, "first", SIZE, None).await;
+    let first = make(&node, served, "first", served.sizes().0, None).await;
     lived(&node, served, &first).await;
     copied(&node, served).await;
     // Node and storage host are one machine: its own mounts and zvols go with the volumes.
@@ -53,12 +53,12 @@ pub(in crate::lab) async fn lived(node: &Node, served: Served, first: &Fixture) 
 
     step("restore");
     let source = volume::from_snapshot(&cut);
-    let restored = make(node, served, "restored", SIZE, source).await;
+    let restored = make(node, served, "restored", served.sizes().0, source).await;
     same(node, &restored, &old, "what was restored").await;
 
     step("clone");
     let source = volume::from_volume(&first.volume.volume_id);
-    let cloned = make(node, served, "cloned", SIZE, source).await;
+    let cloned = make(node, served, "cloned", served.sizes().0, source).await;
     same(node, &cloned, &new, "the clone").await;
 
     step("grow");
@@ -78,7 +78,7 @@ pub(in crate::lab) async fn lived(node: &Node, served: Served, first: &Fixture) 
 async fn copied(node: &Node, served: Served) {
     step("copy in full");
     let content = content::bytes(3, LENGTH);
-    let origin = make(node, served, "origin", SIZE, None).await;
+    let origin = make(node, served, "origin", served.sizes().0, None).await;
     let pod = used(node, &origin).await;
     write(&origin, &pod, &content);
     node.take_away(&origin, &[&pod]).await;
@@ -88,11 +88,19 @@ async fn copied(node: &Node, served: Served) {
         ("detachedVolumesFromSnapshots", "true"),
     ];
     let source = volume::from_volume(&origin.volume.volume_id);
-    let of_volume = make_as(node, served, "of-volume", SIZE, source, &wishes).await;
+    let of_volume = make_as(node, served, "of-volume", served.sizes().0, source, &wishes).await;
     assert_eq!(shown("origin", &dataset(&of_volume)), "-");
     delete(node, &origin).await;
     let source = volume::from_snapshot(&kept);
-    let of_snapshot = make_as(node, served, "of-snapshot", SIZE, source, &wishes).await;
+    let of_snapshot = make_as(
+        node,
+        served,
+        "of-snapshot",
+        served.sizes().0,
+        source,
+        &wishes,
+    )
+    .await;
     assert_eq!(shown("origin", &dataset(&of_snapshot)), "-");
     remove_snapshot(node, &kept).await;
     for copy in [&of_volume, &of_snapshot] {
@@ -170,24 +178,25 @@ pub(super) async fn cut(node: &Node, fixture: &Fixture, parameters: &[(&str, &st
 }
 
 async fn grow(node: &Node, served: Served, fixture: &Fixture, pod: &std::path::Path) {
+    let (first, larger) = served.sizes();
     let small = size(fixture, pod);
-    if !served.is_expanded_by_the_controller() || expanded(node, fixture).await {
-        node.expand(fixture, pod, LARGER).await.expect("grown");
+    if !served.is_expanded_by_the_controller() || expanded(node, fixture, larger).await {
+        node.expand(fixture, pod, larger).await.expect("grown");
     }
     let large = size(fixture, pod);
     match fixture.access {
-        Access::Block => assert_eq!(large, LARGER),
+        Access::Block => assert_eq!(large, larger),
         // What a filesystem keeps for itself does not grow with it.
         Access::Mount(_) => assert!(
-            large >= small + (LARGER - SIZE) * 9 / 10,
+            large >= small + (larger - first) * 9 / 10,
             "it had {small} bytes and now has {large}"
         ),
     }
 }
 
 /// Expands a volume by the controller; whether the node has to go on.
-async fn expanded(node: &Node, fixture: &Fixture) -> bool {
-    let bytes = i64::try_from(LARGER).expect("a size");
+async fn expanded(node: &Node, fixture: &Fixture, bytes: u64) -> bool {
+    let bytes = i64::try_from(bytes).expect("a size");
     let request = csi::ControllerExpandVolumeRequest {
         volume_capability: Some(fixture.capability.clone()),
         ..volume::expand(&fixture.volume.volume_id, bytes)

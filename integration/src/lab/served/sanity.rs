@@ -10,9 +10,6 @@ use crate::requirement;
 use crate::sanity::{self, PENDING, Questions, SPECS, Spec, ended};
 use crate::server::log_of;
 
-/// Enough for each filesystem, and little to format on an emulated processor.
-const SIZE: i64 = 512 << 20;
-
 /// What is skipped, and why.
 const SKIPPED: [(&str, &str); 6] = [
     ("ControllerPublishVolume", "every node is let in"),
@@ -83,7 +80,7 @@ pub(super) fn questions(served: Served, secrets: Option<&String>) -> Questions<'
     Questions {
         secrets: secrets.map(String::as_str),
         is_block: served.access == Access::Block,
-        size: Some(SIZE),
+        size: i64::try_from(served.sizes().0).ok(),
         ..Questions::default()
     }
 }

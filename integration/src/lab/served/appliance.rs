@@ -1,0 +1,170 @@
+//! TrueNAS over this machine's storage: the simulator answers the API, and makes what it is asked for with
+//! ZFS, nfsd, samba, LIO and nvmet.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use serde_json::{Value, json};
+use truenas_sim::{Generation, Options, Simulator};
+
+use super::{BLOCK, EXT4, ROOT, SHARE_NFS, SHARE_SMB, Served, configured, life, sanity};
+use crate::lab::fixture::Access;
+
+/// A kind of volumes on a release.
+#[derive(Debug, Clone, Copy)]
+pub struct Appliance {
+    /// The driver.
+    pub served: Served,
+    generation: Generation,
+}
+
+/// Every kind that is tested.
+pub const ALL: [Appliance; 8] = [
+    nfs("nfs", Generation::V25_10),
+    nfs("nfs-24", Generation::V24_10),
+    nfs("nfs-26", Generation::V26Rc),
+    smb("smb", Generation::V25_10),
+    iscsi("iscsi", Generation::V25_10),
+    iscsi("iscsi-26", Generation::V26Rc),
+    nvmeof("nvmeof", Generation::V25_10, EXT4),
+    nvmeof("nvmeof-block", Generation::V26Rc, BLOCK),
+];
+
+/// One release of each protocol.
+pub fn one_of_each_protocol() -> impl Iterator<Item = Appliance> {
+    let all = ALL.into_iter();
+    all.filter(|appliance| !appliance.served.name.contains('-'))
+}
+
+/// Where the API is served, as the configurations say.
+const API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8443);
+
+/// Where names are short (an extent: 64 characters, an SMB share: 80), ids are hashes.
+macro_rules! config {
+    ($driver:literal, $more:literal) => {
+        concat!(
+            "driver: ",
+            $driver,
+            "
+httpConnection:
+  {protocol: https, host: 127.0.0.1, port: 8443, username: root, password: sesame-for-root, allowInsecure: true}
+zfs:
+  datasetParentName: tank/csi/served/v
+  detachedSnapshotsDatasetParentName: tank/csi/served/s
+",
+            $more
+        )
+    };
+}
+
+const fn nfs(name: &'static str, generation: Generation) -> Appliance {
+    let config = config!(
+        "freenas-api-nfs",
+        "  datasetEnableQuotas: true
+  datasetPermissionsMode: '0777'
+nfs:
+  {shareHost: 127.0.0.1, shareAllowedHosts: [127.0.0.1], shareMaprootUser: root, shareMaprootGroup: root}
+"
+    );
+    appliance([name, "freenas-api-nfs", config], generation, SHARE_NFS)
+}
+
+const fn smb(name: &'static str, generation: Generation) -> Appliance {
+    let config = config!(
+        "freenas-api-smb",
+        "  datasetEnableQuotas: true
+  datasetPermissionsMode: '0777'
+_private: {csi: {volume: {idHash: {strategy: md5}}}}
+smb:
+  {shareHost: 127.0.0.1}
+"
+    );
+    appliance([name, "freenas-api-smb", config], generation, SHARE_SMB)
+}
+
+const fn iscsi(name: &'static str, generation: Generation) -> Appliance {
+    let config = config!(
+        "freenas-api-iscsi",
+        "_private: {csi: {volume: {idHash: {strategy: md5}}}}
+iscsi:
+  targetPortal: 127.0.0.1:3260
+  targetGroups: [{targetGroupPortalGroup: 1, targetGroupInitiatorGroup: 1, targetGroupAuthType: None}]
+"
+    );
+    appliance([name, "freenas-api-iscsi", config], generation, EXT4)
+}
+
+const fn nvmeof(name: &'static str, generation: Generation, access: Access) -> Appliance {
+    let config = config!(
+        "freenas-api-nvmeof",
+        "nvmeof:
+  {transports: ['tcp://127.0.0.1:4420'], ports: [1]}
+"
+    );
+    appliance([name, "freenas-api-nvmeof", config], generation, access)
+}
+
+const fn appliance(
+    [name, kind, config]: [&'static str; 3],
+    generation: Generation,
+    access: Access,
+) -> Appliance {
+    Appliance {
+        served: configured([name, kind, ROOT, config], access),
+        generation,
+    }
+}
+
+// === impl Appliance ===
+
+impl Appliance {
+    /// The NAS, as docs/truenas.md tells people to prepare it.
+    async fn start(self) -> Simulator {
+        let mut options = Options::new(self.generation);
+        options.pools = vec![("tank".to_owned(), 0)];
+        options.https = API;
+        let nas = Simulator::start_on_this_machine(options).await;
+        let nas = nas.expect("a NAS on this machine");
+        let call = async |method: &str, params: Value| {
+            let params = params.as_array().cloned().unwrap_or_default();
+            let done = nas.call(method, params).await;
+            done.unwrap_or_else(|failure| panic!("{method}: {failure:?}"));
+        };
+        let services: &[&str] = if self.served.kind.ends_with("nvmeof") {
+            let port =
+                json!({"addr_trtype": "TCP", "addr_traddr": "127.0.0.1", "addr_trsvcid": 4420});
+            call("nvmet.port.create", json!([port])).await;
+            &["nvmet"]
+        } else {
+            let portal = json!({"listen": [{"ip": "127.0.0.1"}]});
+            call("iscsi.portal.create", json!([portal])).await;
+            call("iscsi.initiator.create", json!([{}])).await;
+            &["nfs", "cifs", "iscsitarget"]
+        };
+        for service in services {
+            if self.generation < Generation::V25_10 {
+                call("service.start", json!([service])).await;
+            } else {
+                call("service.control", json!(["START", service])).await;
+            }
+        }
+        nas
+    }
+
+    /// The whole life of its volumes.
+    ///
+    /// # Panics
+    /// At whatever is wrong in it.
+    pub async fn life(self) {
+        let _nas = self.start().await;
+        life::whole(self.served).await;
+    }
+
+    /// csi-sanity.
+    ///
+    /// # Panics
+    /// If a spec fails.
+    pub async fn sanity(self) {
+        let _nas = self.start().await;
+        sanity::nothing_fails(self.served).await;
+    }
+}

@@ -1,0 +1,92 @@
+//! Commands of the machine, without a shell.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "it acts as the appliance, with the system's own tools"
+)]
+
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::Answer;
+use crate::backend::Problem;
+
+/// Longer than any command of a small pool takes on a slow machine.
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// What a command printed.
+pub(super) struct Printed {
+    pub(super) success: bool,
+    pub(super) out: String,
+    pub(super) errors: String,
+}
+
+// === impl Printed ===
+
+impl Printed {
+    fn of(output: &Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self {
+            success: output.status.success(),
+            out: text(&output.stdout),
+            errors: text(&output.stderr),
+        }
+    }
+}
+
+fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(words[0]);
+    command
+        .args(&words[1..])
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+/// Runs a command to its end, whatever that is.
+pub(super) async fn attempt(words: &[&str]) -> Answer<Printed> {
+    let failed = |why: String| Problem::Other(format!("{}: {why}", words.join(" ")));
+    let Ok(ended) = timeout(LIMIT, command(words).output()).await else {
+        return Err(failed(format!("no end within {LIMIT:?}")));
+    };
+    let output = ended.map_err(|error| failed(error.to_string()))?;
+    Ok(Printed::of(&output))
+}
+
+/// Runs a command that has to succeed.
+pub(super) async fn run(words: &[&str]) -> Answer<String> {
+    let printed = attempt(words).await?;
+    if printed.success {
+        return Ok(printed.out);
+    }
+    let said = printed.errors.trim();
+    Err(Problem::Other(format!("{}: {said}", words.join(" "))))
+}
+
+/// Runs two commands, of which the second reads what the first writes; what the two say of errors.
+pub(super) async fn pipe(from: &[&str], into: &[&str]) -> Answer<Printed> {
+    let failed = |error: std::io::Error| Problem::Other(format!("{}: {error}", from.join(" ")));
+    let mut first = command(from).spawn().map_err(failed)?;
+    let written = first.stdout.take();
+    let stdin: Stdio = match written {
+        Some(written) => written.try_into().map_err(failed)?,
+        None => Stdio::null(),
+    };
+    let second = command(into).stdin(stdin).output();
+    let both = async { tokio::try_join!(first.wait_with_output(), second) };
+    let Ok(ended) = timeout(LIMIT, both).await else {
+        return Err(Problem::Other(format!("{}: no end", from.join(" "))));
+    };
+    let (first, second) = ended.map_err(failed)?;
+    let (first, second) = (Printed::of(&first), Printed::of(&second));
+    Ok(Printed {
+        success: first.success && second.success,
+        errors: second.errors + &first.errors,
+        out: second.out,
+    })
+}
