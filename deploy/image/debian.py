@@ -17,6 +17,10 @@ SUITES = ((MIRRORS[0], RELEASE), (MIRRORS[0], RELEASE + "-updates"), (MIRRORS[1]
 Package = collections.namedtuple("Package", "name architecture version sha256 path")
 
 
+class Gone(SystemExit):
+    """A package that no mirror has any more."""
+
+
 def download(address):
     with urllib.request.urlopen(address, timeout=60) as answer:
         return answer.read()
@@ -123,6 +127,16 @@ def read_lock(lock, architecture):
     return packages
 
 
+def newest(package):
+    """The newest package of that name."""
+    best = package
+    for mirror, suite in SUITES:
+        for fields in index(mirror, suite, package.architecture):
+            if fields["Package"] == package.name and newer(fields["Version"], best.version):
+                best = package._replace(version=fields["Version"], sha256=fields["SHA256"], path=fields["Filename"])
+    return best
+
+
 def fetch(package, cache):
     """The bytes of a package, from the cache or a mirror, and only if they are the locked ones."""
     kept = os.path.join(cache, package.sha256 + ".deb")
@@ -146,7 +160,7 @@ def fetch(package, cache):
             file.write(data)
         os.replace(kept + ".new", kept)
         return data
-    raise SystemExit(f"{package.name} {package.version}: {'; '.join(problems)}; a newer one may have taken its place: deploy/image/build lock")
+    raise Gone(f"{package.name} {package.version}: {'; '.join(problems)}; a newer one may have taken its place: deploy/image/build lock")
 
 
 def member(data, prefix):

@@ -14,7 +14,7 @@ import_images() {
     case $(uname -m) in aarch64) image=arm64 ;; *) image=amd64 ;; esac
     folder=$CLUSTER_STATE/image-$(key "$OMNIBUS_CSI")
     [ ! -e "$folder/imported" ] || return 0
-    "$OMNIBUS_ROOT/deploy/image/build" image --out "$folder" --program "$image=$OMNIBUS_CSI" >&2
+    "$OMNIBUS_ROOT/deploy/image/build" image --newest --out "$folder" --program "$image=$OMNIBUS_CSI" >&2
     sidecars=$("$CLUSTER/images" release)
     for node in $(nodes_up); do
         for image in "$folder"/*.oci.tar "$sidecars"; do

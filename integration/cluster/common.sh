@@ -29,9 +29,12 @@ wait_until() { # seconds command...
     done
 }
 
+# Whether a process is that of a node: a number in a file may be of another one since the machine started again.
+is_of_node() { grep -qsa integration/cluster/node "/proc/$1/cmdline"; }
+
 node_pid() { # node
     local pid
-    pid=$(cat "$CLUSTER_STATE/$1/pid" 2>/dev/null) && [ -e "/proc/$pid" ] && printf '%s\n' "$pid"
+    pid=$(cat "$CLUSTER_STATE/$1/pid" 2>/dev/null) && is_of_node "$pid" && printf '%s\n' "$pid"
 }
 
 # The lab's machine, if it is a node (machine.sh).
