@@ -51,9 +51,15 @@ impl Object {
             Self::Switch(path) => fs::write(path, "1"),
             Self::Link(path, to) => symlink(to, path),
         };
-        match made {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(self.failed(&error)),
-            _ => Ok(()),
+        match (made, self) {
+            (Ok(()), _) => Ok(()),
+            (Err(error), Self::Link(path, to))
+                if error.kind() == ErrorKind::AlreadyExists
+                    && fs::read_link(path).is_ok_and(|there| there == *to) =>
+            {
+                Ok(())
+            }
+            (Err(error), _) => Err(self.failed(&error)),
         }
     }
 

@@ -20,7 +20,12 @@ pub(super) async fn apply(rows: &Rows) -> Answer<()> {
     let folder = file.parent().unwrap_or(file);
     let written = fs::create_dir_all(folder).and_then(|()| fs::write(file, wanted));
     written.map_err(|error| Problem::Other(format!("{FILE}: {error}")))?;
-    run(&["exportfs", "-ra"]).await.map(drop)
+    let applied = run(&["exportfs", "-ra"]).await.map(drop);
+    if applied.is_err() {
+        // The next call applies it.
+        let _ = fs::write(file, "# not applied\n");
+    }
+    applied
 }
 
 fn lines(rows: &Rows) -> Answer<String> {
@@ -53,7 +58,7 @@ fn lines(rows: &Rows) -> Answer<String> {
     Ok(all.concat())
 }
 
-/// The options that `exports.mako` of TS-25.10.6 makes of a share.
+/// The options that `exports.mako` of TS-25.10.6 makes of a share, and no check of subtrees, which nfsd would do here.
 fn options(share: &Row) -> Answer<String> {
     let mut all = vec![if flag(share, "ro") { "ro" } else { "rw" }.to_owned()];
     all.push("no_subtree_check".to_owned());
@@ -61,23 +66,25 @@ fn options(share: &Row) -> Answer<String> {
     if security.iter().any(|kind| kind != "SYS") {
         return unsupported("a share: only the security SYS");
     }
-    let (root, every) = (text(share, "maproot_user"), text(share, "mapall_user"));
-    let (user, group) = if every.is_empty() {
-        (root, text(share, "maproot_group"))
-    } else {
-        all.push("all_squash".to_owned());
-        (every, text(share, "mapall_group"))
+    let mapped = |prefix: &str| -> Answer<Vec<(&str, u32)>> {
+        let user = text(share, &format!("{prefix}_user"));
+        let group = text(share, &format!("{prefix}_group"));
+        let both = [("anonuid", user), ("anongid", group)].into_iter();
+        let named = both.filter(|(_, name)| !name.is_empty());
+        named.map(|(key, name)| Ok((key, id(name)?))).collect()
     };
-    match user {
-        "" => {}
-        "root" if every.is_empty() => all.push("no_root_squash".to_owned()),
-        _ => {
-            all.push(format!("anonuid={}", id(user)?));
-            all.push(format!(
-                "anongid={}",
-                id(if group.is_empty() { user } else { group })?
-            ));
-        }
+    let shown = |(key, id): (&str, u32)| format!("{key}={id}");
+    let every = mapped("mapall")?;
+    if !every.is_empty() {
+        all.extend(every.into_iter().map(shown));
+        all.push("all_squash".to_owned());
+    }
+    let root = mapped("maproot")?;
+    // Of the user alone root stays squashed.
+    if root == [("anonuid", 0), ("anongid", 0)] {
+        all.push("no_root_squash".to_owned());
+    } else {
+        all.extend(root.into_iter().map(shown));
     }
     Ok(all.join(","))
 }

@@ -64,7 +64,7 @@ fn problem(text: &str) -> Problem {
         Problem::NewerSnapshots(list)
     } else if says("already exists") {
         Problem::Exists(name)
-    } else if says("is busy") && says("snapshot") {
+    } else if says("is busy") && says("cannot destroy snapshot") {
         Problem::Held(name)
     } else if says("is busy") {
         Problem::Busy(name)
@@ -133,7 +133,8 @@ async fn read(
     let depth = if recursive { &["-r"][..] } else { depth };
     let printed = attempt(&[&head[..], depth, &["all"], &names].concat()).await?;
     let unknown = |line: &str| line.contains("does not exist") || line.contains(" in name");
-    if !printed.success && !printed.errors.lines().all(unknown) {
+    let is_only_unknown = !printed.errors.is_empty() && printed.errors.lines().all(unknown);
+    if !printed.success && !is_only_unknown {
         return Err(problem(&printed.errors));
     }
     let mut all: BTreeMap<String, Properties> = BTreeMap::new();
