@@ -43,7 +43,7 @@ monitoring-test: ## alerts, dashboard and metrics, by promtool
 demo: ## watch a volume live its whole life, on this machine, in a temporary folder
 	@scripts/demo
 
-test: ## every test: unit, whole program, csi-sanity, the lab, seconds of fuzzing
+test: ## every test: unit, whole program, csi-sanity, the lab, a cluster, seconds of fuzzing
 	@scripts/test
 
 lint: ## format, clippy, allowed imports, licences, advisories, docs, scripts
