@@ -25,7 +25,7 @@ use exec::{Command, Output, Program, RunError};
 use node_utils::Tools;
 use rustix::fs::{FlockOperation, flock};
 use rustix::rand::{GetRandomFlags, getrandom};
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use tokio::runtime::Handle;
 use tokio::time::timeout_at;
@@ -424,10 +424,7 @@ impl Repository for Kopia {
     }
 
     fn location(&self) -> Option<&str> {
-        self.config
-            .token
-            .as_ref()
-            .map(|token| token.expose_secret())
+        self.config.token.as_ref().map(ExposeSecret::expose_secret)
     }
 
     /// kopia cannot be connected to a repository that was never made.
