@@ -14,6 +14,10 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::id::{BackupId, NamePart, Tool, VolumeDir};
 
+/// The keys of the tags of a snapshot. compat: "restic".
+pub(crate) const VOLUME: &str = "csi_volume_id";
+pub(crate) const INSTANCE: &str = "csi_instance_id";
+pub(crate) const NAME: &str = "csi_snapshot_name";
 /// More than a tool prints of a snapshot, times many of them.
 const OUTPUT_CAP: usize = 256 << 20;
 /// Variables of the process that the tools and their stores read, beside those of the tool itself.
@@ -39,7 +43,9 @@ pub(crate) trait Repository: Debug + Send + Sync {
     fn tool(&self) -> Tool;
 
     /// Whether its snapshots are listed: something says where the repository is.
-    fn is_listed(&self) -> bool;
+    fn is_listed(&self) -> bool {
+        self.location().is_some()
+    }
 
     /// What tells this repository from others, if something says where it is. It may hold a secret.
     fn location(&self) -> Option<&str>;

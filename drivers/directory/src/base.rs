@@ -129,10 +129,7 @@ struct BaseId(String);
 
 impl BaseId {
     fn random() -> Result<Self, Errno> {
-        let mut bytes = [0_u8; 16];
-        // The kernel never cuts a request of up to 256 bytes short.
-        getrandom(&mut bytes, GetRandomFlags::empty())?;
-        Ok(Self(hex(&bytes)))
+        random_digits().map(Self)
     }
 
     /// Reads a marker or a record: the version, the id, and in a record the path.
@@ -145,6 +142,14 @@ impl BaseId {
         let valid = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
         valid.then(|| Self(id.to_owned()))
     }
+}
+
+/// 32 hexadecimal digits that nothing else has.
+pub(crate) fn random_digits() -> Result<String, Errno> {
+    let mut bytes = [0_u8; 16];
+    // The kernel never cuts a request of up to 256 bytes short.
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(hex(&bytes))
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

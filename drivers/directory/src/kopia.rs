@@ -24,24 +24,21 @@ use driver_core::{Call, Error, Kind};
 use exec::{Command, Output, Program, RunError};
 use node_utils::Tools;
 use rustix::fs::{FlockOperation, flock};
-use rustix::rand::{GetRandomFlags, getrandom};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use tokio::runtime::Handle;
 use tokio::time::timeout_at;
 
-use crate::backup::{Backup, Known, Repository, ToolConfig, failure, says, sorted, time};
-use crate::base::hex;
+use crate::backup::{
+    Backup, INSTANCE, Known, NAME, Repository, ToolConfig, VOLUME, failure, says, sorted, time,
+};
+use crate::base::random_digits;
 use crate::id::{BackupId, NamePart, Tool, VolumeDir};
 
 const TOOL: Program = Program::constant("kopia");
 /// compat: "kopia": the user of every snapshot.
 const USER: &str = "democratic-csi";
 const SOURCE: &str = "source:democratic-csi";
-/// The keys of the other tags. kopia puts `tag:` before them.
-const VOLUME: &str = "csi_volume_id";
-const INSTANCE: &str = "csi_instance_id";
-const NAME: &str = "csi_snapshot_name";
 /// kopia deletes what its policy does not keep, at the next snapshot of the same directory. A pin keeps it.
 const PIN: &str = "csi";
 const LISTING: &str = "looking for snapshots in the repository of kopia";
@@ -205,9 +202,7 @@ impl Home {
     fn make() -> std::io::Result<Self> {
         let top = std::env::temp_dir();
         Self::remove_abandoned(&top);
-        let mut bytes = [0_u8; 8];
-        getrandom(&mut bytes, GetRandomFlags::empty())?;
-        let path = top.join(format!("{HOME}{}", hex(&bytes)));
+        let path = top.join(format!("{HOME}{}", random_digits()?));
         let mut folder = std::fs::DirBuilder::new();
         folder.mode(0o700).create(&path)?;
         let lock = File::create(path.join(HOME_LOCK))?;
@@ -257,6 +252,7 @@ fn remove(path: &Path) {
 // === impl Printed ===
 
 impl Printed {
+    /// kopia puts `tag:` before the keys.
     fn tag(&self, key: &str) -> Option<&str> {
         self.tags.get(&format!("tag:{key}")).map(String::as_str)
     }
@@ -419,10 +415,6 @@ impl Repository for Kopia {
         Tool::Kopia
     }
 
-    fn is_listed(&self) -> bool {
-        self.config.token.is_some()
-    }
-
     fn location(&self) -> Option<&str> {
         self.config.token.as_ref().map(ExposeSecret::expose_secret)
     }
@@ -547,12 +539,11 @@ impl Repository for Kopia {
         (volume, name): (&VolumeDir, &str),
     ) -> Result<(), Error> {
         let all = self.all(call)?;
-        let left = all.iter().filter(|printed| {
+        let mut left = all.iter().filter(|printed| {
             let is_meant = printed.is_of(self.instance.as_deref(), volume, name);
             is_meant && printed.source.path == path && printed.is_cut()
         });
-        left.into_iter()
-            .try_for_each(|printed| self.forget(call, &printed.id))
+        left.try_for_each(|printed| self.forget(call, &printed.id))
     }
 }
 

@@ -24,11 +24,11 @@ use serde::Deserialize;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::backup::{Backup, Known, Repository, failure, says, sorted};
+use crate::backup::{Backup, INSTANCE, Known, NAME, Repository, VOLUME, failure, says, sorted};
 use crate::id::{BackupId, NamePart, Tool, VolumeDir};
 pub(crate) use config::ResticConfig;
 pub use config::ResticSection;
-use snapshot::{CREATED_BY, INSTANCE, NAME, PENDING, SIZE, VOLUME};
+use snapshot::{CREATED_BY, PENDING, SIZE};
 
 const TOOL: Program = Program::constant("restic");
 /// compat: "restic": what democratic-csi calls the host, because a variable of it is never set.
@@ -259,10 +259,6 @@ impl Restic {
 impl Repository for Restic {
     fn tool(&self) -> Tool {
         Tool::Restic
-    }
-
-    fn is_listed(&self) -> bool {
-        self.location().is_some()
     }
 
     fn location(&self) -> Option<&str> {

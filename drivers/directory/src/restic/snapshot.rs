@@ -2,18 +2,14 @@
 
 use serde::Deserialize;
 
-use crate::backup::{Backup, time};
+use crate::backup::{Backup, INSTANCE, NAME, VOLUME, time};
 use crate::id::VolumeDir;
 
 /// The tag of every snapshot of this program and of democratic-csi.
 pub(super) const CREATED_BY: &str = "source=democratic-csi";
-/// The keys of the other tags.
-pub(super) const VOLUME: &str = "csi_volume_id";
-pub(super) const INSTANCE: &str = "csi_instance_id";
-pub(super) const NAME: &str = "csi_snapshot_name";
 /// The name that a backup gets if it is whole. Only one that was cut still has this tag.
 pub(super) const PENDING: &str = "omnibus_csi_pending";
-/// The bytes that a restore writes. restic measures a snapshot without it anew each time.
+/// The bytes that a restore writes. restic measures a snapshot without it each time.
 pub(super) const SIZE: &str = "omnibus_csi_size";
 
 /// The form in which restic prints it.
