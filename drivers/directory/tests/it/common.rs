@@ -6,9 +6,9 @@ use std::time::Duration;
 use csi_types::{AbsolutePath, Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    Call, CreateSnapshot, CreateVolume, Driver, Error, NodeId, Parameters, SizeRange, Snapshot,
-    SnapshotId, SnapshotName, Snapshots as _, Source, TopologyRequirement, Volume, VolumeId,
-    VolumeName,
+    Call, CreateSnapshot, CreateVolume, Driver, Error, NodeId, PageRequest, Parameters, SizeRange,
+    Snapshot, SnapshotFilter, SnapshotId, SnapshotName, Snapshots as _, Source,
+    TopologyRequirement, Volume, VolumeId, VolumeName,
 };
 use driver_directory::{DirectoryDriver, from_document};
 pub(crate) use node_utils::requirement::this_test_could_not_run as cannot;
@@ -101,19 +101,11 @@ impl Place {
     }
 
     pub(crate) async fn snapshot(&self, volume: &str, name: &str) -> Result<Snapshot, Error> {
-        let request = CreateSnapshot {
-            name: SnapshotName::parse(name).expect("name"),
-            source: id(volume),
-            parameters: Parameters::default(),
-            secrets: BTreeMap::new(),
-        };
-        self.driver.create_snapshot(&call(), &request).await
+        snapshot(&self.driver, volume, name).await
     }
 
     pub(crate) async fn restore(&self, snapshot: &SnapshotId, name: &str) -> Result<Volume, Error> {
-        let mut request = request(name);
-        request.source = Some(Source::Snapshot(snapshot.clone()));
-        self.create(&request).await
+        restore(&self.driver, snapshot, name).await
     }
 }
 
@@ -164,4 +156,50 @@ pub(crate) fn leftovers(base: &Path) -> Vec<PathBuf> {
         .chain(passing)
         .map(|entry| entry.expect("entry").path())
         .collect()
+}
+
+/// Takes a snapshot, by the default driver.
+pub(crate) async fn snapshot(
+    driver: &DirectoryDriver,
+    volume: &str,
+    name: &str,
+) -> Result<Snapshot, Error> {
+    let request = CreateSnapshot {
+        name: SnapshotName::parse(name).expect("name"),
+        source: id(volume),
+        parameters: parameters(&[]),
+        secrets: std::collections::BTreeMap::new(),
+    };
+    driver.create_snapshot(&call(), &request).await
+}
+
+/// Makes a volume of a snapshot.
+pub(crate) async fn restore(
+    driver: &DirectoryDriver,
+    snapshot: &SnapshotId,
+    name: &str,
+) -> Result<Volume, Error> {
+    let mut request = request(name);
+    request.source = Some(Source::Snapshot(snapshot.clone()));
+    driver.create_volume(&call(), &request).await
+}
+
+/// The ids of all snapshots, by pages.
+pub(crate) async fn listed(driver: &DirectoryDriver, max: usize) -> Vec<SnapshotId> {
+    let (mut ids, mut after) = (Vec::new(), None);
+    loop {
+        let page = PageRequest {
+            max: Some(max),
+            after,
+        };
+        let filter = SnapshotFilter::default();
+        let page = driver.list_snapshots(&call(), &filter, &page).await;
+        let page = page.expect("a page");
+        assert!(page.entries.len() <= max);
+        ids.extend(page.entries.into_iter().map(|snapshot| snapshot.id));
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return ids,
+        }
+    }
 }

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use crate::common::{call, cannot, id, leftovers, parameters, request, snapshot_id};
+use crate::common::{call, cannot, id, leftovers, listed, request, restore, snapshot, snapshot_id};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    CreateSnapshot, Driver as _, Effect, Error, Kind, Lister as _, NodeId, PageRequest, Snapshot,
-    SnapshotFilter, SnapshotId, SnapshotName, Snapshots as _, Source, Volume,
+    Driver as _, Kind, Lister as _, NodeId, PageRequest, SnapshotFilter, SnapshotId,
+    Snapshots as _, Source,
 };
 use driver_directory::{DirectoryDriver, from_document};
 use node_utils::Tools;
@@ -115,46 +115,6 @@ impl Place {
 
     fn content(&self, volume: &str) -> Vec<u8> {
         std::fs::read(self.base().join("v").join(volume).join("link")).expect("file")
-    }
-}
-
-async fn snapshot(driver: &DirectoryDriver, volume: &str, name: &str) -> Result<Snapshot, Error> {
-    let request = CreateSnapshot {
-        name: SnapshotName::parse(name).expect("name"),
-        source: id(volume),
-        parameters: parameters(&[]),
-        secrets: std::collections::BTreeMap::new(),
-    };
-    driver.create_snapshot(&call(), &request).await
-}
-
-async fn restore(
-    driver: &DirectoryDriver,
-    snapshot: &SnapshotId,
-    name: &str,
-) -> Result<Volume, Error> {
-    let mut request = request(name);
-    request.source = Some(Source::Snapshot(snapshot.clone()));
-    driver.create_volume(&call(), &request).await
-}
-
-async fn listed(driver: &DirectoryDriver, max: usize) -> Vec<SnapshotId> {
-    let (mut ids, mut after) = (Vec::new(), None);
-    loop {
-        let page = PageRequest {
-            max: Some(max),
-            after,
-        };
-        let page = driver
-            .list_snapshots(&call(), &SnapshotFilter::default(), &page)
-            .await
-            .expect("a page");
-        assert!(page.entries.len() <= max);
-        ids.extend(page.entries.into_iter().map(|snapshot| snapshot.id));
-        match page.next {
-            Some(next) => after = Some(next),
-            None => return ids,
-        }
     }
 }
 
@@ -376,36 +336,46 @@ async fn a_repository_that_cannot_be_opened_is_no_empty_one_and_no_secret_is_sho
     let Some(place) = Place::new() else { return };
     let driver = place.driver("");
     place.volume(&driver, "pvc-1").await;
-    std::fs::rename(
-        place.top.path().join("repository"),
-        place.top.path().join("elsewhere"),
-    )
-    .expect("moved");
-    let missing = snapshot_id("snapshot_driver=kopia&snapshot_id=0123456789abcdef");
-    for error in [
-        driver.delete_snapshot(&call(), &missing).await,
-        snapshot(&driver, "pvc-1", "s").await.map(drop),
-        driver.get_snapshot(&call(), &missing).await.map(drop),
-    ] {
-        let error = error.expect_err("unknown");
-        assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
-        let text = format!("{} {error:?} {driver:?}", error.chain());
-        assert!(
-            !text.contains(&place.token) && !text.contains(PASSWORD),
-            "{text}"
-        );
+    let taken = snapshot(&driver, "pvc-1", "a").await.expect("snapshot").id;
+    let repository = place.top.path().join("repository");
+    let away = place.top.path().join("elsewhere");
+    std::fs::rename(&repository, &away).expect("moved");
+    // What is left where a disk is not mounted.
+    std::fs::create_dir(&repository).expect("folder");
+    // One that is connected, and one that is not.
+    for driver in [&driver, &place.driver("")] {
+        let (page, filter) = (PageRequest::default(), SnapshotFilter::default());
+        let all = driver.list_snapshots(&call(), &filter, &page).await;
+        for error in [
+            all.map(drop),
+            driver.delete_snapshot(&call(), &taken).await,
+            snapshot(driver, "pvc-1", "s").await.map(drop),
+            driver.get_snapshot(&call(), &taken).await.map(drop),
+            restore(driver, &taken, "pvc-2").await.map(drop),
+        ] {
+            let error = error.expect_err("unknown");
+            assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
+            let text = format!("{} {error:?} {driver:?}", error.chain());
+            let is_shown = text.contains(&place.token) || text.contains(PASSWORD);
+            assert!(!is_shown, "{text}");
+        }
     }
+    // kopia writes how it names its files, and no data.
+    let left = std::fs::read_dir(&repository).expect("list");
+    let left = left.map(|entry| entry.expect("entry").file_name());
+    let left = left.filter(|name| name != ".shards").collect::<Vec<_>>();
+    assert_eq!(left, Vec::<std::ffi::OsString>::new());
+    std::fs::remove_dir_all(&repository).expect("removed");
+    std::fs::rename(&away, &repository).expect("mounted");
+    assert_eq!(listed(&driver, 10).await, [taken]);
     for keys in [
         "      global_flags: [--no-such-flag]\n",
         "      env: {KOPIA_SNAPSHOT_FAIL_FAST: neither}\n",
     ] {
         let refused = snapshot(&place.driver(keys), "pvc-1", "s").await;
-        assert_eq!(
-            refused.map(drop).map_err(|error| error.effect()),
-            Err(Effect::Possible),
-            "{keys}"
-        );
+        refused.expect_err(keys);
     }
+    snapshot(&driver, "pvc-1", "s").await.expect("without them");
     for word in ["latest", "", "..%2Fx", "--delete", "k0123456789"] {
         let bad = snapshot_id(&format!("snapshot_driver=kopia&snapshot_id={word}"));
         let error = driver.delete_snapshot(&call(), &bad).await;

@@ -10,13 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
-use crate::common::{call, cannot, id, leftovers, parameters, request, snapshot_id};
+use crate::common::{call, cannot, id, leftovers, listed, request, restore, snapshot, snapshot_id};
 use csi_types::AbsolutePath;
 use driver_core::config::{Document, NoEnvironment};
-use driver_core::{
-    CreateSnapshot, Driver as _, Error, Kind, Lister as _, NodeId, PageRequest, Snapshot,
-    SnapshotFilter, SnapshotId, SnapshotName, Snapshots as _, Source, Volume,
-};
+use driver_core::{Driver as _, Kind, Lister as _, NodeId, Snapshots as _, Source};
 use driver_directory::{DirectoryDriver, from_document};
 use node_utils::Tools;
 use serde_json::Value;
@@ -110,45 +107,6 @@ impl Place {
         let mode = std::fs::Permissions::from_mode(0o2751);
         std::fs::set_permissions(&path, mode).expect("mode");
         path
-    }
-}
-
-async fn snapshot(driver: &DirectoryDriver, volume: &str, name: &str) -> Result<Snapshot, Error> {
-    let request = CreateSnapshot {
-        name: SnapshotName::parse(name).expect("name"),
-        source: id(volume),
-        parameters: parameters(&[]),
-        secrets: std::collections::BTreeMap::new(),
-    };
-    driver.create_snapshot(&call(), &request).await
-}
-
-async fn restore(
-    driver: &DirectoryDriver,
-    snapshot: &SnapshotId,
-    name: &str,
-) -> Result<Volume, Error> {
-    let mut request = request(name);
-    request.source = Some(Source::Snapshot(snapshot.clone()));
-    driver.create_volume(&call(), &request).await
-}
-
-async fn listed(driver: &DirectoryDriver, max: usize) -> Vec<SnapshotId> {
-    let (mut ids, mut after) = (Vec::new(), None);
-    loop {
-        let page = PageRequest {
-            max: Some(max),
-            after,
-        };
-        let filter = SnapshotFilter::default();
-        let page = driver.list_snapshots(&call(), &filter, &page).await;
-        let page = page.expect("a page");
-        assert!(page.entries.len() <= max);
-        ids.extend(page.entries.into_iter().map(|snapshot| snapshot.id));
-        match page.next {
-            Some(next) => after = Some(next),
-            None => return ids,
-        }
     }
 }
 
@@ -416,7 +374,7 @@ async fn a_repository_that_was_used_is_never_made_anew() {
     }
     snapshot(&place.driver(""), "pvc-1", "b")
         .await
-        .expect("made anew");
+        .expect("made again");
 }
 
 /// The real tool, which cannot read every file.
