@@ -106,7 +106,7 @@ cell_several_connections() {
 
 # A copy of 2 GB that is killed in the middle is made again, whole, and leaves nothing.
 cell_kill_big_copy() {
-    local source target sum size=${BIG_COPY_MB:-2048}
+    local source killed sum size=${BIG_COPY_MB:-2048}
     release_install local
     claim big local 4Gi
     pod writer big '' "mkdir /data/d; head -c 16m /dev/urandom >/data/d/0; n=1; while [ \$n -lt $((size / 16)) ]; do (echo \$n; cat /data/d/0) >/data/d/\$n; n=\$((n + 1)); done; cd /data/d; cat * | md5sum >/data/sum; touch /data/written"
@@ -114,13 +114,17 @@ cell_kill_big_copy() {
     wait_until 240 run_in writer 'test -e /data/written' || fail "the source is not written in time"
     sum=$(run_in writer 'cat /data/sum')
     source=$(kilobytes local)
+    in_node node-1 touch "$VOLUMES/start"
     claim copy local 4Gi PersistentVolumeClaim big
     pod reader copy
-    # In the middle: more than an eighth of it is there, and the claim is not bound.
-    for target in 8 4; do
-        wait_until 120 grown local $((source + source / target)) || fail "the copy does not begin"
+    # In the middle, twice: eight of its files are there, and the claim is not bound.
+    for _ in 1 2; do
+        wait_until 120 is_written "$VOLUMES/local" "$VOLUMES/start" 8 || fail "the copy does not begin"
+        killed=$(service node-1 pid local-driver)
         service node-1 kill local-driver
+        in_node node-1 touch "$VOLUMES/start"
         ! is_bound copy || fail "the copy was done before it was killed: a larger one is needed"
+        wait_until 30 is_started_again "$killed" || fail "the driver is not started again"
     done
     ready reader 240
     [ "$(run_in reader 'cd /data/d; cat * | md5sum')" = "$sum" ] || fail "the copy is not what was copied"
@@ -133,6 +137,10 @@ kilobytes() { # folder
     in_node node-1 du -sk "$VOLUMES/$1" 2>/dev/null | cut -f 1
 }
 
-grown() { [ "$(kilobytes "$1")" -gt "$2" ]; }
+is_started_again() { [ "$(service node-1 pid local-driver)" != "$1" ]; } # the process before
+
+is_written() { # folder, a file that is older, files
+    [ "$(in_node node-1 find "$1" -type f -cnewer "$2" | wc -l)" -ge "$3" ]
+}
 
 is_bound() { [ "$(k get pvc "$1" -o 'jsonpath={.status.phase}')" = Bound ]; }
