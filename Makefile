@@ -2,9 +2,11 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build symbols demo test lint fmt bench fuzz test-all proto lab lab-test cluster cluster-down cluster-test image image-test chart-test monitoring-test
+.PHONY: help build symbols demo test lint fmt bench fuzz test-all proto lab lab-test cluster cluster-down cluster-test image release image-test chart-test monitoring-test
 # One target at a time: they share a target directory, two cores and the machine's mounts.
 .NOTPARALLEL:
+# Of the image.
+ARCH ?= $(shell uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')
 # A target's own words are what one wants to read.
 MAKEFLAGS += --no-print-directory
 
@@ -28,11 +30,15 @@ symbols: ## the symbols of the release binary, target/symbols/omnibus-csi.debug
 	cargo build --locked --profile symbols -p omnibus-csi
 	objcopy --only-keep-debug "$${CARGO_TARGET_DIR:-target}"/symbols/omnibus-csi "$${CARGO_TARGET_DIR:-target}"/symbols/omnibus-csi.debug
 
-image: build ## the container image as an OCI archive, target/image; needs python3, no engine, no root
-	deploy/image/build image --out target/image --program amd64=target/release/omnibus-csi
+image: ## the container image as an OCI archive, target/image; needs python3 and Go, no engine, no root; ARCH=arm64
+	@program=$$(scripts/program $(ARCH)) && kopia=$$(scripts/tool kopia $(ARCH)) && \
+	deploy/image/build image --out target/image --program $(ARCH)=$$program --kopia $(ARCH)=$$kopia
 
-image-test: ## the image twice, and every program in it; OMNIBUS_CSI names the binary
-	@scripts/image-test
+release: ## what is published: images for amd64 and arm64, programs, chart, notes, checksums, in target/dist
+	@scripts/release
+
+image-test: ## the image twice, and every program in it; ARCH=arm64 by qemu
+	@scripts/image-test $(ARCH)
 
 chart-test: ## the Helm chart: rendered by helm, checked against the Kubernetes API
 	@scripts/chart-test

@@ -27,10 +27,10 @@ class Blobs:
         return {"mediaType": media, "digest": "sha256:" + digest, "size": len(data)}
 
 
-def image(blobs, architecture, trees, labels, when, created):
+def image(blobs, architecture, named, labels, when, created):
     layers, ids = [], []
     below = set()
-    for tree in trees:
+    for _, tree in named:
         plain, packed = tree.compressed(when, below)
         ids.append("sha256:" + hashlib.sha256(plain).hexdigest())
         layers.append(blobs.add(LAYER, packed))
@@ -45,10 +45,7 @@ def image(blobs, architecture, trees, labels, when, created):
             "Labels": labels,
             "WorkingDir": "/home/csi/app",
         },
-        "history": [
-            {"created": created, "created_by": "deploy/image/build: Debian"},
-            {"created": created, "created_by": "deploy/image/build: omnibus-csi"},
-        ],
+        "history": [{"created": created, "created_by": f"deploy/image/build: {name}"} for name, _ in named],
         "rootfs": {"type": "layers", "diff_ids": ids},
     }
     manifest = {
@@ -65,11 +62,11 @@ def write(path, name, images, labels, when):
     """Writes the archive and yields what is in it, a line each."""
     blobs, manifests = Blobs(), []
     created = datetime.datetime.fromtimestamp(when, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    for architecture, trees in images:
-        manifest, layers = image(blobs, architecture, trees, labels, when, created)
+    for architecture, named in images:
+        manifest, layers = image(blobs, architecture, named, labels, when, created)
         manifests.append(manifest)
-        sizes = ", ".join(f"{layer['size'] / 2**20:.1f}" for layer in layers)
-        yield f"{architecture}: {sum(layer['size'] for layer in layers) / 2**20:.1f} MiB compressed (Debian, omnibus-csi: {sizes})"
+        sizes = ", ".join(f"{name} {layer['size'] / 2**20:.1f}" for (name, _), layer in zip(named, layers))
+        yield f"{architecture}: {sum(layer['size'] for layer in layers) / 2**20:.1f} MiB compressed ({sizes})"
     # Docker and containerd read one of the two names each.
     names = {"org.opencontainers.image.ref.name": name, "io.containerd.image.name": name}
     if len(manifests) == 1:

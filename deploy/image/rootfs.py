@@ -234,6 +234,19 @@ def about(tree, packages, package, archive):
                 tree.file(f"var/lib/dpkg/status.d/{package.name}", tar.extractfile(info).read())
 
 
+def kopia(path):
+    """The layer of kopia, which Debian does not have, and its version."""
+    tree, folder = Tree(), os.path.dirname(path)
+    with open(path, "rb") as file:
+        tree.file("usr/local/bin/kopia", file.read(), 0o755)
+    if needed(tree.entries["usr/local/bin/kopia"][1]):
+        raise SystemExit(f"{path} is not linked statically")
+    with open(os.path.join(folder, "LICENSE"), "rb") as file:
+        tree.file("usr/share/doc/kopia/copyright", file.read())
+    with open(os.path.join(folder, "VERSION"), encoding="utf-8") as file:
+        return tree, file.read().strip()
+
+
 def program(binary, base):
     """The layer of our own."""
     tree = Tree()

@@ -24,6 +24,13 @@ def crates(root, architecture):
     return sorted(found)
 
 
+def modules(root, path):
+    """Name and version of each module that is linked into a program of Go."""
+    go = subprocess.run([f"{root}/scripts/tool", "go"], check=True, capture_output=True, text=True).stdout.strip()
+    listed = subprocess.run([go, "version", "-m", path], check=True, capture_output=True, text=True).stdout
+    return re.findall(r"^\tdep\t(\S+)\t(\S+)", listed, re.MULTILINE)
+
+
 def checksums(root):
     """SHA-256 of each crate, as Cargo.lock has it."""
     with open(f"{root}/Cargo.lock", encoding="utf-8") as file:
@@ -32,7 +39,7 @@ def checksums(root):
     return {(name, version): checksum for name, version, checksum in re.findall(pattern, text)}
 
 
-def spdx(root, version, when, architecture, packages, program):
+def spdx(root, version, when, architecture, packages, program, kopia):
     created = datetime.datetime.fromtimestamp(when, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     with open(program, "rb") as file:
         digest = hashlib.sha256(file.read()).hexdigest()
@@ -54,12 +61,17 @@ def spdx(root, version, when, architecture, packages, program):
             entry["checksums"] = [{"algorithm": "SHA256", "checksumValue": checksum}]
         parts.append(entry)
         relations.append({"spdxElementId": "SPDXRef-omnibus-csi", "relatedSpdxElement": identity,
-                          "relationshipType": "CONTAINS" if kind == "deb" else "DEPENDS_ON"})
+                          "relationshipType": "CONTAINS" if kind in ("deb", "tool") else "DEPENDS_ON"})
 
     for package in packages:
         part("deb", package.name, package.version,
              f"pkg:deb/debian/{package.name}@{package.version.replace(':', '%3A').replace('+', '%2B')}?arch={architecture}&distro=bookworm",
              None, package.sha256)
+    if kopia:
+        path, number = kopia
+        part("tool", "kopia", number, f"pkg:golang/github.com/kopia/kopia@{number}", "Apache-2.0", None)
+        for name, number in modules(root, path):
+            part("go", name, number, f"pkg:golang/{name}@{number.replace('+', '%2B')}", None, None)
     known = checksums(root)
     for name, number, licence in crates(root, architecture):
         part("crate", name, number, f"pkg:cargo/{name}@{number.replace('+', '%2B')}", licence, known.get((name, number)))
