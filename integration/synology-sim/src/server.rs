@@ -153,6 +153,8 @@ impl Simulator {
 impl Drop for Simulator {
     fn drop(&mut self) {
         self.task.abort();
+        // What it made of this machine's storage is of no use to another one.
+        let _ = self.clear();
     }
 }
 

@@ -33,7 +33,11 @@ impl Host {
         for lun in held.luns.iter().filter(|lun| lun.is_there()) {
             wanted.extend(self.disk(lun)?.objects());
         }
-        wanted.extend(held.targets.iter().flat_map(|target| target.lio().objects()));
+        wanted.extend(
+            held.targets
+                .iter()
+                .flat_map(|target| target.lio().objects()),
+        );
         if self.exported.is_empty() && !wanted.is_empty() {
             run(&[&["modprobe", "-a"], &MODULES[..]].concat()).await?;
         }
@@ -125,13 +129,23 @@ impl Share {
 fn client(rule: &Value) -> Answer<String> {
     let unsupported = || Failed(format!("this rule of NFS is not made here: {rule}"));
     let name = rule["client"].as_str().ok_or_else(unsupported)?;
-    let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "*./:_-".contains(c));
+    let is_plain = name
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "*./:_-".contains(c));
     if !is_plain || rule["root_squash"] != "root" || rule["security_flavor"]["sys"] != true {
         return Err(unsupported());
     }
-    let writes = if rule["privilege"] == "rw" { "rw" } else { "ro" };
+    let writes = if rule["privilege"] == "rw" {
+        "rw"
+    } else {
+        "ro"
+    };
     let mut options = vec![writes, "no_subtree_check", "no_root_squash"];
-    options.push(if rule["async"] == true { "async" } else { "sync" });
+    options.push(if rule["async"] == true {
+        "async"
+    } else {
+        "sync"
+    });
     options.extend((rule["insecure"] == true).then_some("insecure"));
     options.extend((rule["crossmnt"] == true).then_some("crossmnt"));
     Ok(format!("{name}({})", options.join(",")))

@@ -112,7 +112,8 @@ fn credentials(rows: &Rows, group: &Value) -> Answer<Option<Chap>> {
     let [auth] = with_tag[..] else {
         return unsupported(&format!("group {tag}: only one pair of credentials"));
     };
-    let pair = |user: &str, secret: &str| (text(auth, user).to_owned(), text(auth, secret).to_owned());
+    let pair =
+        |user: &str, secret: &str| (text(auth, user).to_owned(), text(auth, secret).to_owned());
     Ok(Some(Chap {
         initiator: pair("user", "secret"),
         target: (method == "CHAP_MUTUAL").then(|| pair("peeruser", "peersecret")),
