@@ -16,6 +16,7 @@ use super::never::{busy, dead, foreign, hung, modes, reuse, sharing};
 use super::reboot;
 use super::served::appliance;
 use super::served::cuts::operation::Part;
+use super::served::synology;
 use super::served::{self, Served};
 use super::storage::fabric::Fabric;
 use super::two_nodes;
@@ -271,9 +272,17 @@ fn served() -> Vec<Cell> {
     cells
 }
 
-/// TrueNAS's API over this machine's storage.
+/// The APIs of TrueNAS and of DSM over this machine's storage.
 fn appliances() -> Vec<Cell> {
     let mut cells = Vec::new();
+    for nas in synology::ALL {
+        let name = format!("synology-{}-life", nas.served.name);
+        cells.push(seldom(cell(&name, move || nas.life())));
+    }
+    cells.push(Cell {
+        limit: Duration::from_hours(1),
+        ..seldom(cell("synology-iscsi-sanity", || synology::LUNS.sanity()))
+    });
     for appliance in appliance::ALL {
         let name = format!("truenas-{}-life", appliance.served.name);
         cells.push(seldom(cell(&name, move || appliance.life())));

@@ -15,6 +15,7 @@ pub mod orphans;
 pub mod proxied;
 pub mod sanity;
 pub mod settings;
+pub mod synology;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -328,10 +329,24 @@ impl Served {
         let (user, password) = SMB_USER;
         let flags = format!("username={user},password={password}");
         match self.kind {
-            "zfs-generic-smb" | "freenas-api-smb" => vec![("mount_flags", flags)],
+            "zfs-generic-smb" | "freenas-api-smb" | "synology-smb" => vec![("mount_flags", flags)],
+            _ if self.name == synology::SHARED => chap(synology::CHAP),
             _ => Vec::new(),
         }
     }
+}
+
+/// What a node needs for CHAP in both directions: its own credentials, and those of the target.
+fn chap([own, of_target]: [(&str, &str); 2]) -> Vec<(&'static str, String)> {
+    [
+        ("node-db.node.session.auth.authmethod", "CHAP"),
+        ("node-db.node.session.auth.username", own.0),
+        ("node-db.node.session.auth.password", own.1),
+        ("node-db.node.session.auth.username_in", of_target.0),
+        ("node-db.node.session.auth.password_in", of_target.1),
+    ]
+    .map(|(key, value)| (key, value.to_owned()))
+    .to_vec()
 }
 
 /// Runs a command of the program beside a server, with its configuration; whether it ended well, and

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use nas_host::Answer;
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, code};
 use crate::faults::Faults;
+use crate::host::Host;
 use crate::lun::Lun;
 use crate::params::Params;
 use crate::share::Share;
@@ -67,6 +69,15 @@ pub(crate) struct Dsm {
     pub(crate) shares: Vec<Share>,
     pub(crate) clock: u64,
     next: u64,
+    host: Option<Host>,
+}
+
+/// What the storage behind the model has to hold.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    pub(crate) luns: Vec<Lun>,
+    pub(crate) targets: Vec<Target>,
+    pub(crate) shares: Vec<Share>,
 }
 
 /// How a call says who it is.
@@ -116,7 +127,51 @@ impl Dsm {
             shares: Vec::new(),
             clock: 1_700_000_000,
             next: 1,
+            host: None,
         }
+    }
+
+    /// The same, on a pool of this machine.
+    pub(crate) fn on_this_machine(mut options: Options, pool: &str) -> Answer<Self> {
+        let host = Host::open(pool, &mut options.volumes)?;
+        Ok(Self {
+            host: Some(host),
+            ..Self::new(options)
+        })
+    }
+
+    /// Removes all LUNs, targets and shared folders.
+    pub(crate) fn clear(&mut self) -> Result<(), Failure> {
+        let before = self.held();
+        (self.luns, self.targets, self.shares) = Default::default();
+        self.follow(before)
+    }
+
+    fn held(&self) -> Held {
+        Held {
+            luns: self.luns.clone(),
+            targets: self.targets.clone(),
+            shares: self.shares.clone(),
+        }
+    }
+
+    /// Makes the storage of this machine as the model now is. If that fails, the call has failed: the model is
+    /// as before it, but for what has no storage any more.
+    fn follow(&mut self, before: Held) -> Result<(), Failure> {
+        let held = self.held();
+        let Some(host) = &mut self.host else {
+            return Ok(());
+        };
+        let Err(failed) = host.follow(&held) else {
+            return Ok(());
+        };
+        (self.luns, self.targets, self.shares) = (before.luns, before.targets, before.shares);
+        self.luns.retain(|lun| host.has(&lun.uuid));
+        self.shares.retain(|share| host.has(&share.uuid));
+        if failed.0.contains("out of space") || failed.0.contains("No space left") {
+            return Err(Failure::of(code::NO_SPACE));
+        }
+        Err(Failure::strict(code::UNKNOWN, failed.0))
     }
 
     pub(crate) fn number(&mut self) -> u64 {
@@ -166,7 +221,12 @@ impl Dsm {
     ///
     /// Read from: DSM Login Web API Guide, "Making requests": `api`, `version` and `method` name it.
     pub(crate) fn answer(&mut self, path: &str, form: &[u8], carrier: &Carrier) -> Value {
-        let outcome = self.call(path, form, carrier);
+        let before = self.host.is_some().then(|| self.held());
+        let mut outcome = self.call(path, form, carrier);
+        // A refused call may have made something, too.
+        if let Some(Err(failure)) = before.map(|before| self.follow(before)) {
+            outcome = Err(failure);
+        }
         match outcome {
             Ok(Value::Null) => json!({"success": true}),
             Ok(data) => json!({"data": data, "success": true}),

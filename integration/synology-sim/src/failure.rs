@@ -31,6 +31,8 @@ impl Failure {
 /// - pve: jasoncheng7115/jt-pve-storage-synology, lib/.../Synology/API.pm and docs/TESTING.md, where
 ///   it says "observed" on a DS918+ with DSM 7.1.1
 pub(crate) mod code {
+    /// guide: unknown error; here what the storage of this machine did not do.
+    pub(crate) const UNKNOWN: i64 = 100;
     /// guide: no parameter of API, method or version; here for every malformed parameter, too.
     pub(crate) const PARAMETER: i64 = 101;
     /// guide.

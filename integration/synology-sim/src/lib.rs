@@ -9,6 +9,7 @@
 mod dsm;
 mod failure;
 mod faults;
+mod host;
 mod lun;
 mod params;
 mod server;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::dsm::Dsm;
 use crate::failure::{Failure, code};
+use crate::host::Origin;
 use crate::params::Params;
 use crate::snapshot::Snapshot;
 
@@ -24,6 +25,7 @@ pub(crate) struct Lun {
     pub(crate) kind: String,
     pub(crate) attributes: Value,
     pub(crate) snapshots: Vec<Snapshot>,
+    pub(crate) origin: Origin,
     /// So many more lists show it as being worked on.
     pub(crate) locked: usize,
     /// It is going: so many more lists show it.
@@ -62,7 +64,7 @@ impl Lun {
         types.any(|(name, _, thin, _)| *name == self.kind && !thin)
     }
 
-    fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         self.going.is_none()
     }
 
@@ -231,6 +233,7 @@ impl Dsm {
             kind: String::new(),
             attributes: json!([]),
             snapshots: Vec::new(),
+            origin: Origin::Nothing,
             locked: 0,
             going: None,
         };
@@ -305,7 +308,8 @@ impl Dsm {
         let source = self.lun(&source).ok_or_else(|| Failure::of(code::NO_LUN))?;
         let mut source = source.clone();
         source.location = location.unwrap_or(source.location);
-        let uuid = self.copied(&source, &name, description)?;
+        let origin = Origin::Volume(source.uuid.clone());
+        let uuid = self.copied(&source, origin, &name, description)?;
         Ok(json!({"dst_lun_uuid": uuid}))
     }
 
@@ -321,21 +325,27 @@ impl Dsm {
         let mut snapshots = source.snapshots.iter();
         let snapshot = snapshots.find(|known| known.uuid == snapshot);
         let snapshot = snapshot.ok_or_else(|| Failure::of(code::NO_SNAPSHOT))?;
+        let origin = Origin::Snapshot {
+            volume: source.uuid.clone(),
+            snapshot: snapshot.uuid.clone(),
+        };
         let (size, mut source) = (snapshot.size, source.clone());
         source.size = size;
-        let uuid = self.copied(&source, &name, description)?;
+        let uuid = self.copied(&source, origin, &name, description)?;
         Ok(json!({"cloned_lun_uuid": uuid}))
     }
 
     fn copied(
         &mut self,
         source: &Lun,
+        origin: Origin,
         name: &str,
         description: Option<String>,
     ) -> Result<String, Failure> {
         check_name(name)?;
         let lag = self.options.lag;
         let lun = self.new_lun(name, &source.location, source.size)?;
+        lun.origin = origin;
         lun.kind.clone_from(&source.kind);
         lun.attributes = source.attributes.clone();
         lun.description = description.unwrap_or_default();

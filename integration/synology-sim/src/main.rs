@@ -19,6 +19,12 @@ struct Arguments {
     /// Where HTTP is served, and below /sim/ faults, counts and the state.
     #[arg(long, default_value = "127.0.0.1:5000")]
     http: SocketAddr,
+    /// The storage is that of this machine: a pool, LIO, nfsd and samba.
+    #[arg(long)]
+    this_machine: bool,
+    /// The pool of this machine.
+    #[arg(long, default_value = "tank", requires = "this_machine")]
+    pool: String,
     /// Who may log in.
     #[arg(long, default_value = "csi")]
     account: String,
@@ -33,9 +39,12 @@ async fn main() -> anyhow::Result<()> {
     let mut options = Options::new(arguments.dsm);
     options.account = arguments.account;
     options.password = arguments.password;
-    let nas = Simulator::listen(options, arguments.http)
-        .await
-        .context("the simulator did not start")?;
+    let nas = if arguments.this_machine {
+        Simulator::on_this_machine(options, arguments.http, &arguments.pool).await
+    } else {
+        Simulator::listen(options, arguments.http).await
+    };
+    let nas = nas.context("the simulator did not start")?;
     let mut out = std::io::stdout();
     writeln!(out, "DSM {} on http://{}", arguments.dsm, nas.address())?;
     out.flush()?;

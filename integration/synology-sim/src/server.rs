@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
@@ -42,15 +43,26 @@ impl Simulator {
 
     /// Starts a NAS there.
     pub async fn listen(options: Options, at: SocketAddr) -> io::Result<Self> {
+        Self::serve(Dsm::new(options), at).await
+    }
+
+    /// Starts a NAS there whose storage is that of this machine, where it has to run as root: a pool of this
+    /// name, LIO, nfsd and samba.
+    pub async fn on_this_machine(options: Options, at: SocketAddr, pool: &str) -> io::Result<Self> {
+        let dsm = Dsm::on_this_machine(options, pool).map_err(io::Error::other)?;
+        Self::serve(dsm, at).await
+    }
+
+    async fn serve(dsm: Dsm, at: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(at).await?;
         let address = listener.local_addr()?;
-        let (acceptor, certificate) = if options.tls {
+        let (acceptor, certificate) = if dsm.options.tls {
             let (acceptor, certificate) = tls::acceptor()?;
             (Some(acceptor), certificate)
         } else {
             (None, Vec::new())
         };
-        let dsm = Arc::new(Mutex::new(Dsm::new(options)));
+        let dsm = Arc::new(Mutex::new(dsm));
         let task = tokio::spawn(serve(Arc::clone(&dsm), listener, acceptor));
         Ok(Self {
             dsm,
@@ -126,6 +138,12 @@ impl Simulator {
         locked(&self.dsm).as_owner(form.finish().as_bytes())
     }
 
+    /// Removes all LUNs, targets and shared folders; why that failed, if it did.
+    pub fn clear(&self) -> Result<(), String> {
+        let cleared = locked(&self.dsm).clear();
+        cleared.map_err(|failure| failure.strict.unwrap_or_default())
+    }
+
     /// Everything that it holds: LUNs, targets, snapshots and shares.
     pub fn state(&self) -> Value {
         locked(&self.dsm).state()
@@ -135,6 +153,8 @@ impl Simulator {
 impl Drop for Simulator {
     fn drop(&mut self) {
         self.task.abort();
+        // What it made of this machine's storage is of no use to another one.
+        let _ = self.clear();
     }
 }
 
@@ -183,7 +203,7 @@ impl Dsm {
         let targets = self.targets.iter().map(|target| {
             json!({
                 "name": target.name, "iqn": target.iqn, "auth_type": target.auth_type,
-                "user": target.user, "max_sessions": target.max_sessions,
+                "user": target.chap.0, "max_sessions": target.max_sessions,
                 "mapped": target.mapped.iter().map(|(number, lun)| json!([number, lun])).collect::<Vec<_>>(),
             })
         });
@@ -275,45 +295,74 @@ async fn handle(
             .and_then(|token| token.to_str().ok())
             .map(str::to_owned),
     };
-    let (api, method, _) = named(&body).unwrap_or_default();
-    let verdict = {
-        let mut dsm = locked(&dsm);
-        *dsm.counts.entry(format!("{api}/{method}")).or_default() += 1;
-        let changes = Dsm::changes(&method);
-        dsm.faults.judge(&api, &method, changes)
-    };
-    let cut = || Err(io::Error::other("cut by a fault"));
-    if verdict.cut == Cut::Before {
-        return cut();
-    }
-    let refused = |code: i64| json!({"error": {"code": code}, "success": false});
-    let mut answer = match verdict.action {
-        Some(Action::CutBefore) => return cut(),
-        Some(Action::BadGateway) => {
-            let page = "<html><head><title>502 Bad Gateway</title></head></html>";
-            return Ok(answered(StatusCode::BAD_GATEWAY, "text/html", page));
-        }
-        Some(Action::Refuse(code)) => refused(code),
-        Some(Action::ExpireSessions) => {
-            locked(&dsm).expire_sessions();
-            refused(119)
-        }
-        _ => locked(&dsm).answer(path, &body, &carrier),
-    };
-    if verdict.cut == Cut::After || verdict.action == Some(Action::CutAfter) {
-        return cut();
-    }
-    if let Some(Action::RefuseAfter(code)) = verdict.action {
-        answer = refused(code);
-    }
-    if let Some(delay) = verdict.action.and_then(Action::delay) {
+    let path = path.to_owned();
+    // Storage of this machine takes its time, and keeps the state locked.
+    let replied = tokio::task::spawn_blocking(move || reply(&dsm, &path, &body, &carrier)).await;
+    let reply = replied.map_err(io::Error::other)?;
+    if let Some(delay) = reply.delay {
         tokio::time::sleep(delay).await;
     }
-    Ok(answered(
-        StatusCode::OK,
-        "application/json; charset=\"UTF-8\"",
-        &answer.to_string(),
-    ))
+    match reply.answer {
+        Answer::Cut => Err(io::Error::other("cut by a fault")),
+        Answer::BadGateway => {
+            let page = "<html><head><title>502 Bad Gateway</title></head></html>";
+            Ok(answered(StatusCode::BAD_GATEWAY, "text/html", page))
+        }
+        Answer::Of(value) => Ok(answered(
+            StatusCode::OK,
+            "application/json; charset=\"UTF-8\"",
+            &value.to_string(),
+        )),
+    }
+}
+
+/// What a client gets, and how much later.
+struct Reply {
+    answer: Answer,
+    delay: Option<Duration>,
+}
+
+enum Answer {
+    Of(Value),
+    Cut,
+    BadGateway,
+}
+
+/// Does one call, with the faults that were asked for.
+fn reply(dsm: &Mutex<Dsm>, path: &str, body: &[u8], carrier: &Carrier) -> Reply {
+    let mut dsm = locked(dsm);
+    let (api, method, _) = named(body).unwrap_or_default();
+    *dsm.counts.entry(format!("{api}/{method}")).or_default() += 1;
+    let verdict = dsm.faults.judge(&api, &method, Dsm::changes(&method));
+    let refused = |code: i64| json!({"error": {"code": code}, "success": false});
+    let at_once = |answer: Answer| Reply {
+        answer,
+        delay: None,
+    };
+    if verdict.cut == Cut::Before {
+        return at_once(Answer::Cut);
+    }
+    let answer = match verdict.action {
+        Some(Action::CutBefore) => return at_once(Answer::Cut),
+        Some(Action::BadGateway) => return at_once(Answer::BadGateway),
+        Some(Action::Refuse(code)) => refused(code),
+        Some(Action::ExpireSessions) => {
+            dsm.expire_sessions();
+            refused(119)
+        }
+        _ => dsm.answer(path, body, carrier),
+    };
+    if verdict.cut == Cut::After || verdict.action == Some(Action::CutAfter) {
+        return at_once(Answer::Cut);
+    }
+    let answer = match verdict.action {
+        Some(Action::RefuseAfter(code)) => refused(code),
+        _ => answer,
+    };
+    Reply {
+        answer: Answer::Of(answer),
+        delay: verdict.action.and_then(Action::delay),
+    }
 }
 
 /// The control endpoint: `/sim/faults`, `/sim/counts`, `/sim/state`, `/sim/version`, `/sim/sessions`.

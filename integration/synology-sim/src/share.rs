@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::dsm::Dsm;
 use crate::failure::{Failure, code};
+use crate::host::Origin;
 use crate::params::Params;
 
 /// One shared folder.
@@ -22,6 +23,7 @@ pub(crate) struct Share {
     pub(crate) rules: Value,
     pub(crate) permissions: Vec<Value>,
     pub(crate) snapshots: Vec<ShareSnapshot>,
+    pub(crate) origin: Origin,
 }
 
 /// One snapshot of a shared folder: its name is a time.
@@ -184,6 +186,7 @@ impl Dsm {
             rules: json!([]),
             permissions: Vec::new(),
             snapshots: Vec::new(),
+            origin: Origin::Nothing,
         };
         self.shares.push(share);
         self.share(name)
@@ -203,13 +206,20 @@ impl Dsm {
         let source = self
             .share(field(&info, "name_org"))
             .map_err(|_| missing())?;
-        let mut snapshots = source.snapshots.iter();
-        if snapshot.is_some_and(|time| snapshots.all(|known| known.time != time)) {
-            return Err(missing());
-        }
+        let volume = source.uuid.clone();
+        let origin = match snapshot {
+            None => Origin::Volume(volume),
+            Some(time) => {
+                let mut snapshots = source.snapshots.iter();
+                let found = snapshots.find(|known| known.time == time);
+                let snapshot = found.ok_or_else(missing)?.uuid.clone();
+                Origin::Snapshot { volume, snapshot }
+            }
+        };
         let path = source.path.clone();
         let quota = if keeps_quota { source.quota } else { 0 };
-        self.new_share(&name, &path, field(&info, "desc"), quota)?;
+        let share = self.new_share(&name, &path, field(&info, "desc"), quota)?;
+        share.origin = origin;
         Ok(json!({"name": name}))
     }
 

@@ -17,8 +17,9 @@ pub(crate) struct Target {
     pub(crate) name: String,
     pub(crate) iqn: String,
     pub(crate) auth_type: u64,
-    pub(crate) user: String,
-    pub(crate) mutual_user: String,
+    /// A user and a password.
+    pub(crate) chap: (String, String),
+    pub(crate) mutual_chap: (String, String),
     pub(crate) max_sessions: u64,
     /// The LUNs by their numbers.
     pub(crate) mapped: BTreeMap<u64, String>,
@@ -41,12 +42,12 @@ impl Target {
             "max_send_seg_bytes": 262_144,
             "max_sessions": self.max_sessions,
             "mutual_password": "",
-            "mutual_user": self.mutual_user,
+            "mutual_user": self.mutual_chap.0,
             "name": self.name,
             "network_portals": [{"interface_name": "all", "ip": "", "port": 3260}],
             "password": "",
             "target_id": self.id,
-            "user": self.user,
+            "user": self.chap.0,
         });
         let asked = |name: &str| additional.iter().any(|asked| asked == name);
         if asked("mapped_lun") {
@@ -69,7 +70,7 @@ impl Target {
 }
 
 /// No source for the length of a CHAP password but the form of DSM, which takes 12 to 16 characters.
-fn check_chap(user: &str, password: &str) -> Result<(), Failure> {
+fn check_chap((user, password): &(String, String)) -> Result<(), Failure> {
     if user.is_empty() || !(12..=16).contains(&password.len()) {
         return Err(Failure::of(code::BAD_CHAP));
     }
@@ -116,14 +117,14 @@ impl Dsm {
             value.as_u64().ok_or_else(|| Failure::of(code::PARAMETER))
         })?;
         let mut text = |key| Ok(params.optional_text(key)?.unwrap_or_default());
-        let (user, password) = (text("user")?, text("password")?);
-        let (mutual_user, mutual_password) = (text("mutual_user")?, text("mutual_password")?);
+        let chap = (text("user")?, text("password")?);
+        let mutual_chap = (text("mutual_user")?, text("mutual_password")?);
         params.done()?;
         if auth_type >= 1 {
-            check_chap(&user, &password)?;
+            check_chap(&chap)?;
         }
         if auth_type == 2 {
-            check_chap(&mutual_user, &mutual_password)?;
+            check_chap(&mutual_chap)?;
         }
         let mut targets = self.targets.iter();
         if targets.any(|target| target.name == name || target.iqn == iqn) {
@@ -138,8 +139,8 @@ impl Dsm {
             name,
             iqn,
             auth_type,
-            user,
-            mutual_user,
+            chap,
+            mutual_chap,
             max_sessions,
             mapped: BTreeMap::new(),
         });

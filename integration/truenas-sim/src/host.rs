@@ -3,8 +3,6 @@
 //! Datasets and snapshots are read from ZFS each time. What it cannot make fails; only access control lists
 //! are remembered instead.
 
-mod command;
-mod configfs;
 mod exports;
 mod lio;
 mod nvmet;
@@ -18,6 +16,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use nas_host::command::{self, pipe, run};
+use nas_host::configfs::{Object, converge};
+use nas_host::usershares::{self, Usershares};
+use nas_host::{Failed, lio as targets};
 use serde_json::Value;
 
 use crate::backend::{
@@ -25,9 +27,6 @@ use crate::backend::{
     Scope, Session, Snapshot,
 };
 use crate::rows::{Rows, text};
-use command::{pipe, run};
-use configfs::{Object, converge};
-use shares::Shares;
 use zfs::{done, options, zfs};
 
 type Answer<T> = Result<T, Problem>;
@@ -37,7 +36,7 @@ type Answer<T> = Result<T, Problem>;
 pub(crate) struct Host {
     pools: Vec<String>,
     exported: Arc<Mutex<Vec<Object>>>,
-    shares: tokio::sync::Mutex<Shares>,
+    shares: tokio::sync::Mutex<Usershares>,
     /// Access lists, which are remembered only.
     acls: Mutex<BTreeMap<String, Value>>,
 }
@@ -92,8 +91,7 @@ impl Host {
     async fn settle(&self, name: &str) -> Answer<()> {
         let made = self.dataset(name).await?;
         if made.is_some_and(|dataset| dataset.kind == Kind::Volume) {
-            let device = format!("/dev/zvol/{name}");
-            run(&["udevadm", "wait", "--timeout=30", &device]).await?;
+            command::device(name).await?;
         }
         Ok(())
     }
@@ -140,6 +138,12 @@ impl Host {
         let work = move || work(&mut exported.lock().unwrap_or_else(PoisonError::into_inner));
         let done = tokio::task::spawn_blocking(work).await;
         done.unwrap_or_else(|error| Err(Problem::Other(error.to_string())))
+    }
+}
+
+impl From<Failed> for Problem {
+    fn from(failed: Failed) -> Self {
+        Self::Other(failed.0)
     }
 }
 
@@ -195,7 +199,7 @@ impl Backend for Host {
         let zvol = name.to_owned();
         self.exported(move |there| {
             let wanted = nvmet::announce(there, &zvol);
-            converge(&mut Vec::new(), wanted)
+            Ok(converge(&mut Vec::new(), wanted)?)
         })
         .await
     }
@@ -359,15 +363,15 @@ impl Backend for Host {
 
     async fn apply_exports(&self, rows: &Rows) -> Answer<()> {
         exports::apply(rows).await?;
-        shares::apply(&mut *self.shares.lock().await, rows).await?;
-        let (targets, subsystems) = (lio::objects(rows)?, nvmet::objects(rows)?);
-        for (objects, modules) in [(&targets, lio::MODULES), (&subsystems, nvmet::MODULES)] {
+        usershares::apply(&mut *self.shares.lock().await, shares::wanted(rows)).await?;
+        let (luns, subsystems) = (lio::objects(rows)?, nvmet::objects(rows)?);
+        for (objects, modules) in [(&luns, targets::MODULES), (&subsystems, nvmet::MODULES)] {
             if !objects.is_empty() {
                 run(&[&["modprobe", "-a"], &modules[..]].concat()).await?;
             }
         }
-        let wanted = [targets, subsystems].concat();
-        self.exported(|there| converge(there, wanted)).await
+        let wanted = [luns, subsystems].concat();
+        self.exported(|there| Ok(converge(there, wanted)?)).await
     }
 
     async fn sessions(&self) -> Answer<Vec<Session>> {
@@ -377,6 +381,6 @@ impl Backend for Host {
             // LIO does not list it.
             address: String::new(),
         };
-        Ok(lio::sessions().into_iter().map(session).collect())
+        Ok(targets::sessions().into_iter().map(session).collect())
     }
 }

@@ -1,31 +1,13 @@
 //! `sharing.nfs` as exports of nfsd.
 
-use std::fs;
-use std::path::Path;
+use nas_host::exports::apply as export;
 
-use super::command::run;
 use super::{Answer, running, unsupported};
-use crate::backend::Problem;
 use crate::rows::{Row, Rows, flag, text, texts};
-
-const FILE: &str = "/etc/exports.d/truenas-sim.exports";
 
 /// Makes nfsd export what the rows say, and nothing else of theirs.
 pub(super) async fn apply(rows: &Rows) -> Answer<()> {
-    let wanted = lines(rows)?;
-    let file = Path::new(FILE);
-    if fs::read_to_string(file).unwrap_or_default() == wanted {
-        return Ok(());
-    }
-    let folder = file.parent().unwrap_or(file);
-    let written = fs::create_dir_all(folder).and_then(|()| fs::write(file, wanted));
-    written.map_err(|error| Problem::Other(format!("{FILE}: {error}")))?;
-    let applied = run(&["exportfs", "-ra"]).await.map(drop);
-    if applied.is_err() {
-        // The next call applies it.
-        let _ = fs::write(file, "# not applied\n");
-    }
-    applied
+    Ok(export("truenas-sim", &lines(rows)?).await?)
 }
 
 fn lines(rows: &Rows) -> Answer<String> {

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::configfs::Object;
+use nas_host::configfs::Object;
+
 use super::{Answer, running, unsupported};
 use crate::rows::{Row, Rows, flag, number, text};
 

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use nas_host::command::{Printed, attempt};
+
 use super::Answer;
-use super::command::{Printed, attempt};
 use crate::backend::{Dataset, Kind, Pool, Problem, Property, Scope, Snapshot, Source};
 
 /// The properties of one dataset or snapshot.

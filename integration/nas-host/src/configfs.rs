@@ -5,12 +5,11 @@ use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use super::Answer;
-use crate::backend::Problem;
+use crate::{Answer, Failed};
 
 /// One thing in configfs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Object {
+pub enum Object {
     /// An object of the kernel.
     Folder(PathBuf),
     /// An attribute, which goes with its folder.
@@ -25,7 +24,7 @@ pub(super) enum Object {
 
 impl Object {
     /// The attributes of a folder.
-    pub(super) fn values<'a>(
+    pub fn values<'a>(
         folder: &Path,
         values: impl IntoIterator<Item = (&'a str, String)>,
     ) -> Vec<Self> {
@@ -77,13 +76,13 @@ impl Object {
     }
 
     /// Without the value, which may be a secret.
-    fn failed(&self, error: &std::io::Error) -> Problem {
-        Problem::Other(format!("{}: {error}", self.path().display()))
+    fn failed(&self, error: &std::io::Error) -> Failed {
+        Failed(format!("{}: {error}", self.path().display()))
     }
 }
 
 /// Makes of what is there what is wanted: the last one made is undone first.
-pub(super) fn converge(there: &mut Vec<Object>, wanted: Vec<Object>) -> Answer<()> {
+pub fn converge(there: &mut Vec<Object>, wanted: Vec<Object>) -> Answer<()> {
     for index in (0..there.len()).rev() {
         if !wanted.contains(&there[index]) {
             there[index].undo()?;
@@ -106,7 +105,7 @@ mod tests {
 
     #[test]
     fn what_is_not_wanted_goes_and_what_stays_is_not_touched() {
-        let name = format!("truenas-sim-{}", crate::random::hex(8));
+        let name = format!("nas-host-{}", std::process::id());
         let root = std::env::temp_dir().join(name);
         let folder = |name: &str| Object::Folder(root.join(name));
         let link = Object::Link(root.join("b/link"), root.join("a"));

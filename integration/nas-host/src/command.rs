@@ -10,17 +10,20 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::Answer;
-use crate::backend::Problem;
+use crate::{Answer, Failed};
 
 /// Longer than any command of a small pool takes on a slow machine.
 const LIMIT: Duration = Duration::from_mins(2);
 
 /// What a command printed.
-pub(super) struct Printed {
-    pub(super) success: bool,
-    pub(super) out: String,
-    pub(super) errors: String,
+#[derive(Debug)]
+pub struct Printed {
+    /// Whether it succeeded.
+    pub success: bool,
+    /// Its standard output.
+    pub out: String,
+    /// Its standard error.
+    pub errors: String,
 }
 
 // === impl Printed ===
@@ -49,8 +52,8 @@ fn command(words: &[&str]) -> Command {
 }
 
 /// Runs a command to its end, whatever that is.
-pub(super) async fn attempt(words: &[&str]) -> Answer<Printed> {
-    let failed = |why: String| Problem::Other(format!("{}: {why}", words.join(" ")));
+pub async fn attempt(words: &[&str]) -> Answer<Printed> {
+    let failed = |why: String| Failed(format!("{}: {why}", words.join(" ")));
     let Ok(ended) = timeout(LIMIT, command(words).output()).await else {
         return Err(failed(format!("no end within {LIMIT:?}")));
     };
@@ -59,18 +62,18 @@ pub(super) async fn attempt(words: &[&str]) -> Answer<Printed> {
 }
 
 /// Runs a command that has to succeed.
-pub(super) async fn run(words: &[&str]) -> Answer<String> {
+pub async fn run(words: &[&str]) -> Answer<String> {
     let printed = attempt(words).await?;
     if printed.success {
         return Ok(printed.out);
     }
     let said = printed.errors.trim();
-    Err(Problem::Other(format!("{}: {said}", words.join(" "))))
+    Err(Failed(format!("{}: {said}", words.join(" "))))
 }
 
 /// Runs two commands, of which the second reads what the first writes; what the two say of errors.
-pub(super) async fn pipe(from: &[&str], into: &[&str]) -> Answer<Printed> {
-    let failed = |error: std::io::Error| Problem::Other(format!("{}: {error}", from.join(" ")));
+pub async fn pipe(from: &[&str], into: &[&str]) -> Answer<Printed> {
+    let failed = |error: std::io::Error| Failed(format!("{}: {error}", from.join(" ")));
     let mut first = command(from).spawn().map_err(failed)?;
     let written = first.stdout.take();
     let stdin: Stdio = match written {
@@ -80,7 +83,7 @@ pub(super) async fn pipe(from: &[&str], into: &[&str]) -> Answer<Printed> {
     let second = command(into).stdin(stdin).output();
     let both = async { tokio::try_join!(first.wait_with_output(), second) };
     let Ok(ended) = timeout(LIMIT, both).await else {
-        return Err(Problem::Other(format!("{}: no end", from.join(" "))));
+        return Err(Failed(format!("{}: no end", from.join(" "))));
     };
     let (first, second) = ended.map_err(failed)?;
     let (first, second) = (Printed::of(&first), Printed::of(&second));
@@ -89,4 +92,11 @@ pub(super) async fn pipe(from: &[&str], into: &[&str]) -> Answer<Printed> {
         errors: second.errors + &first.errors,
         out: second.out,
     })
+}
+
+/// Waits for the device of a zvol, which comes later than the zvol, and returns its path.
+pub async fn device(zvol: &str) -> Answer<String> {
+    let device = format!("/dev/zvol/{zvol}");
+    run(&["udevadm", "wait", "--timeout=30", &device]).await?;
+    Ok(device)
 }
