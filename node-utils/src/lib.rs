@@ -34,5 +34,5 @@ pub use node::{
     ExpandRequest, Health, Node, NodeConfig, PublishRequest, StageRequest, StagingPath, TargetPath,
     Usage, VolumeStats,
 };
-pub use sys::unmap_code;
+pub use sys::{projects, unmap_code};
 pub use tools::{Timeouts, Tools};

@@ -4,6 +4,7 @@
 //! rustix.
 
 pub(crate) mod loops;
+pub mod projects;
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd};

@@ -17,6 +17,7 @@ use crate::base::Creation;
 use crate::id::Tool;
 use crate::kind::{DirectoryKind, Location};
 pub use crate::kopia::KopiaSection;
+pub use crate::quota::{Enforce, ProjectIds, Quotas};
 pub use crate::restic::ResticSection;
 
 /// How a snapshot is made.
@@ -57,6 +58,12 @@ pub struct DirectoryConfig {
     /// The group of new volumes: a number or a name.
     #[serde(default, deserialize_with = "owner")]
     pub dir_permissions_group: Option<Owner>,
+    /// Whether the sizes of new volumes are enforced, by project quotas.
+    #[serde(default)]
+    pub quotas: Enforce,
+    /// The project ids that volumes may have: `first-last`.
+    #[serde(default)]
+    pub quota_project_ids: ProjectIds,
     /// How snapshots are made.
     #[serde(default)]
     pub snapshots: SnapshotsConfig,
@@ -89,6 +96,8 @@ pub struct Layout {
     pub default_driver: SnapshotDriver,
     /// What new volumes look like.
     pub permissions: Permissions,
+    /// Whether their sizes are enforced.
+    pub quotas: Quotas,
 }
 
 /// What a new volume looks like from outside.
@@ -179,6 +188,10 @@ impl DirectoryConfig {
                 None => Creation::IfNeverUsed,
                 Some(true) => Creation::Always,
                 Some(false) => Creation::Never,
+            },
+            quotas: Quotas {
+                enforce: self.quotas,
+                ids: self.quota_project_ids,
             },
             permissions: Permissions {
                 mode: self.dir_permissions_mode.map(Mode::bits),

@@ -16,7 +16,7 @@ use driver_core::{
 };
 
 use crate::base::{Base, Creation, MARKER};
-use crate::config::{Layout, Permissions};
+use crate::config::{Enforce, Layout, Permissions, ProjectIds, Quotas};
 use crate::crash_points::testing::{passed, stop_at};
 use crate::kind::{DirectoryKind, Location};
 use crate::store::Store;
@@ -36,13 +36,21 @@ const VERBS: [(&str, &str, &str); 7] = [
 
 fn directories(base: &Path) -> Directories {
     let base = AbsolutePath::parse(base.to_str().expect("text")).expect("path");
+    // Below a `TMPDIR` with project quotas all of this is done with them.
+    let quotas = Quotas {
+        enforce: Enforce::Try,
+        ids: ProjectIds::default(),
+    };
     Directories {
-        store: Store::new(Base::new(
-            DirectoryKind::LocalHostpath,
-            base.clone(),
-            Creation::IfNeverUsed,
-            None,
-        )),
+        store: Store::new(
+            Base::new(
+                DirectoryKind::LocalHostpath,
+                base.clone(),
+                Creation::IfNeverUsed,
+                None,
+            ),
+            quotas,
+        ),
         layout: Layout {
             location: Location::Hostpath(base.clone()),
             base: Some(base),
@@ -53,6 +61,7 @@ fn directories(base: &Path) -> Directories {
                 user: None,
                 group: None,
             },
+            quotas,
         },
         topology: None,
         id_room: driver_core::config::IdRoom::default(),

@@ -93,7 +93,7 @@ pub fn from_document(
         instance: common.instance_id.clone(),
         naming: VolumeNaming::new(&common),
         directories: Arc::new(Directories {
-            store: Store::new(base),
+            store: Store::new(base, layout.quotas),
             layout,
             topology: local.then(|| Topology::node(node.as_str())),
             id_room: common.id_room,

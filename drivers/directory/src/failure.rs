@@ -16,6 +16,9 @@ pub(crate) fn failed(doing: impl Into<String>, errno: Errno) -> Error {
         Errno::ACCESS | Errno::PERM => {
             error.advise("run this process as root, or give it the base directory")
         }
+        Errno::USERS => {
+            error.advise("the project ids are used up: give `quotaProjectIds` a wider range")
+        }
         Errno::DQUOT => error.advise("a disk quota is exhausted"),
         Errno::XDEV => error.advise(
             "`v`, `s` and `.omnibus-csi` have to be on one filesystem, that of the base directory",
@@ -62,7 +65,7 @@ fn proves_undone(errno: Errno) -> bool {
 
 fn kind(errno: Errno) -> Kind {
     match errno {
-        Errno::NOSPC | Errno::DQUOT => Kind::OutOfSpace,
+        Errno::NOSPC | Errno::DQUOT | Errno::USERS => Kind::OutOfSpace,
         Errno::BUSY => Kind::Busy,
         Errno::STALE
         | Errno::NOTCONN

@@ -22,6 +22,7 @@ pub mod id;
 mod kind;
 mod kopia;
 mod page;
+mod quota;
 mod record;
 mod repository;
 mod restic;

@@ -25,6 +25,7 @@ use sha2::{Digest, Sha256};
 use crate::crash_points;
 use crate::disk;
 use crate::failure::{change, failed};
+use crate::quota::Quotas;
 pub(crate) use lock::LockFile;
 
 /// The folder of work in progress.
@@ -46,6 +47,7 @@ pub(crate) struct StagingArea {
     number: AtomicU64,
     lock: Mutex<Weak<LockFile>>,
     needs_cleanup: AtomicBool,
+    quotas: Quotas,
 }
 
 /// The folders, open for one call.
@@ -79,7 +81,7 @@ struct StagedFolder<'a> {
 // === impl StagingArea ===
 
 impl StagingArea {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(quotas: Quotas) -> Self {
         static INSTANCES: AtomicU64 = AtomicU64::new(0);
         let now = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
@@ -96,6 +98,7 @@ impl StagingArea {
             lock: Mutex::new(Weak::new()),
             // The first change looks for what an earlier process left.
             needs_cleanup: AtomicBool::new(true),
+            quotas,
         }
     }
 
@@ -173,8 +176,8 @@ fn make_dir(parent: BorrowedFd<'_>, name: &str, mode: u32) -> Result<OwnedFd, Er
     rustix::fs::openat(parent, name, flags, Mode::empty())
 }
 
-/// What entries of the trash begin with that were `name` in `collection`.
-fn trash_prefix(collection: &str, name: &str) -> String {
+/// What stands for `name` in `collection` where the name itself may not: entries of the trash begin with it.
+pub(crate) fn object_digest(collection: &str, name: &str) -> String {
     let digest = Sha256::digest(format!("{collection}/{name}"));
     digest[..16].iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
@@ -187,8 +190,7 @@ fn trash_prefix(collection: &str, name: &str) -> String {
 impl OpenStagingArea<'_> {
     /// A directory to be filled, with a folder around it.
     pub(crate) fn make_filled(&self) -> Result<Staged<'_>, Errno> {
-        let locks = disk::open_path(&self.private, LOCKS)?;
-        let lock = self.area.lock(locks.as_fd())?;
+        let lock = self.area.lock(self.locks()?.as_fd())?;
         let entry = self.area.next();
         let place = self.making.as_fd();
         let folder = make_dir(place, &entry, 0o700)?;
@@ -216,8 +218,12 @@ impl OpenStagingArea<'_> {
 
     /// Held by one process at a time while it looks whether a name is free and takes it.
     pub(crate) fn lock_names(&self) -> Result<LockFile, Errno> {
-        let locks = disk::open_path(&self.private, LOCKS)?;
-        LockFile::take(locks.as_fd(), NAMES)
+        LockFile::take(self.locks()?.as_fd(), NAMES)
+    }
+
+    /// The folder of locks.
+    pub(crate) fn locks(&self) -> Result<OwnedFd, Errno> {
+        disk::open_path(&self.private, LOCKS)
     }
 
     fn discard(&self, entry: &str) {
@@ -235,7 +241,7 @@ impl OpenStagingArea<'_> {
         name: &str,
         collection: &str,
     ) -> Result<(), Errno> {
-        let entry = format!("{}.{}", trash_prefix(collection, name), self.area.next());
+        let entry = format!("{}.{}", object_digest(collection, name), self.area.next());
         let trash = disk::open_path(&self.private, TRASH)?;
         rustix::fs::renameat(from, name, &trash, entry.as_str())?;
         crash_points::mark("move to trash");

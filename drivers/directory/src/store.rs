@@ -17,8 +17,9 @@ use crate::base::Base;
 use crate::crash_points;
 use crate::disk;
 use crate::failure::{change, failed};
+use crate::quota::{Enforce, Quotas};
 use crate::record::ATTRIBUTE;
-use crate::staging_area::{PRIVATE, StagingArea};
+use crate::staging_area::{PRIVATE, StagingArea, object_digest};
 
 /// The time that a call gives to the leftovers of others.
 const CLEANUP_TIME: Duration = Duration::from_secs(1);
@@ -35,6 +36,7 @@ pub(crate) enum Collection {
 pub(crate) struct Store {
     pub(crate) base: Base,
     pub(crate) staging_area: StagingArea,
+    quotas: Quotas,
 }
 
 // === impl Collection ===
@@ -60,10 +62,11 @@ impl Collection {
 // === impl Store ===
 
 impl Store {
-    pub(crate) fn new(base: Base) -> Self {
+    pub(crate) fn new(base: Base, quotas: Quotas) -> Self {
         Self {
             base,
-            staging_area: StagingArea::new(),
+            staging_area: StagingArea::new(quotas),
+            quotas,
         }
     }
 
@@ -203,10 +206,15 @@ impl Store {
         let Some(on) = Self::collection_in(&base, collection)? else {
             return Ok(());
         };
+        let dir = self.quotas.opened(&on, name);
         // Most volumes that are deleted are empty: then this one call is all.
         match change(call, || rustix::fs::unlinkat(&on, name, AtFlags::REMOVEDIR)) {
             Ok(()) => {
                 crash_points::mark("remove empty");
+                if let Some(dir) = dir {
+                    self.quotas
+                        .release(&dir, &object_digest(collection.dir(), name));
+                }
                 return Ok(());
             }
             Err(Errno::NOTDIR) => return Err(Self::undeletable(&on, collection, name)),
@@ -238,6 +246,13 @@ impl Store {
             .clean_up(&self.base, time.max(CLEANUP_TIME));
     }
 
+    /// The folder of the locks of this base.
+    pub(crate) fn locks(&self) -> Result<OwnedFd, Error> {
+        let base = self.open()?;
+        let locks = self.staging_area.open(&base)?.locks();
+        locks.map_err(|errno| failed(format!("opening the locks in {}", base.path()), errno))
+    }
+
     /// Free bytes for a process without privileges. Where the base does not exist yet, those of the
     /// directory in which it would be made.
     pub(crate) fn free_space(&self) -> Result<u64, Error> {
@@ -267,11 +282,8 @@ impl Store {
                     .base
                     .nearest(|path| accessat(CWD, path, access, AtFlags::EACCESS));
                 let doing = || format!("creating the base directory {}", self.base.path());
-                return made
-                    .err()
-                    .map(|errno| failed(doing(), errno))
-                    .into_iter()
-                    .collect();
+                let made = made.err().map(|errno| failed(doing(), errno));
+                return made.into_iter().chain(self.quota_problem(None)).collect();
             }
             Err(error) => return vec![error],
         };
@@ -300,13 +312,10 @@ impl Store {
                 problems.push(failed(doing(shown), errno));
             }
         }
-        if let Ok(dir) = rustix::fs::openat(
-            &base,
-            ".",
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        ) && let Err(Errno::OPNOTSUPP) =
-            rustix::fs::fgetxattr(&dir, ATTRIBUTE, &mut [0_u8; 1][..])
+        problems.extend(self.quota_problem(Some(&base)));
+        if let Ok(dir) = disk::open_dir(&base, ".")
+            && let Err(Errno::OPNOTSUPP) =
+                rustix::fs::fgetxattr(&dir, ATTRIBUTE, &mut [0_u8; 1][..])
         {
             // Everything works without them but what only a record knows: sizes, and conflicts.
             tracing::warn!(
@@ -315,6 +324,35 @@ impl Store {
             );
         }
         problems
+    }
+
+    /// Why sizes of new volumes cannot be enforced, if they have to be.
+    fn quota_problem(&self, base: Option<&Root>) -> Option<Error> {
+        if self.quotas.enforce == Enforce::None {
+            return None;
+        }
+        let dir = match base {
+            Some(base) => disk::open_dir(base, Collection::Volumes.dir())
+                .or_else(|_| disk::open_dir(base, ".")),
+            None => self.base.nearest(|path| {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                rustix::fs::open(path, flags, Mode::empty())
+            }),
+        };
+        let doing = format!("enforcing the sizes of volumes in {}", self.base.path());
+        let error = match dir {
+            Ok(dir) => self.quotas.obstacle(dir.as_fd(), &doing)?,
+            Err(errno) => failed(doing, errno),
+        };
+        if self.quotas.enforce == Enforce::Require {
+            return Some(error);
+        }
+        tracing::warn!(
+            base = %self.base.path(),
+            error = error.chain(),
+            "sizes of volumes are not enforced"
+        );
+        None
     }
 }
 
@@ -329,12 +367,15 @@ mod tests {
     fn an_object_that_was_replaced_is_no_longer_the_one_that_was_opened() {
         let top = tempfile::tempdir().expect("folder");
         let base = AbsolutePath::parse(top.path().to_str().expect("text")).expect("path");
-        let store = Store::new(Base::new(
-            DirectoryKind::LocalHostpath,
-            base,
-            Creation::IfNeverUsed,
-            None,
-        ));
+        let store = Store::new(
+            Base::new(
+                DirectoryKind::LocalHostpath,
+                base,
+                Creation::IfNeverUsed,
+                None,
+            ),
+            Quotas::default(),
+        );
         let path = top.path().join("v/one");
         std::fs::create_dir_all(&path).expect("folders");
         let find = || {

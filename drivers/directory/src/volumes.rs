@@ -1,7 +1,8 @@
 //! The calls for volumes.
 //!
 //! A volume exists when its directory has its name in the collection; everything before that happens in
-//! the staging area. compat: "local-hostpath": a size is remembered and reported, nothing enforces it.
+//! the staging area. compat: "local-hostpath": a size is remembered and reported; [`crate::quota`] enforces it where
+//! the configuration says so.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, SystemTime};
@@ -255,11 +256,16 @@ impl Directories {
         } else {
             0o755
         };
+        let enforcement = self.enforcement(collection, spec)?;
         let make = || {
             let staged = self
                 .store
                 .staging_area
                 .make_empty(collection.as_fd(), mode)?;
+            if let Some(enforcement) = &enforcement {
+                let project = enforcement.assign(&[staged.dir()])?;
+                enforcement.limit(&project, spec.record.capacity)?;
+            }
             permit(staged.dir(), permissions)?;
             spec.record.write(staged.dir())?;
             crash_points::mark("record");
@@ -321,10 +327,22 @@ impl Directories {
         let base = self.store.open()?;
         let staging = self.store.staging_area.open(&base)?;
         let mut staged = staging.make_filled().map_err(fail)?;
+        let enforcement = self.enforcement(collection, spec)?;
+        // What comes into the folder inherits the project, whatever fills it: it gets nothing from its source.
+        let project = enforcement
+            .as_ref()
+            .map(|enforcement| enforcement.assign(&[staged.dir(), staged.folder()]))
+            .transpose()
+            .map_err(fail)?;
         fill(&mut staged)?;
         permit(staged.dir(), self.layout.permissions).map_err(fail)?;
         spec.record.write(staged.dir()).map_err(fail)?;
         crash_points::mark("record");
+        // Last: a source whose size was not enforced may have more than its size, and is copied all the same.
+        if let (Some(enforcement), Some(project)) = (&enforcement, &project) {
+            let bytes = spec.record.capacity;
+            enforcement.limit(project, bytes).map_err(fail)?;
+        }
         match staged.commit(call, collection.as_fd(), spec.dir.as_str()) {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) => Ok(false),
@@ -461,6 +479,9 @@ impl Directories {
             parameters: String::new(),
             created: SystemTime::now(),
         });
+        // First: a call that finds the new size in the record takes the limit for raised.
+        let quotas = self.layout.quotas;
+        quotas.grow(call, &found, dir.as_str(), capacity, &doing)?;
         // A volume of democratic-csi stays one without a record: nothing is known of how it was
         // made, and nothing limits it.
         if now.is_some() {

@@ -11,7 +11,7 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::{
-    LOCKS, LockFile, MAKING, OpenStagingArea, PRIVATE, StagingArea, TEMPORARY, TRASH, trash_prefix,
+    LOCKS, LockFile, MAKING, OpenStagingArea, PRIVATE, StagingArea, TEMPORARY, TRASH, object_digest,
 };
 use crate::base::{self, Base};
 use crate::crash_points;
@@ -133,7 +133,7 @@ impl OpenStagingArea<'_> {
         collection: &str,
         name: &str,
     ) -> Result<(), Error> {
-        self.empty_trash(&trash_prefix(collection, name), &|| {
+        self.empty_trash(&object_digest(collection, name), &|| {
             call.remaining().is_zero()
         })
     }
@@ -166,6 +166,11 @@ impl OpenStagingArea<'_> {
                 crash_points::mark("remove");
                 stop()
             };
+            if let Some((volume, _)) = name.as_str().split_once('.')
+                && let Some(dir) = self.area.quotas.opened(&trash, name.as_str())
+            {
+                self.area.quotas.release(&dir, volume);
+            }
             match trash.remove_tree(&name, &stop) {
                 Ok(_) => {}
                 Err(error) if error.kind() == BeneathErrorKind::Interrupted => {

@@ -16,6 +16,7 @@ fn the_example_of_each_kind_is_read_without_a_remark() {
         for text in [
             text.clone(),
             text.replace("# createBase: true", "createBase: true"),
+            text.replace("# quotas: require", "quotas: require"),
         ] {
             let document = Document::parse(&text, &NoEnvironment).expect("document");
             from_document(&document, &node, None, None).expect("driver");

@@ -1,0 +1,309 @@
+//! Sizes of volumes that the filesystem of the base enforces, by project quotas of XFS and ext4.
+//!
+//! Each volume is a project of its own, and the directory's own project id is the only record of that. The ids
+//! that a volume may have follow from its name. The first of them that no file has is taken, so no counter is
+//! needed, and an id is in use as long as its directory exists. A limit without files is of no account: what a
+//! killed process left is overwritten by the next volume that takes the id.
+//!
+//! A process may change the project of files that it owns, so a pod can give its volume any id. An id that does
+//! not follow from the name of the volume is never used.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use driver_core::{Call, Error, Kind};
+use node_utils::projects;
+use rustix::io::Errno;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+use sha2::{Digest, Sha256};
+
+use crate::crash_points;
+use crate::disk;
+use crate::failure::{change, failed};
+use crate::staging_area::{LockFile, object_digest};
+use crate::store::Collection;
+use crate::volumes::{Directories, VolumeSpec};
+
+/// The ids that are tried for a volume.
+const TRIES: u32 = 64;
+/// Fewer ids would be used up by accident.
+const FEWEST_IDS: u32 = 1 << 16;
+/// The lock for choosing an id. No instance has such a name.
+const LOCK: &str = "projects";
+/// `f_type` of the filesystems that have project quotas.
+const XFS: i64 = 0x5846_5342;
+const EXT4: i64 = 0xEF53;
+
+/// Whether the sizes of new volumes are enforced.
+///
+/// compat: "local-hostpath": democratic-csi enforces none, so this is the default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Enforce {
+    /// They are recorded only.
+    #[default]
+    None,
+    /// They are enforced where the filesystem can.
+    Try,
+    /// A volume whose size cannot be enforced is not made.
+    Require,
+}
+
+/// The project ids that volumes may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProjectIds {
+    first: u32,
+    last: u32,
+}
+
+/// What the configuration says about quotas.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Quotas {
+    /// Whether new volumes get one.
+    pub enforce: Enforce,
+    /// The ids of their projects.
+    pub ids: ProjectIds,
+}
+
+/// A new volume on a filesystem that enforces limits.
+#[derive(Debug)]
+pub(crate) struct Enforcement {
+    ids: ProjectIds,
+    /// The folder of locks.
+    locks: OwnedFd,
+    /// The digest of the name of the volume.
+    volume: String,
+}
+
+/// A project that a directory in the making has got; it has no limit yet.
+#[derive(Debug)]
+pub(crate) struct Project(u32);
+
+// === impl ProjectIds ===
+
+impl Default for ProjectIds {
+    /// Neither small numbers, which administrators choose, nor those from 1048577 on, which the kubelet gives to
+    /// ephemeral volumes.
+    fn default() -> Self {
+        Self {
+            first: 1 << 30,
+            last: (1 << 31) - 1,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ProjectIds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let number = |text: &str| text.trim().parse::<u32>().ok();
+        let ends = text
+            .split_once('-')
+            .and_then(|(first, last)| Some((number(first)?, number(last)?)));
+        match ends {
+            // 0 is no project, and the largest number is none of the kernel's.
+            Some((first, last))
+                if first > 0
+                    && last < u32::MAX
+                    && first < last
+                    && last - first >= FEWEST_IDS - 1 =>
+            {
+                Ok(Self { first, last })
+            }
+            _ => Err(D::Error::custom(format!(
+                "expected two numbers with a dash between them, and at least {FEWEST_IDS} ids"
+            ))),
+        }
+    }
+}
+
+impl ProjectIds {
+    /// Those that a volume may have, by the digest of its name, in the order in which they are tried.
+    fn of(self, volume: &str) -> impl Iterator<Item = u32> {
+        let count = self.last - self.first + 1;
+        (0..TRIES).map(move |attempt| {
+            let hash = Sha256::digest(format!("{volume} {attempt}"));
+            let number = hash[..4]
+                .iter()
+                .fold(0, |number, byte| number << 8 | u32::from(*byte));
+            self.first + number % count
+        })
+    }
+
+    /// The project of the open directory of a volume, if it is one of those that the volume may have.
+    fn own(self, dir: impl AsFd, volume: &str) -> Option<u32> {
+        let found = projects::project(dir).ok()?.id;
+        // Without files of the driver in it, most ids are not even in the range.
+        let may_be = (self.first..=self.last).contains(&found);
+        (may_be && self.of(volume).any(|id| id == found)).then_some(found)
+    }
+}
+
+// === impl Quotas ===
+
+impl Quotas {
+    /// Why the sizes of volumes in that directory cannot be enforced.
+    pub(crate) fn obstacle(self, dir: BorrowedFd<'_>, doing: &str) -> Option<Error> {
+        let error = || Error::new(Kind::Busy, doing);
+        let type_of = rustix::fs::fstatfs(dir).map(|stat| stat.f_type);
+        let ask = || {
+            if !projects::is_enforced(dir)? {
+                return Ok(false);
+            }
+            // Only a process that may set limits may look at them.
+            projects::quota(dir, self.ids.first)?;
+            Ok(true)
+        };
+        match ask() {
+            Ok(true) if projects::project(dir).is_ok_and(|project| project.is_inherited) => Some(
+                error()
+                    .because("the base passes on a project of its own, so volumes cannot have theirs")
+                    .advise("`chattr -P` on the base directory and on `v` in it"),
+            ),
+            Ok(true) => None,
+            Ok(false) if type_of == Ok(XFS) => Some(
+                error()
+                    .because("the filesystem is mounted without project quotas")
+                    .advise(
+                        "mount it with the option `prjquota`; the root filesystem needs `rootflags=prjquota` \
+                         on the kernel's command line",
+                    ),
+            ),
+            Ok(false) if type_of == Ok(EXT4) => Some(
+                error()
+                    .because("the filesystem is mounted without project quotas")
+                    .advise(
+                        "unmount it, run `tune2fs -O project,quota -Q prjquota` on its device, and mount it with the \
+                         option `prjquota`",
+                    ),
+            ),
+            Ok(false) => Some(
+                error()
+                    .because("the filesystem has no project quotas, or the kernel is older than 5.14")
+                    .advise("put the base on XFS or ext4, mounted with the option `prjquota`"),
+            ),
+            Err(Errno::PERM) => Some(
+                error()
+                    .because("this process may not set quotas")
+                    .advise("give it the capability SYS_ADMIN"),
+            ),
+            Err(errno) => Some(failed(doing, errno)),
+        }
+    }
+
+    /// Raises the limit of a volume that has one. Whether new volumes get one is of no account.
+    pub(crate) fn grow(
+        self,
+        call: &Call,
+        dir: &OwnedFd,
+        volume: &str,
+        bytes: u64,
+        doing: &str,
+    ) -> Result<(), Error> {
+        let fail = |errno| failed(doing, errno).with_effect(call.effect());
+        let volume = object_digest(Collection::Volumes.dir(), volume);
+        let Some(id) = self.ids.own(dir, &volume) else {
+            return Ok(());
+        };
+        let now = projects::quota(dir, id).map_err(fail)?;
+        if now.limit == 0 || now.limit >= bytes {
+            return Ok(());
+        }
+        // Not even the new size could be recorded in such a volume.
+        if now.bytes >= bytes {
+            let used = now.bytes;
+            return Err(Error::new(Kind::OutOfRange, doing)
+                .because(format!(
+                    "it has {used} bytes already: its source had more than its size"
+                ))
+                .advise("ask for a larger size, or delete files"));
+        }
+        change(call, || projects::set_limit(dir, id, bytes)).map_err(fail)?;
+        crash_points::mark("grow limit");
+        Ok(())
+    }
+
+    /// The directory of a volume that is going to be deleted, if it may have a limit to be taken away.
+    pub(crate) fn opened(self, parent: impl AsFd, name: &str) -> Option<OwnedFd> {
+        let enforced = self.enforce != Enforce::None;
+        enforced
+            .then(|| disk::open_dir(parent, name).ok())
+            .flatten()
+    }
+
+    /// Takes the limit of a deleted volume away. `volume` is the digest of its name. As long as `dir` is open, no
+    /// other volume gets the id.
+    pub(crate) fn release(self, dir: &OwnedFd, volume: &str) {
+        if let Some(id) = self.ids.own(dir, volume)
+            && projects::set_limit(dir, id, 0).is_ok()
+        {
+            crash_points::mark("release limit");
+        }
+    }
+}
+
+// === impl Directories ===
+
+impl Directories {
+    /// How the size of a volume that is made in `collection` is enforced; `None` if it is not. An error if the
+    /// configuration requires it.
+    pub(crate) fn enforcement(
+        &self,
+        collection: &OwnedFd,
+        spec: &VolumeSpec,
+    ) -> Result<Option<Enforcement>, Error> {
+        static WARNED: AtomicBool = AtomicBool::new(false);
+        let Quotas { enforce, ids } = self.layout.quotas;
+        if enforce == Enforce::None {
+            return Ok(None);
+        }
+        let doing = spec.doing.as_str();
+        let dir = disk::open_dir(collection, ".").map_err(|errno| failed(doing, errno))?;
+        match self.layout.quotas.obstacle(dir.as_fd(), doing) {
+            Some(error) if enforce == Enforce::Require => Err(error),
+            Some(error) => {
+                if !WARNED.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        doing,
+                        error = error.chain(),
+                        "its size is not enforced, nor are those of later volumes"
+                    );
+                }
+                Ok(None)
+            }
+            None => Ok(Some(Enforcement {
+                ids,
+                locks: self.store.locks()?,
+                volume: object_digest(Collection::Volumes.dir(), spec.dir.as_str()),
+            })),
+        }
+    }
+}
+
+// === impl Enforcement ===
+
+impl Enforcement {
+    /// Makes directories that are empty a project of their own. `USERS` if every id is in use.
+    pub(crate) fn assign(&self, dirs: &[BorrowedFd<'_>]) -> Result<Project, Errno> {
+        // One process at a time: an id is in use once a directory has it.
+        let _turn = LockFile::take(self.locks.as_fd(), LOCK)?;
+        for id in self.ids.of(&self.volume) {
+            if projects::quota(&self.locks, id)?.files > 0 {
+                continue;
+            }
+            for dir in dirs {
+                projects::assign(dir, id)?;
+                crash_points::mark("assign project");
+            }
+            return Ok(Project(id));
+        }
+        Err(Errno::USERS)
+    }
+
+    /// Limits what the directories of a project occupy. If that is more already, it can only become less.
+    pub(crate) fn limit(&self, project: &Project, bytes: u64) -> Result<(), Errno> {
+        projects::set_limit(&self.locks, project.0, bytes)?;
+        crash_points::mark("limit");
+        Ok(())
+    }
+}
