@@ -23,6 +23,7 @@ struct State {
     began: Instant,
     deadline: Instant,
     changed: AtomicBool,
+    cancelled: AtomicBool,
 }
 
 // === impl Call ===
@@ -46,6 +47,7 @@ impl Call {
             began,
             deadline,
             changed: AtomicBool::new(false),
+            cancelled: AtomicBool::new(false),
         };
         Self {
             state: Arc::new(state),
@@ -62,8 +64,21 @@ impl Call {
         self.state.deadline
     }
 
+    /// Ends the time of the call and of its clones: the work stops as at its deadline.
+    pub fn cancel(&self) {
+        self.state.cancelled.store(true, Ordering::Release);
+    }
+
+    /// Whether [`Call::cancel`] has ended its time.
+    pub fn is_cancelled(&self) -> bool {
+        self.state.cancelled.load(Ordering::Acquire)
+    }
+
     /// The time that is left, zero after the deadline.
     pub fn remaining(&self) -> Duration {
+        if self.is_cancelled() {
+            return Duration::ZERO;
+        }
         self.state
             .deadline
             .saturating_duration_since(Instant::now())
@@ -118,5 +133,18 @@ mod tests {
         );
         call.undone();
         assert_eq!(call.clone().effect(), Effect::None, "of all its clones");
+    }
+
+    #[test]
+    fn a_cancelled_call_has_no_time_left() {
+        let call = Call::within(Duration::from_mins(1));
+        let clone = call.clone();
+        assert!(clone.check("copy").is_ok());
+        call.cancel();
+        assert_eq!(clone.remaining(), Duration::ZERO);
+        assert_eq!(
+            clone.check("copy").expect_err("cancelled").kind(),
+            Kind::Timeout
+        );
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use csi_types::AbsolutePath;
 use driver_core::{
@@ -19,6 +19,7 @@ use crate::base::{Base, Creation, MARKER};
 use crate::config::{Enforce, Layout, Permissions, ProjectIds, Quotas};
 use crate::crash_points::testing::{passed, stop_at};
 use crate::kind::{DirectoryKind, Location};
+use crate::pending::PendingCopies;
 use crate::store::Store;
 use crate::volumes::Directories;
 
@@ -41,6 +42,7 @@ fn directories(base: &Path) -> Directories {
         enforce: Enforce::Try,
         ids: ProjectIds::default(),
     };
+    let pending = PendingCopies::new(base.to_string());
     Directories {
         store: Store::new(
             Base::new(
@@ -66,6 +68,7 @@ fn directories(base: &Path) -> Directories {
         topology: None,
         id_room: driver_core::config::IdRoom::default(),
         repositories: Vec::new(),
+        pending,
     }
 }
 
@@ -106,7 +109,8 @@ fn snapshot_of(on: &Directories, volume: &str, name: &str) -> Result<(), Error> 
         parameters: Parameters::default(),
         secrets: BTreeMap::new(),
     };
-    on.create_snapshot(&call(), &request).map(drop)
+    on.create_snapshot(&call(), &request, SystemTime::now())
+        .map(drop)
 }
 
 fn delete_snapshot(on: &Directories, id: &str) -> Result<(), Error> {

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use driver_core::config::{CommonConfig, ConfigError, Document};
@@ -24,6 +25,7 @@ use crate::config::{DirectoryConfig, SnapshotDriver};
 use crate::id::Tool;
 use crate::kind::DirectoryKind;
 use crate::kopia::{Kopia, KopiaConfig};
+use crate::pending::{PATIENCE, PendingCopies};
 use crate::restic::{Restic, ResticConfig};
 use crate::share::{self, KeepMounted};
 use crate::store::Store;
@@ -38,9 +40,11 @@ pub struct DirectoryDriver {
     naming: VolumeNaming,
     pub(crate) directories: Arc<Directories>,
     /// The share of the base, where this process may mount it.
-    pub(crate) share: Option<Box<dyn KeepMounted>>,
+    pub(crate) share: Option<Arc<dyn KeepMounted>>,
     /// Whether this process only attaches volumes, and so does not use the base.
     pub(crate) only_attaches: bool,
+    /// How long the caller of a snapshot waits for it to be ready.
+    pub(crate) patience: Duration,
 }
 
 /// Makes the driver of one connection, of whichever kind of this family it names. Touches no storage.
@@ -87,6 +91,7 @@ pub fn from_document(
         tools.and_then(|tools| share::keeper(&layout.location, flags, tools, &path, is_own_folder));
     let node_of_volumes = local.then(|| node.as_str());
     let repositories = repositories(&config, section, tools, (&common, node_of_volumes))?;
+    let pending = PendingCopies::new(path.to_string());
     let base = Base::new(kind, path, layout.creation, records.cloned());
     Ok(DirectoryDriver {
         kind,
@@ -98,9 +103,11 @@ pub fn from_document(
             topology: local.then(|| Topology::node(node.as_str())),
             id_room: common.id_room,
             repositories,
+            pending,
         }),
-        share: keeper.map(|keeper| Box::new(keeper) as _),
+        share: keeper.map(|keeper| Arc::new(keeper) as _),
         only_attaches: false,
+        patience: PATIENCE,
     })
 }
 
@@ -134,7 +141,7 @@ fn repositories(
 
 impl DirectoryDriver {
     /// Mounts the share of the base if it is not mounted, and returns once it answers.
-    async fn ensure_base(&self, call: &Call) -> Result<(), Error> {
+    pub(crate) async fn ensure_base(&self, call: &Call) -> Result<(), Error> {
         let Some(share) = &self.share else {
             return Ok(());
         };
@@ -365,10 +372,12 @@ impl Snapshots for DirectoryDriver {
         call: &Call,
         request: &CreateSnapshot,
     ) -> Result<Snapshot, Error> {
-        let driver = self.snapshot_driver(&request.parameters)?;
+        let SnapshotDriver::Backup(tool) = self.snapshot_driver(&request.parameters)? else {
+            return self.copied_snapshot(call, request).await;
+        };
         let request = request.clone();
         self.run(call, "taking a snapshot", move |directories, call| {
-            directories.create_snapshot_with(call, &request, driver)
+            directories.create_backup(call, &request, tool)
         })
         .await
     }

@@ -22,6 +22,7 @@ pub mod id;
 mod kind;
 mod kopia;
 mod page;
+mod pending;
 mod quota;
 mod record;
 mod repository;

@@ -13,13 +13,14 @@ use crate::failure::failed;
 use crate::id::SnapshotDir;
 use crate::store::Collection;
 
-/// The directories in a collection whose names pass `ours`, from `page.after` on, and where the next
-/// page begins. Without a collection there is nothing.
+/// The directories in a collection whose names pass `ours`, and `more` names, from `page.after` on, and where the
+/// next page begins. Without a collection there is nothing.
 pub(crate) fn page(
     on: Option<BorrowedFd<'_>>,
     collection: Collection,
     page: &PageRequest,
     ours: impl Fn(&str) -> bool,
+    more: &[String],
 ) -> Result<(Vec<String>, Option<PageToken>), Error> {
     let fail = |errno| failed(format!("listing {}s", collection.noun()), errno);
     let after = page.after.as_ref();
@@ -40,7 +41,10 @@ pub(crate) fn page(
             names.push(text.to_owned());
         }
     }
+    let listed = |name: &&String| ours(name) && after.is_none_or(|after| *key(name) > *after);
+    names.extend(more.iter().filter(listed).cloned());
     names.sort_unstable_by(|one, other| key(one).cmp(&key(other)));
+    names.dedup();
     let max = page.max.unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE);
     let next = (names.len() > max).then(|| write_token(collection, &names[max - 1]));
     names.truncate(max);
@@ -79,8 +83,14 @@ mod tests {
                 max: Some(max),
                 after,
             };
-            let (names, next) =
-                page(Some(on.as_fd()), Collection::Snapshots, &request, |_| true).expect("page");
+            let (names, next) = page(
+                Some(on.as_fd()),
+                Collection::Snapshots,
+                &request,
+                |_| true,
+                &[],
+            )
+            .expect("page");
             if delete {
                 // The place of a page survives the objects it was made of.
                 for name in &names {

@@ -10,7 +10,6 @@ use driver_core::{
 use rustix::io::Errno;
 
 use crate::backup::{Backup, Known, Repository};
-use crate::config::SnapshotDriver;
 use crate::failure::failed;
 use crate::id::{BackupId, NamePart, SnapshotHandle, Tool, VolumeDir};
 use crate::store::Collection;
@@ -20,18 +19,6 @@ use crate::volumes::{Directories, VolumeSpec, at_least};
 const RESTORED: &str = "restored";
 
 impl Directories {
-    pub(crate) fn create_snapshot_with(
-        &self,
-        call: &Call,
-        request: &CreateSnapshot,
-        driver: SnapshotDriver,
-    ) -> Result<Snapshot, Error> {
-        match driver {
-            SnapshotDriver::Filecopy => self.create_snapshot(call, request),
-            SnapshotDriver::Backup(tool) => self.create_backup(call, request, tool),
-        }
-    }
-
     pub(crate) fn delete_any_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
         let SnapshotHandle::Backup(tool, found) = SnapshotHandle::parse(id)? else {
             return self.delete_snapshot(call, id);
@@ -164,7 +151,7 @@ impl Directories {
         })
     }
 
-    fn create_backup(
+    pub(crate) fn create_backup(
         &self,
         call: &Call,
         request: &CreateSnapshot,

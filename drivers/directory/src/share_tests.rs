@@ -97,7 +97,7 @@ fn document(share: &Share, key: &str) -> Document {
 fn driver(share: &Share, key: &str, keeper: Option<Keeper>) -> DirectoryDriver {
     let node = NodeId::parse("node-1").expect("node");
     let mut driver = from_document(&document(share, key), &node, None, None).expect("driver");
-    driver.share = keeper.map(|keeper| Box::new(keeper) as _);
+    driver.share = keeper.map(|keeper| Arc::new(keeper) as _);
     driver
 }
 

@@ -1,5 +1,7 @@
 //! The calls for snapshots: whole copies in a collection of their own.
 //!
+//! The work of one call is here; [`crate::pending`] says when its caller is answered.
+//!
 //! A snapshot appears with its final name after all of it was copied and written to the disk, or
 //! not at all. compat: "local-hostpath": democratic-csi's own have no record; their volume is guessed
 //! from the name, their size is unknown.
@@ -31,6 +33,7 @@ impl Directories {
         &self,
         call: &Call,
         request: &CreateSnapshot,
+        created: SystemTime,
     ) -> Result<Snapshot, Error> {
         let volume = VolumeDir::parse(&request.source)?;
         let name = NamePart::of(&request.name);
@@ -45,7 +48,8 @@ impl Directories {
             .ok_or_else(|| Error::not_found(format!("volume {volume}")))?;
         let collection = self.store.open_or_create(Collection::Snapshots)?;
         Self::refuse_taken(&collection, &dir, &name)?;
-        let taken = self.take(call, &collection, (&volume, &source), (&dir, &name), &doing);
+        let of = (&volume, &source, created);
+        let taken = self.take(call, &collection, of, (&dir, &name), &doing);
         self.store.clean_up(if taken.is_ok() {
             Duration::ZERO
         } else {
@@ -65,14 +69,13 @@ impl Directories {
         &self,
         call: &Call,
         collection: &OwnedFd,
-        (volume, source): (&VolumeDir, &OwnedFd),
+        (volume, source, created): (&VolumeDir, &OwnedFd, SystemTime),
         (dir, name): (&SnapshotDir, &NamePart),
         doing: &str,
     ) -> Result<Option<SnapshotRecord>, Error> {
         let fail = |errno| failed(doing, errno);
         // What an earlier copy left may be the room that this one needs.
         self.store.clean_up(call.remaining() / 2);
-        let created = SystemTime::now();
         let base = self.store.open()?;
         let staging = self.store.staging_area.open(&base)?;
         let staged = staging.make_filled().map_err(fail)?;
@@ -95,6 +98,8 @@ impl Directories {
         crash_points::mark("record");
         // Another process may have given the name to a snapshot of another volume since.
         let turn = staging.lock_names().map_err(fail)?;
+        // The snapshot may have been deleted since, while it was not ready.
+        call.check(doing)?;
         Self::refuse_taken(collection, dir, name)?;
         let outcome = staged.commit(call, collection.as_fd(), dir.as_str());
         drop(turn);
@@ -164,11 +169,16 @@ impl Directories {
             // No volume and no name can have made it: there is no such snapshot.
             return Ok(());
         }
+        self.pending
+            .stop(&dir, &format!("deleting snapshot {dir}"))?;
         self.store.remove(call, Collection::Snapshots, dir.as_str())
     }
 
     pub(crate) fn get_snapshot(&self, id: &SnapshotId) -> Result<Snapshot, Error> {
         let dir = SnapshotDir::parse(id)?;
+        if let Some(pending) = self.pending_snapshot(&dir)? {
+            return Ok(pending);
+        }
         let found = self.store.look_for(Collection::Snapshots, dir.as_str())?;
         found
             .map_or(Ok(None), |found| self.described_snapshot(&dir, &found))?
@@ -200,6 +210,8 @@ impl Directories {
                 next: None,
             });
         };
+        // First: what is ready since is found in the collection.
+        let pending = self.pending.names();
         let collection = self.store.collection(Collection::Snapshots)?;
         let max = page.max;
         let mut page = page.clone();
@@ -215,13 +227,13 @@ impl Directories {
             };
             page.max = max.map(|max| max.saturating_sub(entries.len()).max(1));
             let on = collection.as_ref().map(AsFd::as_fd);
-            let (names, next) = page::page(on, Collection::Snapshots, &page, ours)?;
+            let (names, next) = page::page(on, Collection::Snapshots, &page, ours, &pending)?;
             for dir in names.iter().filter_map(|name| SnapshotDir::new(name)) {
                 let Some(on) = on else { break };
-                let Some(found) = Store::find(on, Collection::Snapshots, dir.as_str())? else {
-                    continue;
+                let found = match Store::find(on, Collection::Snapshots, dir.as_str())? {
+                    Some(found) => self.described_snapshot(&dir, &found)?,
+                    None => self.pending_snapshot(&dir)?,
                 };
-                let found = self.described_snapshot(&dir, &found)?;
                 let fits = |snapshot: &Snapshot| {
                     wanted
                         .as_ref()

@@ -23,6 +23,7 @@ use crate::crash_points;
 use crate::failure::{change, failed};
 use crate::id::{SnapshotDir, SnapshotHandle, VolumeDir};
 use crate::page;
+use crate::pending::PendingCopies;
 use crate::record::{self, SnapshotRecord, VolumeRecord, digest};
 use crate::staging_area::Staged;
 use crate::store::{Collection, Store};
@@ -40,6 +41,8 @@ pub(crate) struct Directories {
     /// The repositories of snapshots, in the order of [`Tool`](crate::id::Tool), in which lists go through
     /// them; none if the process runs no programs.
     pub(crate) repositories: Vec<Box<dyn Repository>>,
+    /// Snapshots that are not ready.
+    pub(crate) pending: PendingCopies,
 }
 
 /// What a volume is to be filled with, found and open.
@@ -262,13 +265,16 @@ impl Directories {
                 .store
                 .staging_area
                 .make_empty(collection.as_fd(), mode)?;
-            if let Some(enforcement) = &enforcement {
-                let project = enforcement.assign(&[staged.dir()])?;
-                enforcement.limit(&project, spec.record.capacity)?;
-            }
+            let enforcement = enforcement.as_ref();
+            let project = enforcement.map(|enforcement| enforcement.assign(&[staged.dir()]));
+            let project = project.transpose()?;
             permit(staged.dir(), permissions)?;
             spec.record.write(staged.dir())?;
             crash_points::mark("record");
+            // Last: of a few bytes, even the record would be too much.
+            if let (Some(enforcement), Some(project)) = (enforcement, &project) {
+                enforcement.limit(project, spec.record.capacity)?;
+            }
             staged.commit(call, collection.as_fd(), spec.dir.as_str())
         };
         let mut outcome = make();
@@ -359,10 +365,16 @@ impl Directories {
                     .because("it is in another connection"));
             }
         };
-        let dir = self
-            .store
-            .look_for(collection, &name)?
-            .ok_or_else(|| Error::not_found(format!("{} {name} as a source", collection.noun())))?;
+        let doing = || format!("{} {name} as a source", collection.noun());
+        let pending = || {
+            if collection == Collection::Snapshots && self.pending.names().contains(&name) {
+                return Error::new(Kind::Pending, format!("opening {}", doing()))
+                    .because("it is not ready to use: it is still being copied");
+            }
+            Error::not_found(doing())
+        };
+        let dir = self.store.look_for(collection, &name)?;
+        let dir = dir.ok_or_else(pending)?;
         let least = match collection {
             Collection::Volumes => VolumeRecord::read(&dir).map_or(0, |record| record.capacity),
             Collection::Snapshots => SnapshotRecord::read(&dir).map_or(0, |record| record.size),
@@ -408,6 +420,7 @@ impl Directories {
 
     pub(crate) fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
         let dir = VolumeDir::parse(id)?;
+        self.pending.refuse_source(&dir)?;
         self.store.remove(call, Collection::Volumes, dir.as_str())
     }
 
@@ -433,6 +446,7 @@ impl Directories {
             Collection::Volumes,
             page,
             ours,
+            &[],
         )?;
         let mut entries = Vec::with_capacity(names.len());
         for dir in names.iter().filter_map(|name| VolumeDir::new(name)) {

@@ -25,7 +25,8 @@ use crate::volume::{
 #[async_trait]
 pub trait Snapshots: Send + Sync {
     /// Takes a snapshot. Idempotent by name and source. `Conflict`: the name is taken by a snapshot
-    /// of another volume. `NotFound`: no such volume. It exists whole or not at all.
+    /// of another volume. `NotFound`: no such volume. It exists whole or not at all. One that is not
+    /// `ready` is being made; a retry tells when it is, or makes it again if that work was lost.
     async fn create_snapshot(
         &self,
         call: &Call,

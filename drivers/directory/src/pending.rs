@@ -1,0 +1,310 @@
+//! Snapshots by `filecopy` whose copy takes longer than their caller should wait.
+//!
+//! The call is answered in time, with a snapshot that is not ready, and the copy goes on. What is kept of it is
+//! the work of this process, not a record of a snapshot: a copy that was killed leaves nothing that looks like one,
+//! and the next call for the snapshot makes it again. So it is with one that failed, after its error was reported.
+//!
+//! It is kept for the process, by the base: a driver that was dropped while it was idle, and built again, finds it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use driver_core::{Call, CreateSnapshot, Error, Kind, Snapshot, Snapshots as _};
+
+use crate::driver::DirectoryDriver;
+use crate::id::{NamePart, SnapshotDir, VolumeDir};
+use crate::record::VolumeRecord;
+use crate::store::Collection;
+use crate::volumes::Directories;
+
+/// How long the caller of a snapshot waits for it to be ready. The snapshotter of Kubernetes gives up after a
+/// minute by default, and asks again while a snapshot is not ready.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// Copies of one base that go on after the answer. More would use up the threads of the connection: their callers
+/// wait.
+const MOST: usize = 8;
+
+/// By the base, and the directory that the snapshot gets.
+static COPIES: Mutex<BTreeMap<(String, String), PendingCopy>> = Mutex::new(BTreeMap::new());
+
+/// A copy in progress, or one that failed after its caller was answered.
+#[derive(Debug)]
+struct PendingCopy {
+    volume: VolumeDir,
+    created: SystemTime,
+    call: Call,
+    /// Its caller was answered: the snapshot is known, and not ready.
+    is_answered: bool,
+    failure: Option<Error>,
+}
+
+/// The copies of one base.
+#[derive(Debug, Clone)]
+pub(crate) struct PendingCopies {
+    base: String,
+}
+
+/// What a call for a snapshot finds.
+enum Found {
+    /// Nothing: the copy is its work.
+    Nothing(CopyWork),
+    /// A copy that goes on.
+    Answered,
+    /// One whose caller waits.
+    Awaited,
+    /// One that failed.
+    Failed(Error),
+}
+
+/// A copy to be made, which is over when this is dropped.
+struct CopyWork {
+    copies: PendingCopies,
+    name: String,
+    created: SystemTime,
+}
+
+fn all() -> MutexGuard<'static, BTreeMap<(String, String), PendingCopy>> {
+    COPIES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+// === impl PendingCopy ===
+
+impl PendingCopy {
+    fn is_running(&self) -> bool {
+        self.failure.is_none()
+    }
+}
+
+// === impl PendingCopies ===
+
+impl PendingCopies {
+    pub(crate) fn new(base: String) -> Self {
+        Self { base }
+    }
+
+    fn key(&self, name: &str) -> (String, String) {
+        (self.base.clone(), name.to_owned())
+    }
+
+    fn begin(&self, dir: &SnapshotDir, volume: VolumeDir, call: &Call) -> Found {
+        let key = self.key(dir.as_str());
+        let mut all = all();
+        if let Some(mut pending) = all.remove(&key) {
+            if let Some(failure) = pending.failure.take() {
+                return Found::Failed(failure);
+            }
+            let is_answered = pending.is_answered;
+            all.insert(key, pending);
+            return if is_answered {
+                Found::Answered
+            } else {
+                Found::Awaited
+            };
+        }
+        let created = SystemTime::now();
+        let pending = PendingCopy {
+            volume,
+            created,
+            call: call.clone(),
+            is_answered: false,
+            failure: None,
+        };
+        all.insert(key, pending);
+        Found::Nothing(CopyWork {
+            copies: self.clone(),
+            name: dir.to_string(),
+            created,
+        })
+    }
+
+    /// Lets a copy go on without its caller; `false` if it is over, or if too many do.
+    fn answer(&self, dir: &SnapshotDir) -> bool {
+        let mut all = all();
+        let answered = all
+            .iter()
+            .filter(|((base, _), pending)| *base == self.base && pending.is_answered);
+        if answered.count() >= MOST {
+            return false;
+        }
+        let found = all.get_mut(&self.key(dir.as_str()));
+        found.is_some_and(|pending| {
+            pending.is_answered = true;
+            true
+        })
+    }
+
+    /// The volume and the time of a snapshot that is not ready, if its caller was answered.
+    fn get(&self, name: &str) -> Option<(VolumeDir, SystemTime)> {
+        let all = all();
+        let pending = all.get(&self.key(name))?;
+        (pending.is_answered && pending.is_running())
+            .then(|| (pending.volume.clone(), pending.created))
+    }
+
+    /// The directories that snapshots get which are not ready.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let all = all();
+        let pending = all.iter().filter(|((base, _), pending)| {
+            *base == self.base && pending.is_answered && pending.is_running()
+        });
+        pending.map(|((_, name), _)| name.clone()).collect()
+    }
+
+    /// Forgets a copy that failed, and stops one that goes on; an error as long as it does.
+    pub(crate) fn stop(&self, dir: &SnapshotDir, doing: &str) -> Result<(), Error> {
+        let key = self.key(dir.as_str());
+        let mut all = all();
+        match all.get(&key) {
+            None => Ok(()),
+            Some(pending) if pending.is_running() => {
+                pending.call.cancel();
+                Err(Error::new(Kind::Pending, doing)
+                    .because("it is not ready: its copy has been stopped, and has not ended yet"))
+            }
+            Some(_) => {
+                all.remove(&key);
+                Ok(())
+            }
+        }
+    }
+
+    /// Refuses to delete a volume of which a copy goes on.
+    pub(crate) fn refuse_source(&self, volume: &VolumeDir) -> Result<(), Error> {
+        let all = all();
+        let mut copies = all.iter();
+        let found = copies.find(|((base, _), pending)| {
+            *base == self.base && pending.volume == *volume && pending.is_running()
+        });
+        found.map_or(Ok(()), |((_, name), _)| {
+            Err(
+                Error::new(Kind::Pending, format!("deleting volume {volume}"))
+                    .because(format!("snapshot {name} of it is still being copied")),
+            )
+        })
+    }
+}
+
+// === impl CopyWork ===
+
+impl CopyWork {
+    /// Ends the work; gives its outcome back if its caller waits for it.
+    fn end(self, outcome: Result<Snapshot, Error>) -> Option<Result<Snapshot, Error>> {
+        let mut all = all();
+        let key = self.copies.key(&self.name);
+        let Some(pending) = all.get_mut(&key).filter(|pending| pending.is_answered) else {
+            all.remove(&key);
+            return Some(outcome);
+        };
+        match outcome {
+            Err(error) if !pending.call.is_cancelled() => {
+                tracing::warn!(
+                    snapshot = self.name,
+                    error = error.chain(),
+                    "the copy has failed after its caller was answered"
+                );
+                pending.failure = Some(error);
+            }
+            _ => drop(all.remove(&key)),
+        }
+        None
+    }
+}
+
+impl Drop for CopyWork {
+    fn drop(&mut self) {
+        let mut all = all();
+        let key = self.copies.key(&self.name);
+        if all.get(&key).is_some_and(PendingCopy::is_running) {
+            all.remove(&key);
+        }
+    }
+}
+
+// === impl Directories ===
+
+impl Directories {
+    /// A snapshot whose copy goes on.
+    pub(crate) fn pending_snapshot(&self, dir: &SnapshotDir) -> Result<Option<Snapshot>, Error> {
+        let Some((volume, created)) = self.pending.get(dir.as_str()) else {
+            return Ok(None);
+        };
+        let source = self.store.look_for(Collection::Volumes, volume.as_str())?;
+        let record = source.and_then(VolumeRecord::read);
+        Ok(Some(Snapshot {
+            id: dir.id(),
+            source: volume.id(),
+            // Of a volume without a record it is known at the end of the copy.
+            size: record.map_or(0, |record| record.capacity),
+            created,
+            ready: false,
+            topology: self.topology(),
+            group: None,
+        }))
+    }
+}
+
+// === impl DirectoryDriver ===
+
+impl DirectoryDriver {
+    /// Answers snapshots after that time, ready or not.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Takes a snapshot by a copy. If that takes long, the answer is one that is not ready.
+    pub(crate) async fn copied_snapshot(
+        &self,
+        call: &Call,
+        request: &CreateSnapshot,
+    ) -> Result<Snapshot, Error> {
+        let volume = VolumeDir::parse(&request.source)?;
+        let name = NamePart::of(&request.name);
+        let dir = SnapshotDir::of(&volume, &name, self.directories.id_room);
+        let doing = format!("taking snapshot {name} of volume {volume}");
+        let pending = &self.directories.pending;
+        let work = match pending.begin(&dir, volume, call) {
+            Found::Nothing(work) => work,
+            Found::Answered => return self.get_snapshot(call, &dir.id()).await,
+            Found::Awaited => {
+                return Err(Error::new(Kind::Pending, doing).because("another call is taking it"));
+            }
+            Found::Failed(error) => return Err(error),
+        };
+        self.ensure_base(call).await?;
+        let (directories, copy_call) = (Arc::clone(&self.directories), call.clone());
+        let (request, share) = (request.clone(), self.share.clone());
+        let copy = move || {
+            let made = directories.create_snapshot(&copy_call, &request, work.created);
+            let outcome = work.end(made);
+            // A share that this process has mounted stays as long as it is copied from.
+            drop(share);
+            outcome
+        };
+        let mut task = node_utils::blocking::spawn_on_account("taking a snapshot", copy).await?;
+        if let Ok(done) = tokio::time::timeout(self.patience, &mut task).await {
+            return ended(done, call, &doing);
+        }
+        if !pending.answer(&dir) {
+            return ended(task.await, call, &doing);
+        }
+        tracing::info!(doing, "the copy goes on, and the snapshot is not ready yet");
+        self.get_snapshot(call, &dir.id()).await
+    }
+}
+
+/// The outcome of a copy whose caller has waited for it.
+fn ended(
+    done: Result<Option<Result<Snapshot, Error>>, tokio::task::JoinError>,
+    call: &Call,
+    doing: &str,
+) -> Result<Snapshot, Error> {
+    let defect = || Error::new(Kind::Internal, doing).with_effect(call.effect());
+    match done {
+        Ok(Some(outcome)) => outcome,
+        Ok(None) => Err(defect().because("its outcome went to another call")),
+        Err(join) => Err(defect().because(join)),
+    }
+}
