@@ -379,4 +379,7 @@ impl Backend for Host {
         };
         Ok(lio::sessions().into_iter().map(session).collect())
     }
+
+    /// The exports were applied.
+    async fn left_port(&self, _subsystem: &str) {}
 }
