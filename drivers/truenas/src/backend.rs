@@ -95,6 +95,17 @@ impl Nas {
         }
     }
 
+    /// The turn of a change of something, within this process.
+    pub(crate) async fn turn(
+        &self,
+        call: &Call,
+        of: &str,
+    ) -> Result<OwnedMutexGuard<()>, ApiError> {
+        let lock = lock_of(&format!("{} {of}", self.address));
+        let turn = tokio::time::timeout(call.remaining(), lock.lock_owned()).await;
+        turn.map_err(|_| ApiError::new(ApiKind::Busy, format!("others are changing {of}")))
+    }
+
     /// A call that changes nothing: it is repeated once where its answer was lost.
     pub(crate) async fn read<R: api::Request>(
         &self,
@@ -183,15 +194,12 @@ impl Api {
 
     /// The turn of a plan.
     async fn turn(&self, call: &Call, plan: &DatasetName) -> Result<OwnedMutexGuard<()>, Failed> {
-        let lock = lock_of(&format!("{} {plan}", self.nas.address));
-        match tokio::time::timeout(call.remaining(), lock.lock_owned()).await {
-            Ok(turn) => Ok(turn),
-            Err(_) => Err(Failed {
-                next: Next::Tell,
-                error: Error::new(Kind::Timeout, format!("wait for others at {plan}"))
-                    .with_effect(call.effect()),
-            }),
-        }
+        let turn = self.nas.turn(call, plan.as_str()).await;
+        turn.map_err(|_| Failed {
+            next: Next::Tell,
+            error: Error::new(Kind::Timeout, format!("wait for others at {plan}"))
+                .with_effect(call.effect()),
+        })
     }
 
     /// Whether all guards hold, by what was seen here or by another look.

@@ -30,6 +30,8 @@ pub(crate) struct Needs {
     pub(crate) auths: Vec<i64>,
     /// Numbers of NVMe-oF ports.
     pub(crate) ports: Vec<i64>,
+    /// Whether access is per node.
+    pub(crate) nodes: bool,
 }
 
 /// The roles that a login needs, from 24.04 on. In one that ends with `WRITE` the one with `READ` is
@@ -70,6 +72,9 @@ pub(crate) fn roles(generation: Generation, needs: &Needs) -> Vec<&'static str> 
         ],
         _ => &["SHARING_NVME_TARGET_WRITE"],
     });
+    if needs.nodes && needs.service == "iscsitarget" {
+        roles.push("SHARING_ISCSI_INITIATOR_WRITE");
+    }
     roles
 }
 

@@ -7,9 +7,11 @@ use driver_core::Error;
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
 
 use crate::api::Enable;
-use crate::api::iscsi::{CreateExtent, CreateTarget, Extent, Global, Target, TargetExtent};
-use crate::api::nfs::{CreateNfsShare, NfsShare};
-use crate::api::nvmet::{CreateSubsystem, Namespace, PortLink, Subsystem};
+use crate::api::iscsi::{
+    CreateExtent, CreateTarget, Extent, Global, Initiators, Target, TargetExtent,
+};
+use crate::api::nfs::{CreateNfsShare, NfsShare, UpdateNfsShare};
+use crate::api::nvmet::{CreateSubsystem, HostLink, Namespace, PortLink, Subsystem};
 use crate::api::smb::{CreateSmbShare, SmbShare};
 use crate::check::Needs;
 
@@ -45,6 +47,8 @@ pub(crate) enum Look {
         zvol: String,
         /// Whether to look which extent is on which target, too.
         links: bool,
+        /// Whether to look for the list of initiators of the volume, too.
+        nodes: bool,
     },
     /// The subsystem of this name with its namespaces and ports, and the namespaces of the zvol.
     Nvme {
@@ -52,6 +56,8 @@ pub(crate) enum Look {
         name: String,
         /// The zvol, with its pool.
         zvol: String,
+        /// Whether to look which hosts the subsystem lets in, too.
+        nodes: bool,
     },
     /// What a connection relies on.
     Needs(Needs),
@@ -62,6 +68,8 @@ pub(crate) enum Look {
 pub(crate) enum Change {
     /// Makes an NFS share.
     CreateNfs(CreateNfsShare),
+    /// Changes which clients an NFS share lets in.
+    AdmitNfs(Box<UpdateNfsShare>),
     /// Removes one.
     DeleteNfs(i64),
     /// Makes an SMB share.
@@ -70,21 +78,43 @@ pub(crate) enum Change {
     DeleteSmb(i64),
     /// Makes what is missing of a target with an extent.
     EnsureIscsi(Box<IscsiWish>),
+    /// Changes which initiators an existing target lets in.
+    AdmitIscsi(Box<IscsiWish>),
     /// Removes extents, and a target that no other extent is on.
     RemoveIscsi {
         /// The number of the target, if it is there and may be ours.
         target: Option<(i64, Proof)>,
         /// The numbers of the extents of the zvol.
         extents: Vec<i64>,
+        /// The lists of initiators that go with the target.
+        lists: Lists,
     },
     /// Makes what is missing of a subsystem with a namespace.
     EnsureNvme(Box<NvmeWish>),
+    /// Changes which hosts an existing subsystem lets in.
+    AdmitNvme(Box<NvmeWish>),
     /// Serves again what was disabled.
     Enable(Enable),
-    /// Removes a subsystem with all that is in it.
-    RemoveSubsystem(i64),
+    /// Removes a subsystem with all that is in it, and the hosts that only it lets in.
+    RemoveSubsystem {
+        /// Its number.
+        id: i64,
+        /// The hosts that it lets in; `None` if that was not looked at.
+        hosts: Option<Vec<HostLink>>,
+        /// The hosts that the volume remembers.
+        names: Vec<String>,
+    },
     /// Removes a namespace.
     RemoveNamespace(i64),
+}
+
+/// Lists of initiators that may be of a volume: they are if their comment is this one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Lists {
+    /// Their numbers.
+    pub(crate) ids: Vec<i64>,
+    /// The comment.
+    pub(crate) comment: String,
 }
 
 /// What proves that a target is of a volume.
@@ -107,6 +137,8 @@ pub(crate) struct IscsiWish {
     pub(crate) target: CreateTarget,
     /// The extent.
     pub(crate) extent: CreateExtent,
+    /// The initiators that the target lets in, in a list of its own; `None` if the groups say it.
+    pub(crate) initiators: Option<Vec<String>>,
     /// What was seen.
     pub(crate) seen: IscsiState,
 }
@@ -122,6 +154,10 @@ pub(crate) struct NvmeWish {
     pub(crate) nsid: Option<u32>,
     /// The ports through which it has to be reachable.
     pub(crate) ports: Vec<i64>,
+    /// The hosts that the subsystem lets in; any if `None`.
+    pub(crate) hosts: Option<Vec<String>>,
+    /// Hosts that lose access, and go themselves if they were made here and nothing else needs them.
+    pub(crate) out: Vec<String>,
     /// What was seen.
     pub(crate) seen: NvmeState,
 }
@@ -154,6 +190,8 @@ pub(crate) struct IscsiState {
     pub(crate) extents: Vec<Extent>,
     /// Which of them are on which; `None` if that was not looked at.
     pub(crate) links: Option<Vec<TargetExtent>>,
+    /// The lists of initiators of the volume, as far as they were looked for.
+    pub(crate) lists: Vec<Initiators>,
 }
 
 /// What there is of a subsystem and its namespace.
@@ -165,6 +203,8 @@ pub(crate) struct NvmeState {
     pub(crate) namespaces: Vec<Namespace>,
     /// Through which ports the subsystem is reachable.
     pub(crate) ports: Vec<PortLink>,
+    /// Which hosts the subsystem lets in; `None` if that was not looked at.
+    pub(crate) hosts: Option<Vec<HostLink>>,
 }
 
 // === impl Change ===
@@ -175,9 +215,12 @@ impl Change {
         matches!(
             self,
             Self::CreateNfs(_)
+                | Self::AdmitNfs(_)
                 | Self::CreateSmb(_)
                 | Self::EnsureIscsi(_)
+                | Self::AdmitIscsi(_)
                 | Self::EnsureNvme(_)
+                | Self::AdmitNvme(_)
                 | Self::Enable(_)
         )
     }
@@ -186,7 +229,11 @@ impl Change {
     pub(crate) fn is_one_call(&self) -> bool {
         !matches!(
             self,
-            Self::EnsureIscsi(_) | Self::EnsureNvme(_) | Self::RemoveIscsi { .. }
+            Self::EnsureIscsi(_)
+                | Self::AdmitIscsi(_)
+                | Self::EnsureNvme(_)
+                | Self::AdmitNvme(_)
+                | Self::RemoveIscsi { .. }
         )
     }
 
@@ -194,14 +241,21 @@ impl Change {
     pub(crate) fn doing(&self) -> String {
         match self {
             Self::CreateNfs(share) => format!("share {} by NFS", share.path),
+            Self::AdmitNfs(share) => format!("change the clients of NFS share {}", share.id),
             Self::CreateSmb(share) => format!("share {} by SMB", share.path),
             Self::EnsureIscsi(wish) => format!("export {} by iSCSI", wish.zvol),
             Self::EnsureNvme(wish) => format!("export {} by NVMe-oF", wish.zvol),
+            Self::AdmitIscsi(wish) => {
+                format!("change the initiators of target {}", wish.target.name)
+            }
+            Self::AdmitNvme(wish) => {
+                format!("change the hosts of subsystem {}", wish.subsystem.name)
+            }
             Self::Enable(row) => format!("enable {row}"),
             Self::DeleteNfs(id) => format!("remove NFS share {id}"),
             Self::DeleteSmb(id) => format!("remove SMB share {id}"),
             Self::RemoveIscsi { .. } => "remove an iSCSI target".to_owned(),
-            Self::RemoveSubsystem(id) => format!("remove NVMe-oF subsystem {id}"),
+            Self::RemoveSubsystem { id, .. } => format!("remove NVMe-oF subsystem {id}"),
             Self::RemoveNamespace(id) => format!("remove NVMe-oF namespace {id}"),
         }
     }

@@ -304,7 +304,8 @@ mod tests {
     use csi_types::capability::{Access, AccessMode, VolumeCapability};
     use driver_core::config::{Document, NoEnvironment};
     use driver_core::{
-        CreateVolume, Driver, Parameters, Secrets, SizeRange, TopologyRequirement, VolumeName,
+        CreateVolume, Driver, Parameters, PublishRequest, Secrets, SizeRange, TopologyRequirement,
+        VolumeName,
     };
     use driver_zfs::name::DatasetName;
     use driver_zfs::observed::VolumeKind;
@@ -367,7 +368,7 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
     }
 
     /// A driver of zvols in memory with targets on a NAS that has a zvol of this name, too.
-    async fn zvols(nas: &Simulator) -> ZfsDriver<Composed<MemoryHost>, IscsiExport> {
+    async fn zvols(nas: &Simulator, more: &str) -> ZfsDriver<Composed<MemoryHost>, IscsiExport> {
         let run = async |method: &str, params: Value| {
             let params = params.as_array().expect("arguments").clone();
             nas.call(method, params).await.expect(method)
@@ -382,9 +383,9 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
             "create_ancestors": true,
         }]);
         run("pool.dataset.create", zvol).await;
-        let section =
-            "iscsi: {targetPortal: '10.0.0.5:3260', targetGroups: [{targetGroupPortalGroup: 1}]}";
-        let document = document(nas, section);
+        let groups = "targetGroups: [{targetGroupPortalGroup: 1}]";
+        let section = format!("iscsi: {{targetPortal: '10.0.0.5:3260', {groups}{more}}}");
+        let document = document(nas, &section);
         let export = config::iscsi(&document).expect("an export");
         composed(&document, VolumeKind::Zvol, export)
     }
@@ -393,7 +394,7 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
     async fn a_target_of_a_zvol_made_elsewhere_comes_and_goes() {
         let nas = Simulator::start(Options::new(Generation::V24_10)).await;
         let nas = nas.expect("an appliance");
-        let driver = zvols(&nas).await;
+        let driver = zvols(&nas, "").await;
         let call = Call::within(Duration::from_mins(1));
         let asked = request(&driver);
         let made = driver.create_volume(&call, &asked).await;
@@ -410,12 +411,43 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
         }
     }
 
+    #[tokio::test]
+    async fn a_node_gets_in_and_out_of_the_target_of_a_zvol_made_elsewhere() {
+        let nas = Simulator::start(Options::new(Generation::V24_10)).await;
+        let nas = nas.expect("an appliance");
+        let nodes = ", nodes: {nameTemplate: 'iqn.2004-10.org.x:{{node}}'}";
+        let driver = zvols(&nas, nodes).await;
+        let call = Call::within(Duration::from_mins(1));
+        let asked = request(&driver);
+        let made = driver.create_volume(&call, &asked).await;
+        made.unwrap_or_else(|error| panic!("{}", error.chain()));
+        let publisher = driver.publisher().expect("it publishes");
+        let id = driver_core::NodeId::parse("a").expect("an id");
+        let node = csi_types::NodeIdentity::of(id.clone());
+        let publish = PublishRequest::new(&asked.id, &node, &asked.capabilities[0]);
+        let published = publisher.publish_volume(&call, &publish).await;
+        published.unwrap_or_else(|error| panic!("{}", error.chain()));
+        let list = rows(&nas, "iscsi.initiator").await.remove(0);
+        assert_eq!(list["initiators"], json!(["iqn.2004-10.org.x:a"]));
+        let target = rows(&nas, "iscsi.target").await.remove(0);
+        assert_eq!(target["groups"][0]["initiator"], list["id"]);
+        let gone = publisher
+            .unpublish_volume(&call, &asked.id, Some(&id))
+            .await;
+        gone.unwrap_or_else(|error| panic!("{}", error.chain()));
+        let list = rows(&nas, "iscsi.initiator").await.remove(0);
+        assert_ne!(list["initiators"], json!(["iqn.2004-10.org.x:a"]));
+        let gone = driver.delete_volume(&call, &asked.id).await;
+        gone.unwrap_or_else(|error| panic!("{}", error.chain()));
+        assert!(rows(&nas, "iscsi.initiator").await.is_empty());
+    }
+
     /// A zvol that others have made in its place since then is theirs.
     #[tokio::test]
     async fn a_zvol_that_was_replaced_while_its_export_went_is_not_destroyed() {
         let nas = Simulator::start(Options::new(Generation::V24_10)).await;
         let nas = nas.expect("an appliance");
-        let driver = zvols(&nas).await;
+        let driver = zvols(&nas, "").await;
         let call = Call::within(Duration::from_mins(1));
         let asked = request(&driver);
         let made = driver.create_volume(&call, &asked).await;

@@ -7,6 +7,7 @@ use driver_core::config::scalar::unless_falsy;
 use driver_core::config::{ConfigError, Document, Finding, Severity};
 use driver_core::template::Template;
 use driver_zfs::export::ExportNaming;
+use driver_zfs::nodes::{Form, NodesConfig};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use serde_json::Value;
@@ -15,6 +16,7 @@ use crate::api::iscsi::{CreateExtent, TargetGroup};
 use crate::api::nfs::NfsOptions;
 use crate::api::nvmet::CreateSubsystem;
 use crate::api::smb::SmbOptions;
+use crate::export::access::Access;
 use crate::export::iscsi::IscsiExport;
 use crate::export::nvmeof::NvmeExport;
 use crate::export::share::{NfsExport, SmbExport, SmbNaming};
@@ -80,6 +82,31 @@ fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Er
     }
 }
 
+/// What nodes are called, if the section says it.
+fn access(
+    section: &str,
+    nodes: Option<&NodesConfig>,
+    form: Form,
+) -> Result<Option<Access>, ConfigError> {
+    let key = format!("{section}.nodes");
+    nodes
+        .map(|nodes| Access::read(nodes, form, &key))
+        .transpose()
+}
+
+/// Whether only the nodes that a volume is published to have access.
+pub(crate) fn is_per_node(document: &Document) -> Result<bool, ConfigError> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Section {
+        nodes: Option<Value>,
+    }
+    let driver = document.driver()?;
+    let section = driver.rsplit('-').next().unwrap_or_default();
+    let section: Option<Section> = document.optional_section(section)?;
+    Ok(section.is_some_and(|section| section.nodes.is_some()))
+}
+
 fn server(section: &str, host: &str) -> Result<Server, ConfigError> {
     Server::parse(host)
         .map_err(|error| ConfigError::at(format!("{section}.shareHost"), error.to_string()))
@@ -114,6 +141,7 @@ struct NfsConfig {
     share_mapall_group: Option<String>,
     #[serde(default, deserialize_with = "unless_falsy")]
     share_comment_template: Option<Template>,
+    nodes: Option<NodesConfig>,
 }
 
 /// Reads the section `nfs`.
@@ -123,7 +151,13 @@ pub(crate) fn nfs(document: &Document) -> Result<NfsExport, ConfigError> {
         let problem = "excludes shareMapallUser: TrueNAS takes only one of them";
         return Err(ConfigError::at("nfs.shareMaprootUser", problem));
     }
-    if config.share_allowed_hosts.is_empty() && config.share_allowed_networks.is_empty() {
+    let is_open = config.share_allowed_hosts.is_empty() && config.share_allowed_networks.is_empty();
+    if config.nodes.is_some() && !is_open {
+        let problem =
+            "names the clients itself: leave shareAllowedHosts and shareAllowedNetworks out";
+        return Err(ConfigError::at("nfs.nodes", problem));
+    }
+    if config.nodes.is_none() && is_open {
         document.add(Finding {
             severity: Severity::Doubtful,
             path: "nfs.shareAllowedNetworks".to_owned(),
@@ -150,6 +184,7 @@ pub(crate) fn nfs(document: &Document) -> Result<NfsExport, ConfigError> {
         },
         all_dirs: config.share_alldirs,
         comment: template("nfs.shareCommentTemplate", config.share_comment_template)?,
+        access: access("nfs", config.nodes.as_ref(), Form::Address)?,
     })
 }
 
@@ -236,6 +271,7 @@ struct IscsiConfig {
     extent_rpm: String,
     #[serde(default, deserialize_with = "unless_falsy")]
     extent_avail_threshold: Option<u64>,
+    nodes: Option<NodesConfig>,
 }
 
 fn yes() -> bool {
@@ -307,6 +343,11 @@ pub(crate) fn iscsi(document: &Document) -> Result<IscsiExport, ConfigError> {
         let problem = "is needed: the numbers of a portal and of a group of initiators on TrueNAS";
         return Err(ConfigError::at("iscsi.targetGroups", problem));
     }
+    let has_list = |group: &GroupConfig| group.target_group_initiator_group.is_some();
+    if config.nodes.is_some() && config.target_groups.iter().any(has_list) {
+        let problem = "names the initiators itself: leave targetGroupInitiatorGroup out";
+        return Err(ConfigError::at("iscsi.nodes", problem));
+    }
     let groups = config.target_groups.iter().enumerate();
     let groups = groups.map(|(index, group)| group.read(index));
     if ![512, 1024, 2048, 4096].contains(&config.extent_blocksize) {
@@ -344,6 +385,7 @@ pub(crate) fn iscsi(document: &Document) -> Result<IscsiExport, ConfigError> {
             read_only: false,
         },
         comment: config.extent_comment_template,
+        access: access("iscsi", config.nodes.as_ref(), Form::Initiator)?,
     })
 }
 
@@ -360,6 +402,7 @@ struct NvmeConfig {
     subsystem_template: SubsystemConfig,
     #[serde(default)]
     namespace_template: NamespaceConfig,
+    nodes: Option<NodesConfig>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -412,5 +455,6 @@ pub(crate) fn nvmeof(document: &Document) -> Result<NvmeExport, ConfigError> {
             ..CreateSubsystem::default()
         },
         nsid: config.namespace_template.nsid,
+        access: access("nvmeof", config.nodes.as_ref(), Form::Host)?,
     })
 }

@@ -4,8 +4,11 @@
 //! properties are written, so that it can take a volume back, and repaired where they are wrong; they are
 //! never trusted.
 
+pub(crate) mod access;
 pub(crate) mod iscsi;
+mod iscsi_lists;
 pub(crate) mod nvmeof;
+mod nvmeof_hosts;
 pub(crate) mod share;
 
 use std::collections::BTreeMap;
@@ -139,8 +142,13 @@ impl Nas {
         let seen = match look {
             Look::Nfs { path } => self.nfs_shares(call, path).await,
             Look::Smb { path, name } => self.smb_shares(call, path, name).await,
-            Look::Iscsi { name, zvol, links } => self.iscsi(call, name, zvol, *links).await,
-            Look::Nvme { name, zvol } => self.nvme(call, name, zvol).await,
+            Look::Iscsi {
+                name,
+                zvol,
+                links,
+                nodes,
+            } => self.iscsi(call, name, zvol, *links, *nodes).await,
+            Look::Nvme { name, zvol, nodes } => self.nvme(call, name, zvol, *nodes).await,
             Look::Needs(needs) => {
                 let problems = self.check(call, dialect, needs).await;
                 Ok(Answer::Problems(
@@ -162,6 +170,19 @@ impl Nas {
             Change::CreateSmb(share) => Some(self.make_smb(call, share).await?),
             Change::EnsureIscsi(wish) => Some(self.make_iscsi(call, wish).await?),
             Change::EnsureNvme(wish) => Some(self.make_nvme(call, wish).await?),
+            // What they did is read back.
+            Change::AdmitNfs(update) => {
+                self.write(call, update.as_ref()).await?;
+                None
+            }
+            Change::AdmitIscsi(wish) => {
+                self.target(call, wish).await?;
+                None
+            }
+            Change::AdmitNvme(wish) => {
+                self.admit_nvme(call, wish).await?;
+                None
+            }
             Change::Enable(row) => {
                 self.write(call, row).await?;
                 None
@@ -179,15 +200,23 @@ impl Nas {
         match change {
             Change::DeleteNfs(id) => self.remove_nfs(call, *id).await?,
             Change::DeleteSmb(id) => self.remove_smb(call, *id).await?,
-            Change::RemoveIscsi { target, extents } => {
-                return self.remove_iscsi(call, *target, extents).await;
+            Change::RemoveIscsi {
+                target,
+                extents,
+                lists,
+            } => return self.remove_iscsi(call, *target, extents, lists).await,
+            Change::RemoveSubsystem { id, hosts, names } => {
+                self.remove_subsystem(call, *id, hosts.as_deref(), names)
+                    .await?;
             }
-            Change::RemoveSubsystem(id) => self.remove_subsystem(call, *id).await?,
             Change::RemoveNamespace(id) => self.remove_namespace(call, *id).await?,
             Change::CreateNfs(_)
+            | Change::AdmitNfs(_)
             | Change::CreateSmb(_)
             | Change::EnsureIscsi(_)
+            | Change::AdmitIscsi(_)
             | Change::EnsureNvme(_)
+            | Change::AdmitNvme(_)
             | Change::Enable(_) => {}
         }
         Ok(None)

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::api::{Call, Request};
 use crate::check::Needs;
+use crate::config;
 use crate::generation::Dialect;
 use crate::settings::{HttpConnection, Protocol, Settings};
 use crate::{Client, Error, Generation, Kind, Version};
@@ -131,6 +132,7 @@ impl Wanted {
             },
             datasets: driver.contains("-api-"),
             files,
+            nodes: config::is_per_node(document)?,
             ..Needs::default()
         };
         let config: HttpConnection = document.section("httpConnection")?;

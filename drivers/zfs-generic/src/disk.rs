@@ -22,7 +22,7 @@ use driver_zfs_cli::exec::{Command, Output};
 
 use crate::config::Basename;
 use crate::facts::Facts;
-use crate::nodes::{AccessList, NodeName, Nodes};
+use driver_zfs::nodes::{AccessList, NodeName, Nodes};
 use revocation::Revocation;
 use uuid::Uuid;
 

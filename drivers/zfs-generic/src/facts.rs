@@ -3,7 +3,7 @@
 use driver_core::{Error, Kind};
 use driver_zfs_cli::exec::Output;
 
-use crate::nodes::NodeName;
+use driver_zfs::nodes::NodeName;
 
 /// The state of an export on its host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -17,8 +17,8 @@ use serde::Deserialize;
 
 use crate::config::{Attributes, Basename, Chap, Scalar, SecretScalar};
 use crate::disk::{DiskExport, Protocol};
-use crate::nodes::{Form, Nodes, NodesConfig};
 use crate::scripts::HostPaths;
+use driver_zfs::nodes::{Form, Nodes, NodesConfig};
 use lio::Lio;
 use targetcli::TargetCli;
 

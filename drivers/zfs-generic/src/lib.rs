@@ -11,7 +11,6 @@ mod disk;
 mod driver;
 mod facts;
 pub mod iscsi;
-mod nodes;
 pub mod nvmeof;
 mod scripts;
 mod share;

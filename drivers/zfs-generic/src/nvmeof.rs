@@ -18,8 +18,8 @@ use serde::Deserialize;
 
 use crate::config::{Attributes, Basename, Scalar, Word, WordError};
 use crate::disk::{DiskExport, Protocol};
-use crate::nodes::{Form, Nodes, NodesConfig};
 use crate::scripts::HostPaths;
+use driver_zfs::nodes::{Form, Nodes, NodesConfig};
 use nvmet::Nvmet;
 use nvmetcli::NvmetCli;
 use spdk::{Spdk, SpdkConfig};

@@ -25,9 +25,9 @@ use serde::Deserialize;
 
 use crate::config::Scalar;
 use crate::facts::Facts;
-use crate::nodes::{Nodes, NodesConfig};
 use crate::scripts::bare;
 use access::Access;
+use driver_zfs::nodes::{Nodes, NodesConfig};
 
 static SCRIPT: LazyLock<String> = LazyLock::new(|| bare(include_str!("script/share.sh")));
 

@@ -14,6 +14,7 @@ pub mod driver;
 pub mod export;
 pub mod id;
 pub mod name;
+pub mod nodes;
 pub mod observed;
 pub mod plan;
 pub mod policy;

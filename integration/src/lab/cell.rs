@@ -286,8 +286,6 @@ fn appliances() -> Vec<Cell> {
     for appliance in appliance::ALL {
         let name = format!("truenas-{}-life", appliance.served.name);
         cells.push(seldom(cell(&name, move || appliance.life())));
-    }
-    for appliance in appliance::one_of_each_protocol() {
         let name = format!("truenas-{}-sanity", appliance.served.name);
         cells.push(Cell {
             limit: Duration::from_hours(1),

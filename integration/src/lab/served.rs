@@ -274,6 +274,7 @@ impl Served {
     /// Whether its storage host is reached over SSH.
     pub fn is_remote(&self) -> bool {
         self.kind.starts_with("zfs-generic")
+            || ["freenas-nfs", "freenas-iscsi"].contains(&self.kind)
     }
 
     /// Whether the controller expands its volumes. Storage of the node is expanded by the node alone.

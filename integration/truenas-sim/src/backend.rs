@@ -329,4 +329,6 @@ pub trait Backend: fmt::Debug + Send + Sync {
     async fn apply_exports(&self, rows: &Rows) -> Answer<()>;
     /// Who is connected.
     async fn sessions(&self) -> Answer<Vec<Session>>;
+    /// A subsystem has left one of its ports: the kernel ends the connections there.
+    async fn left_port(&self, subsystem: &str);
 }

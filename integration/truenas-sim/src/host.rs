@@ -383,4 +383,7 @@ impl Backend for Host {
         };
         Ok(targets::sessions().into_iter().map(session).collect())
     }
+
+    /// The exports were applied.
+    async fn left_port(&self, _subsystem: &str) {}
 }

@@ -219,4 +219,8 @@ impl Backend for Model {
     async fn sessions(&self) -> Answer<Vec<Session>> {
         Ok(self.lock().sessions.clone())
     }
+
+    async fn left_port(&self, subsystem: &str) {
+        self.disconnect(subsystem);
+    }
 }

@@ -21,7 +21,7 @@ rows! {
     QueryPorts, "nvmet.port.query", Port, present
 }
 rows! {
-    /// Finds hosts. Their keys are not read.
+    /// Finds hosts. Of their keys only whether there are any is read.
     QueryHosts, "nvmet.host.query", Host, present
 }
 rows! {
@@ -104,6 +104,16 @@ pub struct Host {
     pub id: i64,
     /// Its NQN.
     pub hostnqn: String,
+    /// Whether it proves itself with a key.
+    #[serde(default, rename = "dhchap_key", deserialize_with = "is_given")]
+    pub has_key: bool,
+    /// The hash of its key, which it also has without one.
+    #[serde(
+        default,
+        rename = "dhchap_hash",
+        deserialize_with = "super::null_is_default"
+    )]
+    pub hash: String,
 }
 
 /// Which subsystem is reachable through which port.
@@ -330,6 +340,11 @@ impl Request for DeleteNvme {
         };
         Ok(Call::new(method, params))
     }
+}
+
+/// Whether there is a value. The value itself, a secret, is not kept.
+fn is_given<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Option::<serde::de::IgnoredAny>::deserialize(deserializer).map(|value| value.is_some())
 }
 
 fn present(dialect: &Dialect) -> Result<(), Error> {

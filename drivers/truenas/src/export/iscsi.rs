@@ -3,21 +3,22 @@
 use csi_types::Attachment;
 use csi_types::attachment::{FieldError, Interface, Iqn, Iscsi, Listed, Lun, Portal};
 use driver_core::template::Template;
-use driver_core::{AccessRules, Call, Error, Kind};
+use driver_core::{AccessRules, Call, Error, Kind, NodeId};
 use driver_zfs::export::{Act, Export, ExportName, ExportNaming, Subject};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
+use super::access::{self, Access};
+use super::iscsi_lists::{comment_of_list, initiators, with_list};
 use super::{comment, enabled, gone, number, problems, remember, rules_of_disks, unread};
 use crate::api::iscsi::{
     CreateExtent, CreateTarget, CreateTargetExtent, DeleteExtent, DeleteTarget, Extent, GetGlobal,
     QueryExtents, QueryTargetExtents, QueryTargets, Target, TargetExtent, TargetGroup,
-    UpdateTarget,
 };
 use crate::api::{Enable, Filter};
 use crate::backend::Nas;
 use crate::check::Needs;
-use crate::command::{Answer, Change, Command, IscsiState, IscsiWish, Look, Proof};
+use crate::command::{Answer, Change, Command, IscsiState, IscsiWish, Lists, Look, Proof};
 use crate::error::Error as ApiError;
 
 /// Exports zvols by iSCSI.
@@ -37,6 +38,8 @@ pub(crate) struct IscsiExport {
     pub(crate) extent: CreateExtent,
     /// Makes the comment of an extent.
     pub(crate) comment: Option<Template>,
+    /// What nodes are called, if access is per node.
+    pub(crate) access: Option<Access>,
 }
 
 /// The longest name of an extent.
@@ -44,9 +47,8 @@ const LONGEST: usize = 64;
 /// What the name of a target begins with, unless it is said otherwise on the NAS.
 const BASENAME: &str = "iqn.2005-10.org.freenas.ctl";
 const LUN: i64 = 0;
-
 /// Whether a target has just the groups that would be written, in whatever order.
-fn listens(target: &Target, groups: &[TargetGroup]) -> bool {
+pub(super) fn listens(target: &Target, groups: &[TargetGroup]) -> bool {
     let in_order = |groups: &[TargetGroup]| {
         let mut groups = groups.to_vec();
         groups.sort();
@@ -62,7 +64,7 @@ fn disk(zvol: &str) -> String {
 // === impl IscsiState ===
 
 impl IscsiState {
-    fn target(&self, name: &str) -> Option<&Target> {
+    pub(super) fn target(&self, name: &str) -> Option<&Target> {
         self.targets.iter().find(|target| target.name == name)
     }
 
@@ -102,6 +104,7 @@ impl IscsiExport {
         subject: &Subject<'_>,
         name: &ExportName,
         seen: &IscsiState,
+        initiators: Option<Vec<String>>,
     ) -> Result<IscsiWish, Error> {
         let template = self.comment.as_ref();
         let comment = template.map(|template| comment(template, subject));
@@ -120,8 +123,62 @@ impl IscsiExport {
                 comment: comment.unwrap_or_default(),
                 ..self.extent.clone()
             },
+            initiators,
             seen: seen.clone(),
         })
+    }
+
+    /// The initiators that the target has to list, if access is per node.
+    fn listed(&self, subject: &Subject<'_>) -> Result<Option<Vec<String>>, Error> {
+        let access = self.access.as_ref();
+        let names = access.map(|access| access.names(subject)).transpose()?;
+        Ok(names.map(initiators))
+    }
+
+    /// Whether the target admits just these initiators, through the groups of the configuration.
+    fn admits(&self, target: &Target, initiators: Option<&[String]>, facts: &IscsiState) -> bool {
+        let Some(initiators) = initiators else {
+            return listens(target, &self.groups);
+        };
+        facts.lists.first().is_some_and(|list| {
+            let both = [initiators, &list.initiators];
+            let [wanted, seen] = both.map(|names| names.iter().map(String::as_str));
+            listens(target, &with_list(&self.groups, list.id)) && access::same(wanted, seen)
+        })
+    }
+
+    /// What gives an existing target just these initiators, unless it has them.
+    fn admit(
+        &self,
+        subject: &Subject<'_>,
+        name: &ExportName,
+        facts: &IscsiState,
+        names: Vec<String>,
+    ) -> Result<Option<Act<Command>>, Error> {
+        let initiators = initiators(names);
+        let target = facts.target(name.as_str());
+        if target.is_none_or(|target| self.admits(target, Some(&initiators), facts)) {
+            return Ok(None);
+        }
+        let wish = self.wish(subject, name, facts, Some(initiators))?;
+        let change = Change::AdmitIscsi(Box::new(wish));
+        Ok(Some(Act::Do(Command::Change(change))))
+    }
+
+    /// The lists of initiators that go with the target: those of the volume, and what the target has that the
+    /// configuration does not say, for it may be one of before `nodes` was removed.
+    fn lists(&self, subject: &Subject<'_>, target: Option<&Target>, facts: &IscsiState) -> Lists {
+        let known = |id: &i64| self.groups.iter().any(|group| group.initiator == Some(*id));
+        let of_target = target.iter().flat_map(|target| &target.groups);
+        let of_target = of_target.filter_map(|group| group.initiator);
+        let of_volume = facts.lists.iter().map(|list| list.id);
+        let mut ids: Vec<i64> = of_target.chain(of_volume).filter(|id| !known(id)).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        Lists {
+            ids,
+            comment: comment_of_list(subject.dataset.as_str()),
+        }
     }
 
     fn attach(&self, iqn: &str, lun: &str) -> Result<Attachment, FieldError> {
@@ -150,12 +207,15 @@ impl Export for IscsiExport {
     }
 
     fn reads(&self) -> Vec<PropertyName> {
-        vec![
+        [
             PropertyName::FREENAS_ISCSI_TARGET,
             PropertyName::FREENAS_ISCSI_EXTENT,
             PropertyName::FREENAS_ISCSI_LINK,
             PropertyName::FREENAS_ISCSI_ASSETS,
         ]
+        .into_iter()
+        .chain(access::property())
+        .collect()
     }
 
     fn export_name(&self, subject: &Subject<'_>) -> Result<ExportName, Error> {
@@ -182,6 +242,7 @@ impl Export for IscsiExport {
             name: name.to_string(),
             zvol: subject.dataset.to_string(),
             links: true,
+            nodes: self.access.is_some(),
         })]
     }
 
@@ -190,6 +251,7 @@ impl Export for IscsiExport {
             name: name.to_string(),
             zvol: subject.dataset.to_string(),
             links: false,
+            nodes: self.access.is_some(),
         })]
     }
 
@@ -228,8 +290,9 @@ impl Export for IscsiExport {
             let why = format!("there is another extent on target `{name}`");
             return Err(Self::refused(subject, Kind::Conflict).because(why));
         }
+        let listed = self.listed(subject)?;
         let make = || {
-            let wish = self.wish(subject, name, facts)?;
+            let wish = self.wish(subject, name, facts, listed.clone())?;
             let change = Change::EnsureIscsi(Box::new(wish));
             Ok(vec![Act::Do(Command::Change(change))])
         };
@@ -238,7 +301,7 @@ impl Export for IscsiExport {
         };
         let Some(link) = facts
             .link(target, extent)
-            .filter(|_| listens(target, &self.groups))
+            .filter(|_| self.admits(target, listed.as_deref(), facts))
         else {
             return make();
         };
@@ -250,6 +313,9 @@ impl Export for IscsiExport {
             (PropertyName::FREENAS_ISCSI_LINK, link.id.to_string()),
         ] {
             acts.extend(remember(subject, &property, &value)?);
+        }
+        if listed.is_none() {
+            acts.extend(access::forget(subject));
         }
         Ok(acts)
     }
@@ -284,12 +350,58 @@ impl Export for IscsiExport {
                 "nothing proves that the iSCSI target of this name is of the volume: it stays"
             );
         }
-        if proved.is_none() && extents.is_empty() {
+        let lists = self.lists(subject, facts.target(name.as_str()), facts);
+        if proved.is_none() && extents.is_empty() && facts.lists.is_empty() {
             return Ok(Vec::new());
         }
         let target = proved;
-        let change = Change::RemoveIscsi { target, extents };
+        let change = Change::RemoveIscsi {
+            target,
+            extents,
+            lists,
+        };
         Ok(vec![Act::Do(Command::Change(change))])
+    }
+
+    fn is_per_node(&self) -> bool {
+        self.access.is_some()
+    }
+
+    fn allow(
+        &self,
+        subject: &Subject<'_>,
+        name: &ExportName,
+        facts: &IscsiState,
+        node: &NodeId,
+    ) -> Result<Vec<Act<Command>>, Error> {
+        let Some(access) = &self.access else {
+            return Ok(Vec::new());
+        };
+        let Some((names, remember)) = access.allow(subject, node)? else {
+            return Ok(Vec::new());
+        };
+        let mut acts = vec![remember];
+        // Where more is missing, the next round makes it with the node in the list.
+        if self.ensure(subject, name, facts)?.is_empty() {
+            acts.extend(self.admit(subject, name, facts, names)?);
+        }
+        Ok(acts)
+    }
+
+    fn revoke(
+        &self,
+        subject: &Subject<'_>,
+        name: &ExportName,
+        facts: &IscsiState,
+        node: Option<&NodeId>,
+    ) -> Result<Vec<Act<Command>>, Error> {
+        let access = self.access.as_ref();
+        let revoked = access.map(|access| access.revoke(subject, node));
+        let Some(revoked) = revoked.transpose()?.flatten() else {
+            return Ok(Vec::new());
+        };
+        let admit = self.admit(subject, name, facts, revoked.names)?;
+        Ok(revoked.forget.into_iter().chain(admit).collect())
     }
 
     fn examine(&self) -> Vec<Command> {
@@ -303,6 +415,7 @@ impl Export for IscsiExport {
                 .filter_map(|group| group.initiator)
                 .collect(),
             auths: self.groups.iter().filter_map(|group| group.auth).collect(),
+            nodes: self.access.is_some(),
             ..Needs::default()
         }))]
     }
@@ -342,20 +455,29 @@ impl Nas {
         name: &str,
         zvol: &str,
         links: bool,
+        nodes: bool,
     ) -> Result<Answer, ApiError> {
         let targets = QueryTargets(vec![Filter::eq("name", name)]);
         let either = [Filter::eq("name", name), Filter::eq("disk", disk(zvol))];
         let extents = QueryExtents(vec![Filter::either(either)]);
-        let (global, targets, extents) = tokio::try_join!(
+        let lists = async {
+            match nodes {
+                true => self.lists_of(call, zvol).await,
+                false => Ok(Vec::new()),
+            }
+        };
+        let (global, targets, extents, lists) = tokio::try_join!(
             self.read(call, &GetGlobal),
             self.read(call, &targets),
             self.read(call, &extents),
+            lists,
         )?;
         let mut state = IscsiState {
             global,
             targets,
             extents,
             links: None,
+            lists,
         };
         if links {
             state.links = Some(self.links(call, &state).await?);
@@ -384,31 +506,20 @@ impl Nas {
         wish: &IscsiWish,
     ) -> Result<(Look, Answer), ApiError> {
         let seen = &wish.seen;
-        let target = async {
-            match seen.target(&wish.target.name) {
-                None => self.write(call, &wish.target).await,
-                Some(target) if listens(target, &wish.target.groups) => Ok(target.clone()),
-                Some(target) => {
-                    let update = UpdateTarget {
-                        id: target.id,
-                        groups: wish.target.groups.clone(),
-                    };
-                    self.write(call, &update).await
-                }
-            }
-        };
         let extent = async {
             match seen.extent(&wish.zvol) {
                 None => self.write(call, &wish.extent).await,
                 Some(extent) => Ok(extent.clone()),
             }
         };
-        let (target, extent) = tokio::join!(target, extent);
+        let (target, extent) = tokio::join!(self.target(call, wish), extent);
+        let (target, lists) = target?;
         let mut state = IscsiState {
             global: seen.global.clone(),
-            targets: vec![target?],
+            targets: vec![target],
             extents: vec![extent?],
             links: seen.links.clone(),
+            lists,
         };
         let fresh = seen.targets.is_empty() || seen.extents.is_empty();
         let mut links = match &seen.links {
@@ -431,6 +542,7 @@ impl Nas {
             name: wish.target.name.clone(),
             zvol: wish.zvol.clone(),
             links: true,
+            nodes: wish.initiators.is_some(),
         };
         Ok((look, Answer::Iscsi(state)))
     }
@@ -442,9 +554,11 @@ impl Nas {
         call: &Call,
         target: Option<(i64, Proof)>,
         extents: &[i64],
+        lists: &Lists,
     ) -> Result<Option<i64>, ApiError> {
         let Some((id, proof)) = target else {
             self.remove_extents(call, extents).await?;
+            self.remove_lists(call, lists).await?;
             return Ok(None);
         };
         let query = QueryTargetExtents(vec![Filter::eq("target", id)]);
@@ -465,6 +579,7 @@ impl Nas {
             tracing::warn!(object = id, "the iSCSI target of this number stays");
             return Ok(None);
         }
+        self.remove_lists(call, lists).await?;
         if proof == Proof::Mark {
             return Ok(Some(id));
         }

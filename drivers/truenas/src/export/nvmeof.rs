@@ -3,11 +3,13 @@
 
 use csi_types::Attachment;
 use csi_types::attachment::{FieldError, Listed, Nqn, Nsid, Nvmeof, Transport};
-use driver_core::{AccessRules, Call, Error, Kind};
+use driver_core::{AccessRules, Call, Error, Kind, NodeId};
 use driver_zfs::export::{Act, Export, ExportName, ExportNaming, Subject};
+use driver_zfs::nodes::Form;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
+use super::access::{self, Access};
 use super::{enabled, gone, number, problems, remember, rules_of_disks, unread};
 use crate::api::nvmet::{
     CreateNamespace, CreateSubsystem, DeleteNvme, LinkPort, Namespace, QueryNamespaces,
@@ -34,6 +36,8 @@ pub(crate) struct NvmeExport {
     pub(crate) subsystem: CreateSubsystem,
     /// The number of the namespace, if it is said.
     pub(crate) nsid: Option<u32>,
+    /// What nodes are called, if access is per node.
+    pub(crate) access: Option<Access>,
 }
 
 /// The longest name of a subsystem that leaves room for what its NQN begins with.
@@ -48,7 +52,7 @@ fn device(zvol: &str) -> String {
 // === impl NvmeState ===
 
 impl NvmeState {
-    fn subsystem(&self, name: &str) -> Option<&Subsystem> {
+    pub(super) fn subsystem(&self, name: &str) -> Option<&Subsystem> {
         let mut all = self.subsystems.iter();
         all.find(|subsystem| subsystem.name == name)
     }
@@ -78,6 +82,34 @@ impl NvmeExport {
             transports: self.transports.clone(),
             device_id: None,
         }))
+    }
+
+    fn wish(
+        &self,
+        subject: &Subject<'_>,
+        name: &ExportName,
+        facts: &NvmeState,
+        hosts: Option<Vec<String>>,
+    ) -> NvmeWish {
+        NvmeWish {
+            zvol: subject.dataset.to_string(),
+            subsystem: CreateSubsystem {
+                name: name.to_string(),
+                allow_any_host: hosts.is_none(),
+                ..self.subsystem.clone()
+            },
+            nsid: self.nsid,
+            ports: self.ports.clone(),
+            hosts,
+            out: Vec::new(),
+            seen: facts.clone(),
+        }
+    }
+
+    /// The hosts that the subsystem has to let in, if access is per node.
+    fn listed(&self, subject: &Subject<'_>) -> Result<Option<Vec<String>>, Error> {
+        let access = self.access.as_ref();
+        access.map(|access| access.names(subject)).transpose()
     }
 
     /// Refuses what is of another volume.
@@ -114,11 +146,14 @@ impl Export for NvmeExport {
     }
 
     fn reads(&self) -> Vec<PropertyName> {
-        vec![
+        [
             PropertyName::FREENAS_NVMEOF_SUBSYSTEM,
             PropertyName::FREENAS_NVMEOF_NAMESPACE,
             PropertyName::FREENAS_NVMEOF_ASSETS,
         ]
+        .into_iter()
+        .chain(access::property())
+        .collect()
     }
 
     fn export_name(&self, subject: &Subject<'_>) -> Result<ExportName, Error> {
@@ -136,6 +171,7 @@ impl Export for NvmeExport {
         vec![Command::Look(Look::Nvme {
             name: name.to_string(),
             zvol: subject.dataset.to_string(),
+            nodes: self.access.is_some(),
         })]
     }
 
@@ -161,18 +197,10 @@ impl Export for NvmeExport {
         let subsystem = facts.subsystem(name.as_str());
         let namespace = facts.namespace(subject.dataset.as_str());
         let reachable = !self.ports.iter().any(|port| facts.lacks(*port));
+        let listed = self.listed(subject)?;
+        let subsystem = subsystem.filter(|subsystem| facts.admits(subsystem, listed.as_deref()));
         let (Some(subsystem), Some(namespace), true) = (subsystem, namespace, reachable) else {
-            let wish = NvmeWish {
-                zvol: subject.dataset.to_string(),
-                subsystem: CreateSubsystem {
-                    name: name.to_string(),
-                    allow_any_host: true,
-                    ..self.subsystem.clone()
-                },
-                nsid: self.nsid,
-                ports: self.ports.clone(),
-                seen: facts.clone(),
-            };
+            let wish = self.wish(subject, name, facts, listed);
             let change = Change::EnsureNvme(Box::new(wish));
             return Ok(vec![Act::Do(Command::Change(change))]);
         };
@@ -190,6 +218,9 @@ impl Export for NvmeExport {
             ),
         ] {
             acts.extend(remember(subject, &property, &value)?);
+        }
+        if listed.is_none() {
+            acts.extend(access::forget(subject));
         }
         Ok(acts)
     }
@@ -226,8 +257,70 @@ impl Export for NvmeExport {
             .iter()
             .filter(|n| Some(n.subsys.id) != subsystem.map(|s| s.id));
         let left = left.map(|namespace| change(Change::RemoveNamespace(namespace.id)));
-        let whole = subsystem.map(|subsystem| change(Change::RemoveSubsystem(subsystem.id)));
+        let names = access::remembered(subject, Form::Host)?;
+        let whole = subsystem.map(|subsystem| {
+            change(Change::RemoveSubsystem {
+                id: subsystem.id,
+                hosts: facts.hosts.clone(),
+                names,
+            })
+        });
         Ok(left.chain(whole).collect())
+    }
+
+    fn is_per_node(&self) -> bool {
+        self.access.is_some()
+    }
+
+    fn allow(
+        &self,
+        subject: &Subject<'_>,
+        name: &ExportName,
+        facts: &NvmeState,
+        node: &NodeId,
+    ) -> Result<Vec<Act<Command>>, Error> {
+        let Some(access) = &self.access else {
+            return Ok(Vec::new());
+        };
+        let Some((names, remember)) = access.allow(subject, node)? else {
+            return Ok(Vec::new());
+        };
+        let mut acts = vec![remember];
+        // Where more is missing, the next round makes it with the node in the list.
+        if self.ensure(subject, name, facts)?.is_empty() {
+            let wish = self.wish(subject, name, facts, Some(names));
+            let change = Change::AdmitNvme(Box::new(wish));
+            acts.push(Act::Do(Command::Change(change)));
+        }
+        Ok(acts)
+    }
+
+    fn revoke(
+        &self,
+        subject: &Subject<'_>,
+        name: &ExportName,
+        facts: &NvmeState,
+        node: Option<&NodeId>,
+    ) -> Result<Vec<Act<Command>>, Error> {
+        let access = self.access.as_ref();
+        let revoked = access.map(|access| access.revoke(subject, node));
+        let Some(revoked) = revoked.transpose()?.flatten() else {
+            return Ok(Vec::new());
+        };
+        let names = Some(revoked.names);
+        let subsystem = facts.subsystem(name.as_str());
+        let is_so = subsystem.is_none_or(|subsystem| facts.admits(subsystem, names.as_deref()));
+        // A node that is still remembered may be connected.
+        let may_be_in = revoked.forget.is_some() && subsystem.is_some();
+        let admit = (!is_so || may_be_in).then(|| {
+            let wish = NvmeWish {
+                out: revoked.out,
+                ..self.wish(subject, name, facts, names)
+            };
+            Act::Do(Command::Change(Change::AdmitNvme(Box::new(wish))))
+        });
+        let acts = revoked.mark.into_iter().chain(admit);
+        Ok(acts.chain(revoked.forget).collect())
     }
 
     fn examine(&self) -> Vec<Command> {
@@ -278,6 +371,7 @@ impl Nas {
         call: &Call,
         name: &str,
         zvol: &str,
+        nodes: bool,
     ) -> Result<Answer, ApiError> {
         let subsystems = QuerySubsystems(vec![Filter::eq("name", name)]);
         let either = [
@@ -286,19 +380,27 @@ impl Nas {
         ];
         let namespaces = QueryNamespaces(vec![Filter::either(either)]);
         let ports = QueryPortLinks(vec![Filter::eq("subsys.name", name)]);
-        let (subsystems, namespaces, ports) = tokio::try_join!(
+        let hosts = async {
+            match nodes {
+                true => self.host_links(call, name).await.map(Some),
+                false => Ok(None),
+            }
+        };
+        let (subsystems, namespaces, ports, hosts) = tokio::try_join!(
             self.read(call, &subsystems),
             self.read(call, &namespaces),
             self.read(call, &ports),
+            hosts,
         )?;
         Ok(Answer::Nvme(NvmeState {
             subsystems,
             namespaces,
             ports,
+            hosts,
         }))
     }
 
-    /// Makes what is missing: the subsystem, then its namespace and its ports at once.
+    /// Makes what is missing: the subsystem with its hosts, then its namespace and its ports at once.
     pub(super) async fn make_nvme(
         &self,
         call: &Call,
@@ -309,6 +411,7 @@ impl Nas {
             Some(subsystem) => subsystem.clone(),
             None => self.write(call, &wish.subsystem).await?,
         };
+        let (subsystem, hosts) = self.hosts(call, wish, &subsystem).await?;
         let namespace = async {
             if let Some(namespace) = wish.seen.namespace(&wish.zvol) {
                 Ok(namespace.clone())
@@ -340,19 +443,15 @@ impl Nas {
             namespaces: vec![namespace?],
             subsystems: vec![subsystem],
             ports: wish.seen.ports.clone(),
+            hosts,
         };
         state.ports.extend(made.into_iter().flatten());
         let look = Look::Nvme {
             name: name.to_owned(),
             zvol: wish.zvol.clone(),
+            nodes: wish.hosts.is_some(),
         };
         Ok((look, Answer::Nvme(state)))
-    }
-
-    /// With its namespaces and its ports.
-    pub(super) async fn remove_subsystem(&self, call: &Call, id: i64) -> Result<(), ApiError> {
-        let delete = DeleteNvme::Subsystem { id, force: true };
-        gone(self.write(call, &delete).await)
     }
 
     pub(super) async fn remove_namespace(&self, call: &Call, id: i64) -> Result<(), ApiError> {

@@ -3,14 +3,17 @@
 use csi_types::Attachment;
 use csi_types::attachment::{NetworkShare, Server, Share};
 use driver_core::template::Template;
-use driver_core::{AccessRules, Call, Error, Kind};
+use driver_core::{AccessRules, Call, Error, Kind, NodeId};
 use driver_zfs::context;
 use driver_zfs::export::{Act, Export, Subject};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
+use super::access::{self, Access};
 use super::{comment, enabled, gone, number, problems, remember, unread};
-use crate::api::nfs::{CreateNfsShare, DeleteNfsShare, FindNfsShares, NfsOptions, NfsShare};
+use crate::api::nfs::{
+    CreateNfsShare, DeleteNfsShare, FindNfsShares, NfsOptions, NfsShare, UpdateNfsShare,
+};
 use crate::api::smb::{CreateSmbShare, DeleteSmbShare, QuerySmbShares, SmbOptions, SmbShare};
 use crate::api::{Enable, Filter};
 use crate::backend::Nas;
@@ -31,6 +34,8 @@ pub(crate) struct NfsExport {
     pub(crate) all_dirs: bool,
     /// Makes the comment.
     pub(crate) comment: Template,
+    /// What nodes are called, if access is per node.
+    pub(crate) access: Option<Access>,
 }
 
 /// Exports filesystems by SMB.
@@ -61,6 +66,9 @@ pub(crate) struct SmbNaming {
     pub(crate) suffix: String,
 }
 
+/// The host of an NFS share that lets in no node, for without any it lets in all: an address of the NAS itself,
+/// which nothing there uses.
+const NO_NODE: &str = "127.255.255.254";
 /// The longest name of an SMB share.
 const LONGEST: usize = 80;
 
@@ -81,6 +89,88 @@ fn share(server: &Server, share: &str) -> Result<NetworkShare, Error> {
 
 // === impl NfsExport ===
 
+/// The hosts of a share for these nodes.
+fn hosts(names: Vec<String>) -> Vec<String> {
+    if names.is_empty() {
+        vec![NO_NODE.to_owned()]
+    } else {
+        names
+    }
+}
+
+impl NfsExport {
+    /// Our share of the directory, if any.
+    fn ours<'f>(subject: &Subject<'_>, facts: &'f [NfsShare]) -> Option<&'f NfsShare> {
+        let known = number(subject, &PropertyName::FREENAS_NFS_SHARE);
+        let ours = facts.iter().find(|share| Some(share.id) == known);
+        let served = || facts.iter().find(|share| share.options.enabled);
+        ours.or_else(served).or(facts.first())
+    }
+
+    /// What a new share allows.
+    fn new_options(&self, subject: &Subject<'_>) -> Result<NfsOptions, Error> {
+        let mut options = NfsOptions {
+            comment: comment(&self.comment, subject)?,
+            ..self.options.clone()
+        };
+        if let Some(access) = &self.access {
+            options.hosts = hosts(access.names(subject)?);
+        }
+        Ok(options)
+    }
+
+    /// What gives a share just these clients, unless it has them.
+    fn admit(
+        share: &NfsShare,
+        hosts: Vec<String>,
+        networks: Vec<String>,
+    ) -> Result<Option<Act<Command>>, Error> {
+        let [wanted, seen] =
+            [&hosts, &share.options.hosts].map(|all| all.iter().map(String::as_str));
+        if access::same(wanted, seen) && networks == share.options.networks {
+            return Ok(None);
+        }
+        if share.paths.len() > 1 {
+            let why = "it is of other directories, too";
+            return Err(Error::new(
+                Kind::Busy,
+                format!("change the clients of NFS share {}", share.id),
+            )
+            .because(why)
+            .advise("take the directory out of that share on TrueNAS"));
+        }
+        let update = UpdateNfsShare {
+            id: share.id,
+            options: NfsOptions {
+                hosts,
+                networks,
+                enabled: true,
+                ..share.options.clone()
+            },
+        };
+        let change = Change::AdmitNfs(Box::new(update));
+        Ok(Some(Act::Do(Command::Change(change))))
+    }
+
+    /// What an existing share lacks of the clients that it has to let in.
+    fn lacks(&self, subject: &Subject<'_>, share: &NfsShare) -> Result<Vec<Act<Command>>, Error> {
+        if let Some(access) = &self.access {
+            let hosts = hosts(access.names(subject)?);
+            return Ok(Self::admit(share, hosts, Vec::new())?.into_iter().collect());
+        }
+        // Of before `nodes` was removed from the configuration.
+        let forget = access::forget(subject);
+        if forget.is_none() && share.options.hosts != [NO_NODE] {
+            return Ok(Vec::new());
+        }
+        let NfsOptions {
+            hosts, networks, ..
+        } = self.options.clone();
+        let admit = Self::admit(share, hosts, networks)?;
+        Ok(admit.into_iter().chain(forget).collect())
+    }
+}
+
 impl Export for NfsExport {
     type Command = Command;
     type Output = Answer;
@@ -97,7 +187,8 @@ impl Export for NfsExport {
     }
 
     fn reads(&self) -> Vec<PropertyName> {
-        vec![PropertyName::FREENAS_NFS_SHARE]
+        let numbers = [PropertyName::FREENAS_NFS_SHARE];
+        numbers.into_iter().chain(access::property()).collect()
     }
 
     fn export_name(&self, subject: &Subject<'_>) -> Result<String, Error> {
@@ -130,24 +221,22 @@ impl Export for NfsExport {
         path: &String,
         facts: &Vec<NfsShare>,
     ) -> Result<Vec<Act<Command>>, Error> {
-        let known = number(subject, &PropertyName::FREENAS_NFS_SHARE);
-        let ours = facts.iter().find(|share| Some(share.id) == known);
-        let served = || facts.iter().find(|share| share.options.enabled);
-        let Some(ours) = ours.or_else(served).or(facts.first()) else {
+        let Some(ours) = Self::ours(subject, facts) else {
             let create = CreateNfsShare {
                 path: path.clone(),
                 all_dirs: self.all_dirs,
-                options: NfsOptions {
-                    comment: comment(&self.comment, subject)?,
-                    ..self.options.clone()
-                },
+                options: self.new_options(subject)?,
             };
             return Ok(vec![Act::Do(Command::Change(Change::CreateNfs(create)))]);
         };
         let id = ours.id.to_string();
-        let enabled = enabled(ours.options.enabled, Enable::NfsShare(ours.id));
-        let remembered = remember(subject, &PropertyName::FREENAS_NFS_SHARE, &id)?;
-        Ok(enabled.into_iter().chain(remembered).collect())
+        let mut acts = self.lacks(subject, ours)?;
+        // A change of its clients serves it, too.
+        if acts.is_empty() {
+            acts.extend(enabled(ours.options.enabled, Enable::NfsShare(ours.id)));
+        }
+        acts.extend(remember(subject, &PropertyName::FREENAS_NFS_SHARE, &id)?);
+        Ok(acts)
     }
 
     fn remove(
@@ -164,6 +253,51 @@ impl Export for NfsExport {
         }
         let remove = |share: &NfsShare| Act::Do(Command::Change(Change::DeleteNfs(share.id)));
         Ok(facts.iter().map(remove).collect())
+    }
+
+    fn is_per_node(&self) -> bool {
+        self.access.is_some()
+    }
+
+    fn allow(
+        &self,
+        subject: &Subject<'_>,
+        path: &String,
+        facts: &Vec<NfsShare>,
+        node: &NodeId,
+    ) -> Result<Vec<Act<Command>>, Error> {
+        let Some(access) = &self.access else {
+            return Ok(Vec::new());
+        };
+        let Some((names, remember)) = access.allow(subject, node)? else {
+            return Ok(Vec::new());
+        };
+        let mut acts = vec![remember];
+        // Where more is missing, the next round makes it with the node in the list.
+        if self.ensure(subject, path, facts)?.is_empty()
+            && let Some(ours) = Self::ours(subject, facts)
+        {
+            acts.extend(Self::admit(ours, hosts(names), Vec::new())?);
+        }
+        Ok(acts)
+    }
+
+    fn revoke(
+        &self,
+        subject: &Subject<'_>,
+        _path: &String,
+        facts: &Vec<NfsShare>,
+        node: Option<&NodeId>,
+    ) -> Result<Vec<Act<Command>>, Error> {
+        let access = self.access.as_ref();
+        let revoked = access.map(|access| access.revoke(subject, node));
+        let Some(revoked) = revoked.transpose()?.flatten() else {
+            return Ok(Vec::new());
+        };
+        let ours = Self::ours(subject, facts);
+        let admit = ours.map(|ours| Self::admit(ours, hosts(revoked.names), Vec::new()));
+        let admit = admit.transpose()?.flatten();
+        Ok(revoked.forget.into_iter().chain(admit).collect())
     }
 
     fn examine(&self) -> Vec<Command> {

@@ -70,6 +70,9 @@ pub(super) fn list(dialect: &Dialect, needs: &Needs) -> Vec<Value> {
             for service in ["iscsi.target", "iscsi.extent", "iscsi.targetextent"] {
                 methods.extend(of(service, &SHARE));
             }
+            if needs.nodes {
+                methods.extend(of("iscsi.initiator", &["create", "delete", "update"]));
+            }
         }
     }
     let call = |name: String| json!({"method": "CALL", "resource": name});

@@ -60,7 +60,7 @@ pub(crate) async fn snapshot(driver: &dyn Driver, of: &Volume, name: &str) -> Sn
 }
 
 /// Exchanges in a row, and calls.
-async fn exchanges(nas: &Simulator, work: impl Future<Output = ()>) -> (u64, u64) {
+pub(crate) async fn exchanges(nas: &Simulator, work: impl Future<Output = ()>) -> (u64, u64) {
     nas.reset_counts();
     work.await;
     let counts = nas.counts();

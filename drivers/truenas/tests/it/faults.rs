@@ -51,7 +51,7 @@ fn changes(kind: &str) -> Vec<&'static str> {
 }
 
 /// All that there is on a NAS.
-async fn everything(nas: &Simulator, generation: Generation) -> BTreeSet<String> {
+pub(crate) async fn everything(nas: &Simulator, generation: Generation) -> BTreeSet<String> {
     let mut services = vec![
         "pool.dataset",
         "sharing.nfs",
@@ -59,9 +59,16 @@ async fn everything(nas: &Simulator, generation: Generation) -> BTreeSet<String>
         "iscsi.target",
         "iscsi.extent",
         "iscsi.targetextent",
+        "iscsi.initiator",
     ];
     if generation >= Generation::V25_10 {
-        services.extend(["nvmet.subsys", "nvmet.namespace", "nvmet.port_subsys"]);
+        services.extend([
+            "nvmet.subsys",
+            "nvmet.namespace",
+            "nvmet.port_subsys",
+            "nvmet.host",
+            "nvmet.host_subsys",
+        ]);
     }
     let mut all = BTreeSet::new();
     for service in services {
@@ -82,7 +89,10 @@ async fn everything(nas: &Simulator, generation: Generation) -> BTreeSet<String>
 }
 
 /// Tries until it works, as the orchestrator does.
-async fn retried<T>(what: &str, attempt: impl AsyncFn() -> Result<T, driver_core::Error>) {
+pub(crate) async fn retried<T>(
+    what: &str,
+    attempt: impl AsyncFn() -> Result<T, driver_core::Error>,
+) {
     let mut last = None;
     for _ in 0..4 {
         match attempt().await {

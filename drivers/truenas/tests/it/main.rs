@@ -11,6 +11,7 @@ mod examples;
 mod faults;
 mod jobs;
 mod nas;
+mod nodes;
 mod others;
 mod secrets;
 mod setup;

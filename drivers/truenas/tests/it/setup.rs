@@ -38,7 +38,7 @@ async fn plan(wanted: &Wanted, client: &Client, renew: bool) -> Plan {
 }
 
 /// Makes the login of a configuration, and returns the key.
-async fn made(nas: &Simulator, text: &str) -> SecretString {
+pub(crate) async fn made(nas: &Simulator, text: &str) -> SecretString {
     let document = document(text);
     let wanted = Wanted::of(&document).expect("a login");
     let client = administrator(nas, &document);

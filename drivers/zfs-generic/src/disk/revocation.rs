@@ -4,7 +4,7 @@ use driver_core::{Error, NodeId};
 use driver_zfs::export::Subject;
 
 use crate::facts::Facts;
-use crate::nodes::{AccessList, NodeName, Nodes};
+use driver_zfs::nodes::{AccessList, NodeName, Nodes};
 
 /// The revocation of one node, or of all nodes.
 #[derive(Debug)]

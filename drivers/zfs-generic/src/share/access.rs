@@ -9,7 +9,7 @@ use driver_core::{Error, Kind, NodeId};
 use driver_zfs::export::{Act, Subject};
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
 
-use crate::nodes::{Form, NodeName, Nodes, NodesConfig, joined, no_room};
+use driver_zfs::nodes::{Form, NodeName, Nodes, NodesConfig, joined, no_room};
 
 /// The longest list that any ZFS keeps in a property of its own; since 2.3 it would be twice as long.
 const MAX_LIST: usize = 4095;

@@ -18,7 +18,7 @@ pub struct Appliance {
 }
 
 /// Every kind that is tested.
-pub const ALL: [Appliance; 8] = [
+pub const ALL: [Appliance; 10] = [
     nfs("nfs", Generation::V25_10),
     nfs("nfs-24", Generation::V24_10),
     nfs("nfs-26", Generation::V26Rc),
@@ -27,13 +27,9 @@ pub const ALL: [Appliance; 8] = [
     iscsi("iscsi-26", Generation::V26Rc),
     nvmeof("nvmeof", Generation::V25_10, EXT4),
     nvmeof("nvmeof-block", Generation::V26Rc, BLOCK),
+    ssh("ssh-nfs", "freenas-nfs", SSH_NFS, SHARE_NFS),
+    ssh("ssh-iscsi", "freenas-iscsi", SSH_ISCSI, EXT4),
 ];
-
-/// One release of each protocol.
-pub fn one_of_each_protocol() -> impl Iterator<Item = Appliance> {
-    let all = ALL.into_iter();
-    all.filter(|appliance| !appliance.served.name.contains('-'))
-}
 
 /// Where the API is served, as the configurations say.
 const API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8443);
@@ -101,6 +97,33 @@ const fn nvmeof(name: &'static str, generation: Generation, access: Access) -> A
 "
     );
     appliance([name, "freenas-api-nvmeof", config], generation, access)
+}
+
+const SSH_NFS: &str = config!(
+    "freenas-nfs",
+    "  datasetEnableQuotas: true
+  datasetPermissionsMode: '0777'
+nfs:
+  {shareHost: 127.0.0.1, shareAllowedHosts: [127.0.0.1], shareMaprootUser: root, shareMaprootGroup: root}
+"
+);
+const SSH_ISCSI: &str = config!(
+    "freenas-iscsi",
+    "_private: {csi: {volume: {idHash: {strategy: md5}}}}
+iscsi:
+  targetPortal: 127.0.0.1:3260
+  targetGroups: [{targetGroupPortalGroup: 1, targetGroupInitiatorGroup: 1, targetGroupAuthType: None}]
+"
+);
+
+/// Datasets over SSH, which is that of this machine.
+const fn ssh(
+    name: &'static str,
+    kind: &'static str,
+    config: &'static str,
+    access: Access,
+) -> Appliance {
+    appliance([name, kind, config], Generation::V25_10, access)
 }
 
 const fn appliance(

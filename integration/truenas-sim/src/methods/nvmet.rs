@@ -503,6 +503,14 @@ async fn delete(call: &Call, set: &RowSet) -> Answer {
     }
     set.delete(call, id)?;
     call.apply_exports().await?;
+    if set.service == PORT_LINKS.service {
+        let subsystem = rows::number(&row, "subsys_id");
+        let subsystem = call.nas.rows().get(SUBSYSTEMS.service, subsystem).cloned();
+        if let Some(subsystem) = subsystem {
+            let nqn = rows::text(&subsystem, "subnqn");
+            call.nas.backend.left_port(nqn).await;
+        }
+    }
     Ok(json!(true))
 }
 

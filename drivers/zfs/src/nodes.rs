@@ -2,23 +2,23 @@
 //!
 //! A target knows a node by its own kind of name: an initiator, a host NQN, an address. The configuration
 //! gives these names, by a template or one by one. The dataset remembers the access list, so that it
-//! survives the loss of the host's configuration. compat: "Exports of a ZFS host".
+//! survives the loss of the host's configuration. compat: "Exports of a ZFS host", "TrueNAS".
 
 mod access_list;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::export::{Act, Subject};
+use crate::property::{Property, PropertyName, PropertyValue};
 use csi_types::attachment::{Host, Iqn, Nqn};
 use driver_core::config::{ConfigError, scalar::unless_falsy};
 use driver_core::template::Template;
 use driver_core::{Error, Kind, NodeId};
-use driver_zfs::export::{Act, Subject};
-use driver_zfs::property::{Property, PropertyName, PropertyValue};
 use serde::{Deserialize, Serialize};
 
 use access_list::NodeDigest;
-pub(crate) use access_list::{AccessList, RevokedNode};
+pub use access_list::{AccessList, RevokedNode};
 
 /// The property in which a dataset remembers its access list.
 const PROPERTY: &str = "omnibus-csi:nodes";
@@ -27,16 +27,16 @@ const ANY_NODE: &str = "no-node-is-called-so";
 
 /// The names of nodes for one export.
 #[derive(Debug, Clone)]
-pub(crate) struct Nodes {
+pub struct Nodes {
     form: Form,
     template: Option<Template>,
     names: BTreeMap<String, NodeName>,
 }
 
-/// The section `nodes` of a strategy.
+/// The section `nodes` of an export.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct NodesConfig {
+pub struct NodesConfig {
     /// Makes the name from `node`, the id of the node.
     #[serde(default, deserialize_with = "unless_falsy")]
     name_template: Option<Template>,
@@ -47,11 +47,11 @@ pub(crate) struct NodesConfig {
 
 /// The name of a node for a target: one word of letters, digits and `-.:_[]`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct NodeName(String);
+pub struct NodeName(String);
 
 /// The kind of the names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub enum Form {
     /// The name of an initiator.
     Initiator,
     /// The NQN of a host.
@@ -69,7 +69,7 @@ struct NameData<'a> {
 
 impl Nodes {
     /// Checks the section at `key`.
-    pub(crate) fn read(config: &NodesConfig, form: Form, key: &str) -> Result<Self, ConfigError> {
+    pub fn read(config: &NodesConfig, form: Form, key: &str) -> Result<Self, ConfigError> {
         let one = |(node, name): (&String, &String)| {
             let name = form.parse(name).ok_or_else(|| {
                 ConfigError::at(format!("{key}.names"), format!("`{node}` {}", form.rule()))
@@ -91,7 +91,7 @@ impl Nodes {
     }
 
     /// The name of a node.
-    pub(crate) fn name(&self, node: &NodeId) -> Result<NodeName, Error> {
+    pub fn name(&self, node: &NodeId) -> Result<NodeName, Error> {
         let refused = || {
             Error::invalid(format!("name the node `{node}`"))
                 .advise("see `nodes` in the configuration of the export")
@@ -111,14 +111,14 @@ impl Nodes {
     }
 
     /// Adds a node with this name.
-    pub(crate) fn admit(&self, access_list: &mut AccessList, node: &NodeId, name: &NodeName) {
+    pub fn admit(&self, access_list: &mut AccessList, node: &NodeId, name: &NodeName) {
         access_list.admit(node, name, &|id| self.calls(id, name));
     }
 
     /// Calls `plan` with the revoked node, or with `None` for all nodes. A node that has no name any
     /// more is found by its id. Fails for such a node if the list has names without an id: one of them
     /// may be this node.
-    pub(crate) fn with_revoked<T>(
+    pub fn with_revoked<T>(
         &self,
         access_list: &AccessList,
         node: Option<&NodeId>,
@@ -156,7 +156,7 @@ impl Nodes {
 
     /// One of the names that a target shows. A host may use a name that is not a valid host name, and
     /// its access must be revoked by that name.
-    pub(crate) fn shown(&self, text: &str) -> Option<NodeName> {
+    pub fn shown(&self, text: &str) -> Option<NodeName> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-.:_".contains(c);
         let is_word = !text.is_empty() && text.chars().all(plain);
         let word = || is_word.then(|| NodeName(text.to_owned()));
@@ -164,7 +164,7 @@ impl Nodes {
     }
 
     /// The valid names in a text, one per line.
-    pub(crate) fn names(&self, text: &str) -> Vec<NodeName> {
+    pub fn names(&self, text: &str) -> Vec<NodeName> {
         let mut names: Vec<NodeName> = Vec::new();
         for name in text.lines().filter_map(|text| self.form.parse(text)) {
             if !names.contains(&name) {
@@ -175,13 +175,13 @@ impl Nodes {
     }
 
     /// The property in which a dataset remembers its access list.
-    pub(crate) fn property() -> Result<PropertyName, Error> {
+    pub fn property() -> Result<PropertyName, Error> {
         PropertyName::parse(PROPERTY)
             .map_err(|error| Error::new(Kind::Internal, "remember nodes").because(error))
     }
 
     /// The access list that the dataset remembers.
-    pub(crate) fn remembered(&self, subject: &Subject<'_>) -> Result<AccessList, Error> {
+    pub fn remembered(&self, subject: &Subject<'_>) -> Result<AccessList, Error> {
         let property = Self::property()?;
         let text = subject.remembered(&property).unwrap_or_default();
         Ok(AccessList::read(self.form, text))
@@ -189,7 +189,7 @@ impl Nodes {
 
     /// Remembers an access list with a new node. Fails if the property has no space for the changes of
     /// later revocations: a revocation must always be possible.
-    pub(crate) fn remember_new<R>(access_list: &AccessList) -> Result<Act<R>, Error> {
+    pub fn remember_new<R>(access_list: &AccessList) -> Result<Act<R>, Error> {
         if access_list.fit() {
             Self::remember(access_list)
         } else {
@@ -198,7 +198,7 @@ impl Nodes {
     }
 
     /// Remembers an access list.
-    pub(crate) fn remember<R>(access_list: &AccessList) -> Result<Act<R>, Error> {
+    pub fn remember<R>(access_list: &AccessList) -> Result<Act<R>, Error> {
         if access_list.is_empty() {
             return Ok(Act::Forget(Self::property()?));
         }
@@ -209,7 +209,7 @@ impl Nodes {
 }
 
 /// The error of a volume that is published to so many nodes that one of its lists is full.
-pub(crate) fn no_room(count: usize, whose: &str) -> Error {
+pub fn no_room(count: usize, whose: &str) -> Error {
     Error::new(Kind::OutOfSpace, "let a node reach a volume")
         .because(format!(
             "{count} names are more than the list holds that {whose}"
@@ -217,8 +217,16 @@ pub(crate) fn no_room(count: usize, whose: &str) -> Error {
         .advise("unpublish the volume from nodes, or give nodes shorter names: see `nodes`")
 }
 
+/// The names that the dataset remembers, also of nodes whose revocation is in progress, and without a
+/// configuration that names nodes.
+pub fn remembered_names(form: Form, subject: &Subject<'_>) -> Result<Vec<NodeName>, Error> {
+    let property = Nodes::property()?;
+    let text = subject.remembered(&property).unwrap_or_default();
+    Ok(AccessList::read(form, text).names_of(None))
+}
+
 /// The names in one text.
-pub(crate) fn joined(names: &[NodeName], between: &str) -> String {
+pub fn joined(names: &[NodeName], between: &str) -> String {
     let names: Vec<&str> = names.iter().map(NodeName::as_str).collect();
     names.join(between)
 }
@@ -227,7 +235,7 @@ pub(crate) fn joined(names: &[NodeName], between: &str) -> String {
 
 impl NodeName {
     /// The text.
-    pub(crate) fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }

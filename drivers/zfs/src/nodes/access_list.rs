@@ -5,10 +5,10 @@
 //! pair marks a node whose revocation is in progress. A name alone belongs to a node with an unknown
 //! id. `~digits` is a node without a name whose revocation found no entry.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
+use crate::property::MAX_VALUE;
 use driver_core::NodeId;
-use driver_zfs::property::MAX_VALUE;
 use sha2::{Digest as _, Sha256};
 
 use super::{Form, NodeName};
@@ -20,7 +20,7 @@ const MOST_GONE: usize = 8;
 
 /// All nodes that have access.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct AccessList {
+pub struct AccessList {
     entries: Vec<Entry>,
     /// Nodes without a name that were revoked while the list had names without an id. Revoking them
     /// again is not an error.
@@ -42,7 +42,7 @@ pub(super) struct NodeDigest(String);
 
 /// A node whose access is revoked.
 #[derive(Clone, Copy)]
-pub(crate) struct RevokedNode<'a> {
+pub struct RevokedNode<'a> {
     pub(super) node: &'a NodeId,
     /// Its present name, if any.
     pub(super) name: Option<&'a NodeName>,
@@ -84,9 +84,18 @@ impl NodeDigest {
 
 // === impl RevokedNode ===
 
+impl fmt::Debug for RevokedNode<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RevokedNode")
+            .field("node", &self.node)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
 impl RevokedNode<'_> {
     /// Whether that is its present name.
-    pub(crate) fn is_called(&self, text: &str) -> bool {
+    pub fn is_called(&self, text: &str) -> bool {
         self.name.is_some_and(|name| name.as_str() == text)
     }
 
@@ -166,7 +175,7 @@ impl AccessList {
     }
 
     /// With these names added, of nodes with unknown ids.
-    pub(crate) fn and(mut self, names: &[NodeName]) -> Self {
+    pub fn and(mut self, names: &[NodeName]) -> Self {
         for name in names {
             if !self.entries.iter().any(|entry| entry.name == *name) {
                 self.push(Entry {
@@ -180,7 +189,7 @@ impl AccessList {
     }
 
     /// Without the entries with an unknown id.
-    pub(crate) fn known(mut self) -> Self {
+    pub fn known(mut self) -> Self {
         self.entries.retain(|entry| entry.id.is_some());
         self
     }
@@ -209,7 +218,7 @@ impl AccessList {
     }
 
     /// The list with a mark at the revoked node; `None` marks all nodes.
-    pub(crate) fn marked(mut self, revoked: Option<RevokedNode<'_>>) -> Self {
+    pub fn marked(mut self, revoked: Option<RevokedNode<'_>>) -> Self {
         for entry in &mut self.entries {
             entry.is_revoked |= revoked.is_none_or(|revoked| revoked.takes(entry));
         }
@@ -217,7 +226,7 @@ impl AccessList {
     }
 
     /// The list without the revoked node; empty for `None`.
-    pub(crate) fn without(&self, revoked: Option<RevokedNode<'_>>) -> Self {
+    pub fn without(&self, revoked: Option<RevokedNode<'_>>) -> Self {
         let Some(revoked) = revoked else {
             return Self::default();
         };
@@ -248,12 +257,12 @@ impl AccessList {
     }
 
     /// The names of the nodes with access, each once.
-    pub(crate) fn names(&self) -> Vec<NodeName> {
+    pub fn names(&self) -> Vec<NodeName> {
         self.called(|entry| !entry.is_revoked)
     }
 
     /// The names of the revoked node, or of all nodes, each once.
-    pub(crate) fn names_of(&self, revoked: Option<RevokedNode<'_>>) -> Vec<NodeName> {
+    pub fn names_of(&self, revoked: Option<RevokedNode<'_>>) -> Vec<NodeName> {
         self.called(|entry| revoked.is_none_or(|revoked| revoked.takes(entry)))
     }
 
@@ -268,7 +277,7 @@ impl AccessList {
     }
 
     /// Whether there is nothing to remember.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.gone.is_empty()
     }
 }

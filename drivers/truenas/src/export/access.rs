@@ -1,0 +1,121 @@
+//! Access per node: the names that an export has to list, by what the dataset remembers.
+//!
+//! An export lists exactly these: what an interrupted call or an administrator added goes with the next call.
+
+use driver_core::config::ConfigError;
+use driver_core::{Error, NodeId};
+use driver_zfs::export::{Act, Subject};
+use driver_zfs::nodes::{Form, NodeName, Nodes, NodesConfig, remembered_names};
+use driver_zfs::plan::is_complete;
+use driver_zfs::property::PropertyName;
+
+use crate::command::Command;
+
+/// What nodes are called by an export that lets in only those that a volume is published to.
+#[derive(Debug)]
+pub(crate) struct Access(Nodes);
+
+/// A revocation. Every act is missing if there is nothing to be done.
+pub(super) struct Revoked {
+    /// Marks the nodes: from now on no call lets them in.
+    pub(super) mark: Option<Act<Command>>,
+    /// The names that stay.
+    pub(super) names: Vec<String>,
+    /// The names that were remembered and go.
+    pub(super) out: Vec<String>,
+    /// Forgets the nodes.
+    pub(super) forget: Option<Act<Command>>,
+}
+
+/// What is read of a dataset, also without access per node: a list that was left by it is removed.
+pub(super) fn property() -> Option<PropertyName> {
+    Nodes::property().ok()
+}
+
+/// Forgets a list that does not count any more.
+pub(super) fn forget(subject: &Subject<'_>) -> Option<Act<Command>> {
+    let property = property()?;
+    subject.remembered(&property)?;
+    Some(Act::Forget(property))
+}
+
+/// The names that are remembered, whatever the configuration says now.
+pub(super) fn remembered(subject: &Subject<'_>, form: Form) -> Result<Vec<String>, Error> {
+    remembered_names(form, subject).map(written)
+}
+
+/// Whether both have the same names, in whatever order.
+pub(super) fn same<'a>(
+    left: impl IntoIterator<Item = &'a str>,
+    right: impl IntoIterator<Item = &'a str>,
+) -> bool {
+    let in_order = |names: &mut Vec<&'a str>| {
+        names.sort_unstable();
+        names.dedup();
+    };
+    let (mut left, mut right) = (Vec::from_iter(left), Vec::from_iter(right));
+    in_order(&mut left);
+    in_order(&mut right);
+    left == right
+}
+
+/// As the API writes it: without the brackets of an address.
+fn written(names: Vec<NodeName>) -> Vec<String> {
+    let plain = |name: NodeName| name.as_str().trim_matches(['[', ']']).to_owned();
+    names.into_iter().map(plain).collect()
+}
+
+// === impl Access ===
+
+impl Access {
+    /// Checks the section at `key`.
+    pub(crate) fn read(config: &NodesConfig, form: Form, key: &str) -> Result<Self, ConfigError> {
+        Nodes::read(config, form, key).map(Self)
+    }
+
+    /// The names of all nodes that have access.
+    pub(super) fn names(&self, subject: &Subject<'_>) -> Result<Vec<String>, Error> {
+        Ok(written(self.0.remembered(subject)?.names()))
+    }
+
+    /// Adds a node: the names from now on, and what remembers it. `None` if it is listed.
+    pub(super) fn allow(
+        &self,
+        subject: &Subject<'_>,
+        node: &NodeId,
+    ) -> Result<Option<(Vec<String>, Act<Command>)>, Error> {
+        let name = self.0.name(node)?;
+        let before = self.0.remembered(subject)?;
+        let mut list = before.clone();
+        self.0.admit(&mut list, node, &name);
+        if list == before {
+            return Ok(None);
+        }
+        Ok(Some((written(list.names()), Nodes::remember_new(&list)?)))
+    }
+
+    /// Removes a node, or all of them. `None` if there is no volume to be reached.
+    pub(super) fn revoke(
+        &self,
+        subject: &Subject<'_>,
+        node: Option<&NodeId>,
+    ) -> Result<Option<Revoked>, Error> {
+        if !subject.volume.is_some_and(is_complete) {
+            return Ok(None);
+        }
+        let before = self.0.remembered(subject)?;
+        let (left, marked, mut out) = self.0.with_revoked(&before, node, |revoked| {
+            let marked = before.clone().marked(revoked);
+            (before.without(revoked), marked, before.names_of(revoked))
+        })?;
+        let stay = left.names();
+        out.retain(|name| !stay.contains(name));
+        let changed = |list| (before != list).then(|| Nodes::remember(&list)).transpose();
+        Ok(Some(Revoked {
+            names: written(stay),
+            out: written(out),
+            mark: changed(marked)?,
+            forget: changed(left)?,
+        }))
+    }
+}
