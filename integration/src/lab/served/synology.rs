@@ -120,6 +120,14 @@ impl Synology {
         let before = (Leftovers::read(), storage());
         step("make");
         let first = make(&node, self.served, "first", self.served.sizes().0, None).await;
+        if !first.secrets.is_empty() && self.served.is_device() {
+            step("a node without the credentials");
+            let mut bare = make(&node, self.served, "first", self.served.sizes().0, None).await;
+            bare.secrets.clear();
+            let refused = node.stage(&bare).await;
+            assert!(refused.is_err(), "the target lets every node in");
+            node.unstage(&bare).await.expect("unstaged");
+        }
         lived(&node, self.served, &first).await;
         self.copied(&node).await;
         Leftovers::back_to(&before.0, "the whole life").await;
