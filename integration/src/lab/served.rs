@@ -3,6 +3,7 @@
 //! The storage host is reached as a user's is: over SSH, with a key; only what is called local runs
 //! where the program runs. The pool, the targets and the node must be as before when a cell ends.
 
+pub mod access;
 pub mod appliance;
 pub mod conformance;
 pub mod costs;
@@ -330,6 +331,7 @@ impl Served {
         let flags = format!("username={user},password={password}");
         match self.kind {
             "zfs-generic-smb" | "freenas-api-smb" => vec![("mount_flags", flags)],
+            "freenas-api-iscsi" if self.name == appliance::CHAP.name => appliance::CHAP.secrets(),
             _ => Vec::new(),
         }
     }
