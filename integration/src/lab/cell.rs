@@ -292,6 +292,10 @@ fn appliances() -> Vec<Cell> {
             ..seldom(cell(&name, move || appliance.sanity()))
         });
     }
+    for appliance in appliance::OF_NODES {
+        let name = format!("truenas-{}-access", appliance.served.name);
+        cells.push(seldom(cell(&name, move || appliance.access())));
+    }
     cells
 }
 

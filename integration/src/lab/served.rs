@@ -3,6 +3,7 @@
 //! The storage host is reached as a user's is: over SSH, with a key; only what is called local runs
 //! where the program runs. The pool, the targets and the node must be as before when a cell ends.
 
+pub mod access;
 pub mod appliance;
 pub mod conformance;
 pub mod costs;
@@ -331,23 +332,11 @@ impl Served {
         let flags = format!("username={user},password={password}");
         match self.kind {
             "zfs-generic-smb" | "freenas-api-smb" | "synology-smb" => vec![("mount_flags", flags)],
-            _ if self.name == synology::SHARED => chap(synology::CHAP),
+            _ if self.name == synology::CHAP.name => synology::CHAP.secrets(),
+            _ if self.name == appliance::CHAP.name => appliance::CHAP.secrets(),
             _ => Vec::new(),
         }
     }
-}
-
-/// What a node needs for CHAP in both directions: its own credentials, and those of the target.
-fn chap([own, of_target]: [(&str, &str); 2]) -> Vec<(&'static str, String)> {
-    [
-        ("node-db.node.session.auth.authmethod", "CHAP"),
-        ("node-db.node.session.auth.username", own.0),
-        ("node-db.node.session.auth.password", own.1),
-        ("node-db.node.session.auth.username_in", of_target.0),
-        ("node-db.node.session.auth.password_in", of_target.1),
-    ]
-    .map(|(key, value)| (key, value.to_owned()))
-    .to_vec()
 }
 
 /// Runs a command of the program beside a server, with its configuration; whether it ended well, and

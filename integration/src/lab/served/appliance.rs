@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use serde_json::{Value, json};
 use truenas_sim::{Generation, Options, Simulator};
 
-use super::{BLOCK, EXT4, ROOT, SHARE_NFS, SHARE_SMB, Served, configured, life, sanity};
+use super::{BLOCK, EXT4, ROOT, SHARE_NFS, SHARE_SMB, Served, access, configured, life, sanity};
 use crate::lab::fixture::Access;
 
 /// A kind of volumes on a release.
@@ -30,6 +30,41 @@ pub const ALL: [Appliance; 10] = [
     ssh("ssh-nfs", "freenas-nfs", SSH_NFS, SHARE_NFS),
     ssh("ssh-iscsi", "freenas-iscsi", SSH_ISCSI, EXT4),
 ];
+
+/// Those with access per node, each protocol once.
+pub const OF_NODES: [Appliance; 3] = [
+    appliance(
+        ["nfs", "freenas-api-nfs", NFS_OF_NODES],
+        Generation::V25_10,
+        SHARE_NFS,
+    ),
+    appliance(
+        [CHAP.name, "freenas-api-iscsi", ISCSI_OF_NODES],
+        Generation::V25_10,
+        EXT4,
+    ),
+    appliance(
+        ["nvmeof", "freenas-api-nvmeof", NVMEOF_OF_NODES],
+        Generation::V25_10,
+        EXT4,
+    ),
+];
+
+/// Both sides of a target that wants credentials, and proves itself.
+#[derive(Debug)]
+pub struct Chap {
+    /// The cell with such a target.
+    pub name: &'static str,
+    pub(super) node: [&'static str; 2],
+    pub(super) target: [&'static str; 2],
+}
+
+/// The credentials of the target with access per node.
+pub const CHAP: Chap = Chap {
+    name: "iscsi-chap",
+    node: ["node", "lab-node-secret"],
+    target: ["storage", "lab-peer-secret"],
+};
 
 /// Where the API is served, as the configurations say.
 const API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8443);
@@ -116,6 +151,34 @@ iscsi:
 "
 );
 
+const NFS_OF_NODES: &str = config!(
+    "freenas-api-nfs",
+    "  datasetEnableQuotas: true
+  datasetPermissionsMode: '0777'
+nfs:
+  {shareHost: 127.0.0.1, shareMaprootUser: root, shareMaprootGroup: root, nodes: {names: {node-1: 127.0.0.1}}}
+"
+);
+const ISCSI_OF_NODES: &str = config!(
+    "freenas-api-iscsi",
+    "_private: {csi: {volume: {idHash: {strategy: md5}}}}
+iscsi:
+  targetPortals: ['127.0.0.1:3260', '127.0.0.2:3260']
+  targetGroups:
+  - {targetGroupPortalGroup: 1, targetGroupAuthType: CHAP Mutual, targetGroupAuthGroup: 1}
+  - {targetGroupPortalGroup: 2, targetGroupAuthType: CHAP Mutual, targetGroupAuthGroup: 1}
+  nodes: {names: {node-1: '${LAB_NODE}'}}
+"
+);
+const NVMEOF_OF_NODES: &str = config!(
+    "freenas-api-nvmeof",
+    "nvmeof:
+  transports: ['tcp://127.0.0.1:4420']
+  ports: [1]
+  nodes: {names: {node-1: '${LAB_NODE}'}}
+"
+);
+
 /// Datasets over SSH, which is that of this machine.
 const fn ssh(
     name: &'static str,
@@ -134,6 +197,23 @@ const fn appliance(
     Appliance {
         served: configured([name, kind, ROOT, config], access),
         generation,
+    }
+}
+
+// === impl Chap ===
+
+impl Chap {
+    /// The secrets of a stage.
+    pub(super) fn secrets(&self) -> Vec<(&'static str, String)> {
+        [
+            ("node-db.node.session.auth.authmethod", "CHAP"),
+            ("node-db.node.session.auth.username", self.node[0]),
+            ("node-db.node.session.auth.password", self.node[1]),
+            ("node-db.node.session.auth.username_in", self.target[0]),
+            ("node-db.node.session.auth.password_in", self.target[1]),
+        ]
+        .map(|(key, value)| (key, value.to_owned()))
+        .into()
     }
 }
 
@@ -160,7 +240,13 @@ impl Appliance {
         } else {
             let portal = json!({"listen": [{"ip": "127.0.0.1"}]});
             call("iscsi.portal.create", json!([portal])).await;
+            let second = json!({"listen": [{"ip": "127.0.0.2"}]});
+            call("iscsi.portal.create", json!([second])).await;
             call("iscsi.initiator.create", json!([{}])).await;
+            let [user, secret] = CHAP.node;
+            let [peer, peer_secret] = CHAP.target;
+            let auth = json!({"tag": 1, "user": user, "secret": secret, "peeruser": peer, "peersecret": peer_secret});
+            call("iscsi.auth.create", json!([auth])).await;
             &["nfs", "cifs", "iscsitarget"]
         };
         for service in services {
@@ -180,6 +266,15 @@ impl Appliance {
     pub async fn life(self) {
         let _nas = self.start().await;
         life::whole(self.served).await;
+    }
+
+    /// Access of a node.
+    ///
+    /// # Panics
+    /// At whatever is wrong in it.
+    pub async fn access(self) {
+        let _nas = self.start().await;
+        access::of_the_published_node(self.served).await;
     }
 
     /// csi-sanity.

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use serde_json::{Value, json};
 use synology_sim::{Options, Simulator, Version};
 
+use super::appliance::Chap;
 use super::life::{cut, delete, lived, make, remove_snapshot, same, used};
 use super::{EXT4, ROOT, SHARE_NFS, SHARE_SMB, Served, configured, sanity, storage};
 use crate::lab::calls::Node;
@@ -24,20 +25,27 @@ pub struct Synology {
     version: Version,
 }
 
-/// Who logs in to the targets that many LUNs share, and what these then prove.
-pub(super) const CHAP: [(&str, &str); 2] =
-    [("node", "node-password"), ("storage", "storage-passwd")];
+/// Many LUNs on a target, with CHAP in both directions.
+pub(super) const CHAP: Chap = Chap {
+    name: "iscsi-shared-target",
+    node: ["node", "node-password"],
+    target: ["storage", "storage-passwd"],
+};
 /// Every LUN on a target of its own.
 pub const LUNS: Synology = nas("iscsi", "synology-iscsi", Version::V7_2, EXT4, ISCSI);
 /// Every kind that is tested.
 pub const ALL: [Synology; 4] = [
     LUNS,
-    nas(SHARED, "synology-iscsi", Version::V7_1, EXT4, ISCSI_SHARED),
+    nas(
+        CHAP.name,
+        "synology-iscsi",
+        Version::V7_1,
+        EXT4,
+        ISCSI_SHARED,
+    ),
     nas("nfs", "synology-nfs", Version::V7_2, SHARE_NFS, NFS),
     nas("smb", "synology-smb", Version::V7_2, SHARE_SMB, SMB),
 ];
-/// Many LUNs on a target, with CHAP in both directions.
-pub(super) const SHARED: &str = "iscsi-shared-target";
 
 /// Where the API is served, as the configurations say.
 const API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 5000);
