@@ -358,7 +358,7 @@ impl Backend for Host {
     }
 
     async fn apply_exports(&self, rows: &Rows) -> Answer<()> {
-        exports::apply(rows).await?;
+        exports::apply(&self.pools, rows).await?;
         shares::apply(&mut *self.shares.lock().await, rows).await?;
         let (targets, subsystems) = (lio::objects(rows)?, nvmet::objects(rows)?);
         for (objects, modules) in [(&targets, lio::MODULES), (&subsystems, nvmet::MODULES)] {

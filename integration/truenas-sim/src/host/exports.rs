@@ -1,25 +1,29 @@
 //! `sharing.nfs` as exports of nfsd.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::command::run;
 use super::{Answer, running, unsupported};
 use crate::backend::Problem;
 use crate::rows::{Row, Rows, flag, text, texts};
 
-const FILE: &str = "/etc/exports.d/truenas-sim.exports";
+/// The file of one simulator: another one on the same machine has other pools.
+fn file_of(pools: &[String]) -> PathBuf {
+    let name = format!("truenas-sim-{}.exports", pools.join("-"));
+    Path::new("/etc/exports.d").join(name)
+}
 
 /// Makes nfsd export what the rows say, and nothing else of theirs.
-pub(super) async fn apply(rows: &Rows) -> Answer<()> {
+pub(super) async fn apply(pools: &[String], rows: &Rows) -> Answer<()> {
     let wanted = lines(rows)?;
-    let file = Path::new(FILE);
+    let file = &file_of(pools);
     if fs::read_to_string(file).unwrap_or_default() == wanted {
         return Ok(());
     }
     let folder = file.parent().unwrap_or(file);
     let written = fs::create_dir_all(folder).and_then(|()| fs::write(file, wanted));
-    written.map_err(|error| Problem::Other(format!("{FILE}: {error}")))?;
+    written.map_err(|error| Problem::Other(format!("{}: {error}", file.display())))?;
     let applied = run(&["exportfs", "-ra"]).await.map(drop);
     if applied.is_err() {
         // The next call applies it.
