@@ -42,7 +42,7 @@ chart_install() { # release
     if is_of_network "$1"; then
         nodes=lab
         machine_storage >"$folder/storage"
-        (umask 077; { printf 'driver:\n  config:\n'; network_configuration "$1" | sed 's/^/    /'; } >"$folder/values.yaml")
+        (umask 077; network_values "$1" >"$folder/values.yaml")
         values+=(--values "$folder/values.yaml")
     fi
     if ! helm install "$1" "$CHART" --create-namespace "${values[@]}" --wait --timeout "$((${PATIENCE:-90} + 30))s" >&2; then

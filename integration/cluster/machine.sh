@@ -66,8 +66,9 @@ machine_down() {
 machine_storage() {
     # shellcheck disable=SC2016  # for the machine's shell
     in_node lab sh -c '
-        zfs list -H -o name -t all -r tank
+        zfs list -H -o name -t all
         cat /var/lib/nfs/etab
+        ls /var/lib/samba/usershares
         cd /sys/kernel/config
         ls -d target/core/*_*/*/ target/iscsi/iqn* nvmet/subsystems/* nvmet/ports/*/subsystems/* 2>/dev/null
         iscsiadm -m session 2>/dev/null

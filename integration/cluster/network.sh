@@ -2,9 +2,12 @@
 # Releases of storage in a network: the controller and its sidecars are services of node-1, the lab's machine
 # is the storage host and the node, whose driver registers itself. Sourced, never run.
 #
-# nfs, iscsi, nvmeof    zfs-generic of that name; driver org.omnibus.<name>, class and snapshot class <name>
+# nfs, smb, iscsi, nvmeof    zfs-generic of that name; driver org.omnibus.<name>, class and snapshot class <name>;
+#                            smb by the chart only
+# scratch                    by the chart only: zfs-local-ephemeral-inline of the machine
+# truenas                    by the chart only: truenas.sh
 
-is_of_network() { case $1 in nfs | iscsi | nvmeof) ;; *) return 1 ;; esac; }
+is_of_network() { case $1 in nfs | smb | iscsi | nvmeof | scratch | truenas) ;; *) return 1 ;; esac; }
 
 network_configuration() { # release
     cat <<END
@@ -30,6 +33,14 @@ nfs:
   shareStrategySetDatasetProperties: {properties: {sharenfs: 'rw,no_subtree_check,no_root_squash'}}
 END
             ;;
+        smb)
+            cat <<END
+smb:
+  shareHost: $MACHINE_ADDRESS
+  shareStrategy: setDatasetProperties
+  shareStrategySetDatasetProperties: {properties: {sharesmb: true}}
+END
+            ;;
         iscsi)
             cat <<END
 iscsi:
@@ -45,6 +56,18 @@ nvmeof:
   shareStrategy: nvmet
   shareStrategyNvmet: {basename: nqn.2026-01.lab.cluster, ports: [{id: 1, traddr: 0.0.0.0}]}
 END
+            ;;
+    esac
+}
+
+# The same as values of the chart.
+network_values() { # release
+    case $1 in
+        truenas) truenas_values ;;
+        scratch) ;;
+        *)
+            printf 'driver:\n  config:\n'
+            network_configuration "$1" | sed 's/^/    /'
             ;;
     esac
 }

@@ -10,11 +10,13 @@
 #          one connection each, both for a class over both; snapshot class proxy
 # zones    the proxy with a connection for each zone; node-1 is in zone-1, node-2 in zone-2; classes zone-1,
 #          zone-2 and zones (over both)
-# nfs, iscsi, nvmeof  network.sh
+# nfs, smb, iscsi, nvmeof, scratch, truenas  network.sh
+# images   by the chart only: containerd-oci-ephemeral-inline
 # central  by the chart only: one controller for all nodes, class and snapshot class central
 
 . "$CLUSTER/chart.sh"
 . "$CLUSTER/network.sh"
+. "$CLUSTER/truenas.sh"
 
 nodes_up() {
     local node
@@ -85,7 +87,7 @@ proxy:
     - {topologyKey: zone, source: nodeName, regex: "node-([0-9]+)", template: "zone-{match:1}"}
 END
             ;;
-        *) die "there is no release $1: local, proxy, zones, nfs, iscsi, nvmeof" ;;
+        *) die "there is no release $1: local, proxy, zones, nfs, smb, iscsi, nvmeof" ;;
     esac
 }
 

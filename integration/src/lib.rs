@@ -8,12 +8,14 @@
 pub mod again;
 pub mod binary;
 pub mod conformance;
+pub mod dashboard;
 pub mod keys;
 pub mod lab;
 pub mod machine;
 pub mod observe;
 pub mod place;
 pub mod process;
+pub mod prometheus;
 pub mod relay;
 pub mod requirement;
 pub mod sanity;

@@ -12,7 +12,9 @@ cell_life_iscsi() { network_life iscsi; }
 cell_life_nvmeof() { network_life nvmeof; }
 
 cell_chart_nfs() { network_by_chart nfs; }
+cell_chart_smb() { network_by_chart smb; }
 cell_chart_iscsi() { network_by_chart iscsi; }
+cell_chart_nvmeof() { network_by_chart nvmeof; }
 
 network_by_chart() { # release
     RELEASE_BY=chart network_life "$1"
@@ -29,17 +31,22 @@ network_life() { # release
 # FULL_SIZE: a pod sees how large its volume is.
 life() { # release class
     release_install "$1"
-    claim first "$2" 1Gi
+    life_of_claim "$2" "$1"
+    clean_up "$1"
+}
+
+life_of_claim() { # class, snapshot class
+    claim first "$1" 1Gi
     pod writer first
     ready writer
     put writer file first
 
-    snapshot moment first "$1"
+    snapshot moment first "$2"
     snapshot_ready moment
     put writer file later
-    claim restored "$2" 1Gi VolumeSnapshot moment
+    claim restored "$1" 1Gi VolumeSnapshot moment
     pod reader restored
-    claim cloned "$2" 1Gi PersistentVolumeClaim first
+    claim cloned "$1" 1Gi PersistentVolumeClaim first
     pod cloner cloned
     ready reader
     ready cloner
@@ -63,7 +70,6 @@ life() { # release class
     remove volumesnapshot/moment
     holds reader file first
     holds cloner file cloned
-    clean_up "$1"
 }
 
 has_megabytes() { # pod size

@@ -5,6 +5,7 @@ mod authority;
 mod csi_sanity;
 mod go_clients;
 mod local_hostpath;
+mod monitoring;
 mod node_manual;
 mod nothing_ignored;
 mod proxy;

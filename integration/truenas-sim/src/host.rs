@@ -362,7 +362,7 @@ impl Backend for Host {
     }
 
     async fn apply_exports(&self, rows: &Rows) -> Answer<()> {
-        exports::apply(rows).await?;
+        exports::apply(&self.pools, rows).await?;
         usershares::apply(&mut *self.shares.lock().await, shares::wanted(rows)).await?;
         let (luns, subsystems) = (lio::objects(rows)?, nvmet::objects(rows)?);
         for (objects, modules) in [(&luns, targets::MODULES), (&subsystems, nvmet::MODULES)] {

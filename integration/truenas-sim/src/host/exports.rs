@@ -5,9 +5,11 @@ use nas_host::exports::apply as export;
 use super::{Answer, running, unsupported};
 use crate::rows::{Row, Rows, flag, text, texts};
 
-/// Makes nfsd export what the rows say, and nothing else of theirs.
-pub(super) async fn apply(rows: &Rows) -> Answer<()> {
-    Ok(export("truenas-sim", &lines(rows)?).await?)
+/// Makes nfsd export what the rows say, and nothing else of theirs. Another simulator on the same machine has other
+/// pools.
+pub(super) async fn apply(pools: &[String], rows: &Rows) -> Answer<()> {
+    let name = format!("truenas-sim-{}", pools.join("-"));
+    Ok(export(&name, &lines(rows)?).await?)
 }
 
 fn lines(rows: &Rows) -> Answer<String> {

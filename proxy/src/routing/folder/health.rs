@@ -54,6 +54,7 @@ pub(crate) fn watch_one(
     measure: bool,
 ) -> AbortOnDropHandle<()> {
     let (connections, states, metrics) = (connections.clone(), states.clone(), metrics.clone());
+    metrics.connections(connections.all().len());
     let mut rounds = Rounds::default().measuring(measure);
     AbortOnDropHandle::new(tokio::spawn(async move {
         loop {
