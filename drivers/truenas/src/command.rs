@@ -156,6 +156,8 @@ pub(crate) struct NvmeWish {
     pub(crate) ports: Vec<i64>,
     /// The hosts that the subsystem lets in; any if `None`.
     pub(crate) hosts: Option<Vec<String>>,
+    /// Whether the dataset remembers nodes, whatever the configuration says.
+    pub(crate) had_nodes: bool,
     /// Hosts that lose access, and go themselves if they were made here and nothing else needs them.
     pub(crate) out: Vec<String>,
     /// What was seen.
@@ -234,6 +236,7 @@ impl Change {
                 | Self::EnsureNvme(_)
                 | Self::AdmitNvme(_)
                 | Self::RemoveIscsi { .. }
+                | Self::RemoveSubsystem { .. }
         )
     }
 

@@ -147,7 +147,27 @@ impl IscsiExport {
         })
     }
 
-    /// What gives an existing target just these initiators, unless it has them.
+    /// Refuses what is of another volume.
+    fn check(subject: &Subject<'_>, name: &ExportName, facts: &IscsiState) -> Result<(), Error> {
+        let refused = |why: String| Err(Self::refused(subject, Kind::Conflict).because(why));
+        let extent = facts.extent(subject.dataset.as_str());
+        if extent.is_none()
+            && let Some(other) = facts.extents.iter().find(|e| e.name == name.as_str())
+        {
+            let of = other.disk.as_deref().unwrap_or("a file");
+            return refused(format!("extent `{name}` is of {of}"));
+        }
+        let taken = |target: &Target| {
+            let mut links = facts.links.iter().flatten();
+            links.any(|link| link.target == target.id && extent.is_none_or(|e| e.id != link.extent))
+        };
+        if facts.target(name.as_str()).is_some_and(taken) {
+            return refused(format!("there is another extent on target `{name}`"));
+        }
+        Ok(())
+    }
+
+    /// What gives an existing target of the volume just these initiators, unless it has them.
     fn admit(
         &self,
         subject: &Subject<'_>,
@@ -157,6 +177,7 @@ impl IscsiExport {
     ) -> Result<Option<Act<Command>>, Error> {
         let initiators = initiators(names);
         let target = facts.target(name.as_str());
+        let target = target.filter(|_| Self::check(subject, name, facts).is_ok());
         if target.is_none_or(|target| self.admits(target, Some(&initiators), facts)) {
             return Ok(None);
         }
@@ -273,23 +294,9 @@ impl Export for IscsiExport {
         name: &ExportName,
         facts: &IscsiState,
     ) -> Result<Vec<Act<Command>>, Error> {
+        Self::check(subject, name, facts)?;
         let zvol = subject.dataset.as_str();
         let (target, extent) = (facts.target(name.as_str()), facts.extent(zvol));
-        if extent.is_none()
-            && let Some(other) = facts.extents.iter().find(|e| e.name == name.as_str())
-        {
-            let of = other.disk.as_deref().unwrap_or("a file");
-            let why = format!("extent `{name}` is of {of}");
-            return Err(Self::refused(subject, Kind::Conflict).because(why));
-        }
-        let taken = |target: &&Target| {
-            let mut links = facts.links.iter().flatten();
-            links.any(|link| link.target == target.id && extent.is_none_or(|e| e.id != link.extent))
-        };
-        if target.as_ref().is_some_and(taken) {
-            let why = format!("there is another extent on target `{name}`");
-            return Err(Self::refused(subject, Kind::Conflict).because(why));
-        }
         let listed = self.listed(subject)?;
         let make = || {
             let wish = self.wish(subject, name, facts, listed.clone())?;

@@ -101,6 +101,7 @@ impl NvmeExport {
             nsid: self.nsid,
             ports: self.ports.clone(),
             hosts,
+            had_nodes: access::forget(subject).is_some(),
             out: Vec::new(),
             seen: facts.clone(),
         }
@@ -198,7 +199,8 @@ impl Export for NvmeExport {
         let namespace = facts.namespace(subject.dataset.as_str());
         let reachable = !self.ports.iter().any(|port| facts.lacks(*port));
         let listed = self.listed(subject)?;
-        let subsystem = subsystem.filter(|subsystem| facts.admits(subsystem, listed.as_deref()));
+        let had_nodes = access::forget(subject).is_some();
+        let subsystem = subsystem.filter(|one| facts.admits(one, listed.as_deref(), had_nodes));
         let (Some(subsystem), Some(namespace), true) = (subsystem, namespace, reachable) else {
             let wish = self.wish(subject, name, facts, listed);
             let change = Change::EnsureNvme(Box::new(wish));
@@ -309,7 +311,8 @@ impl Export for NvmeExport {
         };
         let names = Some(revoked.names);
         let subsystem = facts.subsystem(name.as_str());
-        let is_so = subsystem.is_none_or(|subsystem| facts.admits(subsystem, names.as_deref()));
+        let subsystem = subsystem.filter(|_| Self::check(subject, name, facts).is_ok());
+        let is_so = subsystem.is_none_or(|one| facts.admits(one, names.as_deref(), true));
         // A node that is still remembered may be connected.
         let may_be_in = revoked.forget.is_some() && subsystem.is_some();
         let admit = (!is_so || may_be_in).then(|| {
@@ -386,12 +389,16 @@ impl Nas {
                 false => Ok(None),
             }
         };
-        let (subsystems, namespaces, ports, hosts) = tokio::try_join!(
+        let (subsystems, namespaces, ports, mut hosts) = tokio::try_join!(
             self.read(call, &subsystems),
             self.read(call, &namespaces),
             self.read(call, &ports),
             hosts,
         )?;
+        // Who closed it is seen by its hosts.
+        if hosts.is_none() && subsystems.iter().any(|one| !one.allow_any_host) {
+            hosts = Some(self.host_links(call, name).await?);
+        }
         Ok(Answer::Nvme(NvmeState {
             subsystems,
             namespaces,

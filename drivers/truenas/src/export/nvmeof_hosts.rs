@@ -22,13 +22,21 @@ const MARK: &str = "SHA-384";
 // === impl NvmeState ===
 
 impl NvmeState {
-    /// Whether the subsystem lets in just these hosts; any if `None`.
-    pub(super) fn admits(&self, subsystem: &Subsystem, hosts: Option<&[String]>) -> bool {
-        let links = self.hosts.iter().flatten();
-        let seen = links.map(|link| link.host.hostnqn.as_str());
+    /// Whether the subsystem lets in just these hosts; any if `None`. Without access per node an administrator may
+    /// have closed it for hosts of his own: then it stays so.
+    pub(super) fn admits(
+        &self,
+        subsystem: &Subsystem,
+        hosts: Option<&[String]>,
+        had_nodes: bool,
+    ) -> bool {
+        let mut links = self.hosts.iter().flatten();
         match hosts {
-            None => subsystem.allow_any_host,
+            None => {
+                subsystem.allow_any_host || (!had_nodes && links.any(|link| !link.host.is_ours()))
+            }
             Some(hosts) => {
+                let seen = links.map(|link| link.host.hostnqn.as_str());
                 !subsystem.allow_any_host && access::same(hosts.iter().map(String::as_str), seen)
             }
         }
@@ -84,7 +92,8 @@ impl Nas {
         wish: &NvmeWish,
         subsystem: &Subsystem,
     ) -> Result<(Subsystem, Option<Vec<HostLink>>), ApiError> {
-        if wish.seen.admits(subsystem, wish.hosts.as_deref()) {
+        let hosts = wish.hosts.as_deref();
+        if wish.seen.admits(subsystem, hosts, wish.had_nodes) {
             return Ok((subsystem.clone(), wish.seen.hosts.clone()));
         }
         let open = |allow_any_host| UpdateSubsystem {

@@ -453,6 +453,35 @@ async fn volumes_follow_nodes_that_are_added_to_the_configuration_and_removed_fr
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subsystem_that_an_administrator_closed_stays_closed() {
+    let nas = appliance(Generation::V25_10).await;
+    let kind = KINDS[2];
+    let driver = driver(&nas, kind, "");
+    let id = create(driver.as_ref(), "pvc-1").await.id;
+    let host = called(kind, "theirs");
+    let close = json!([1, {"allow_any_host": false}]);
+    run(&nas, "nvmet.subsys.update", close).await;
+    let exports = driver.exports().expect("exports");
+    // Without a host of theirs it lets in none, which no one wants.
+    exports.repair_export(&call(), &id).await.expect("repaired");
+    assert_eq!(let_in(&nas, kind).await, ["*"]);
+    let close = json!([1, {"allow_any_host": false}]);
+    run(&nas, "nvmet.subsys.update", close).await;
+    run(&nas, "nvmet.host.create", json!([{"hostnqn": host}])).await;
+    let link = json!([{"host_id": 1, "subsys_id": 1}]);
+    run(&nas, "nvmet.host_subsys.create", link).await;
+    assert!(exports.is_exported(&call(), &id).await.expect("seen"));
+    // Something else is missing, and comes back.
+    for link in rows(&nas, "nvmet.port_subsys").await {
+        run(&nas, "nvmet.port_subsys.delete", json!([link["id"]])).await;
+    }
+    exports.repair_export(&call(), &id).await.expect("repaired");
+    assert_eq!(rows(&nas, "nvmet.port_subsys").await.len(), 1);
+    create(driver.as_ref(), "pvc-1").await;
+    assert_eq!(let_in(&nas, kind).await, [host]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_of_version_6_is_written_as_the_nas_wants_it() {
     let nas = appliance(Generation::V25_10).await;
     let driver = per_node(&nas, KINDS[0]);
