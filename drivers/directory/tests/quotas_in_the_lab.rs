@@ -211,7 +211,7 @@ fn assert_stopped(written: (u64, String), at: u64, what: &str) {
     assert!(bytes > at - MIB, "{what}: {bytes} of {at}");
 }
 
-/// What `df` shows of a directory, as NodeGetVolumeStats does.
+/// What `df` shows of a directory, as `NodeGetVolumeStats` does.
 fn shown(dir: &Path) -> (u64, u64) {
     let stat = rustix::fs::statvfs(dir).unwrap();
     let total = stat.f_blocks * stat.f_frsize;

@@ -93,8 +93,11 @@ async fn a_snapshot_whose_copy_takes_long_is_answered_before_it_is_ready() {
         assert_eq!(again.expect("again"), taken);
         let found = one.get_snapshot(&call(), &taken.id).await;
         assert_eq!(found.expect("found"), taken);
-        assert_eq!(listed(one, None).await, [taken.clone()]);
-        assert_eq!(listed(one, Some("pvc-1")).await, [taken.clone()]);
+        assert_eq!(listed(one, None).await, std::slice::from_ref(&taken));
+        assert_eq!(
+            listed(one, Some("pvc-1")).await,
+            std::slice::from_ref(&taken)
+        );
         assert_eq!(listed(one, Some("pvc-2")).await, []);
         let error = restore(one, &taken.id, "restored").await;
         let error = error.expect_err("not ready");

@@ -9,6 +9,7 @@
 )]
 
 mod calls;
+mod copies;
 mod disk;
 mod empty;
 mod floor;
@@ -36,12 +37,16 @@ fn main() -> Result<()> {
         return empty::serve(socket.as_ref());
     }
     let (mut quick, mut only_proxy, mut only_truenas) = (false, false, false);
+    let mut only_copies = false;
     for argument in first.into_iter().chain(arguments) {
         match argument.as_str() {
             "--quick" => quick = true,
             "--proxy" => only_proxy = true,
             "--truenas" => only_truenas = true,
-            other => bail!("unknown argument {other}; there are --quick, --proxy and --truenas"),
+            "--copies" => only_copies = true,
+            other => bail!(
+                "unknown argument {other}; there are --quick, --proxy, --truenas and --copies"
+            ),
         }
     }
     if !only_truenas && !rustix::process::geteuid().is_root() {
@@ -51,7 +56,12 @@ fn main() -> Result<()> {
         .worker_threads(2)
         .enable_all()
         .build()?
-        .block_on(run(quick, only_proxy, only_truenas))
+        .block_on(async {
+            if only_copies {
+                return copies::all(quick).await;
+            }
+            run(quick, only_proxy, only_truenas).await
+        })
 }
 
 async fn run(quick: bool, only_proxy: bool, only_truenas: bool) -> Result<()> {
