@@ -209,7 +209,7 @@ fn readable(value: f64, unit: &str) -> String {
         "ops" => (value, "/s"),
         _ => thousands(value, 1000.0, &["", " K", " Mil"]),
     };
-    let digits = if value == value.round() || value >= 100.0 {
+    let digits = if value.fract().abs() < 1e-9 || value >= 100.0 {
         0
     } else if value >= 10.0 {
         1

@@ -22,8 +22,8 @@ use tokio::time::Instant;
 
 /// How often the proxy is started: `OmnibusCsiRestarts` wants more than three in an hour.
 const STARTS: u32 = 5;
-/// How many calls to the storage that never answers overlap, so that one is always in flight.
-const HANGING: u64 = 3;
+/// Connections whose storage never answers. Their calls end at different times, so that one is always in flight.
+const SILENT: [&str; 2] = ["mute", "slow"];
 /// Volumes that are there at once.
 const KEPT: usize = 20;
 
@@ -105,7 +105,8 @@ impl Site {
             ("near", local("near")),
             ("far", local("far")),
             ("nas", storage_host(free_port())),
-            ("slow", storage_host(silent)),
+            (SILENT[0], storage_host(silent)),
+            (SILENT[1], storage_host(silent)),
             ("odd", "driver: [".to_owned()),
         ];
         let files = files.iter().map(|(name, text)| (*name, text.as_str()));
@@ -148,12 +149,12 @@ nfs:
 impl Running<'_> {
     /// Keeps calls in flight that end with their deadline only.
     fn hang(&mut self) {
-        for number in 0..HANGING {
+        for (number, name) in (0..).zip(SILENT) {
             let client = self.proxy.client();
             self.hanging.spawn(async move {
                 tokio::time::sleep(Duration::from_secs(5 * number)).await;
                 loop {
-                    let id = format!("v:slow/pvc-{number}");
+                    let id = format!("v:{name}/pvc-1");
                     let _ = client
                         .controller_expand_volume(volume::expand(&id, 1 << 30))
                         .await;
