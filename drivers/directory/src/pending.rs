@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use driver_core::{Call, CreateSnapshot, Error, Kind, Snapshot, Snapshots as _};
 
@@ -25,6 +25,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// wait.
 const MOST: usize = 8;
 
+/// How long a failure waits for the call that reports it.
+const FAILURE_KEPT: Duration = Duration::from_hours(1);
+
 /// By the base, and the directory that the snapshot gets.
 static COPIES: Mutex<BTreeMap<(String, String), PendingCopy>> = Mutex::new(BTreeMap::new());
 
@@ -32,11 +35,14 @@ static COPIES: Mutex<BTreeMap<(String, String), PendingCopy>> = Mutex::new(BTree
 #[derive(Debug)]
 struct PendingCopy {
     volume: VolumeDir,
+    name: NamePart,
     created: SystemTime,
+    /// The recorded size of the volume.
+    size: u64,
     call: Call,
     /// Its caller was answered: the snapshot is known, and not ready.
     is_answered: bool,
-    failure: Option<Error>,
+    failure: Option<(Instant, Error)>,
 }
 
 /// The copies of one base.
@@ -87,11 +93,28 @@ impl PendingCopies {
         (self.base.clone(), name.to_owned())
     }
 
-    fn begin(&self, dir: &SnapshotDir, volume: VolumeDir, call: &Call) -> Found {
+    fn begin(
+        &self,
+        dir: &SnapshotDir,
+        (volume, name): (VolumeDir, NamePart),
+        size: u64,
+        call: &Call,
+    ) -> Found {
         let key = self.key(dir.as_str());
         let mut all = all();
+        all.retain(|_, pending| {
+            let failed = pending.failure.as_ref();
+            failed.is_none_or(|(when, _)| when.elapsed() < FAILURE_KEPT)
+        });
+        let mut others = all.iter().filter(|((base, _), _)| *base == self.base);
+        if let Some((_, other)) = others
+            .find(|(_, other)| other.is_running() && other.name == name && other.volume != volume)
+        {
+            let error = Error::new(Kind::Conflict, format!("snapshot {name} exists"));
+            return Found::Failed(error.because(format!("it is one of volume {}", other.volume)));
+        }
         if let Some(mut pending) = all.remove(&key) {
-            if let Some(failure) = pending.failure.take() {
+            if let Some((_, failure)) = pending.failure.take() {
                 return Found::Failed(failure);
             }
             let is_answered = pending.is_answered;
@@ -105,7 +128,9 @@ impl PendingCopies {
         let created = SystemTime::now();
         let pending = PendingCopy {
             volume,
+            name,
             created,
+            size,
             call: call.clone(),
             is_answered: false,
             failure: None,
@@ -119,27 +144,20 @@ impl PendingCopies {
     }
 
     /// Lets a copy go on without its caller; `false` if it is over, or if too many do.
-    fn answer(&self, dir: &SnapshotDir) -> bool {
+    fn answer(&self, dir: &SnapshotDir, created: SystemTime) -> bool {
         let mut all = all();
-        let answered = all
-            .iter()
-            .filter(|((base, _), pending)| *base == self.base && pending.is_answered);
+        let answered = all.iter().filter(|((base, _), pending)| {
+            *base == self.base && pending.is_answered && pending.is_running()
+        });
         if answered.count() >= MOST {
             return false;
         }
         let found = all.get_mut(&self.key(dir.as_str()));
+        let found = found.filter(|pending| pending.created == created);
         found.is_some_and(|pending| {
             pending.is_answered = true;
             true
         })
-    }
-
-    /// The volume and the time of a snapshot that is not ready, if its caller was answered.
-    fn get(&self, name: &str) -> Option<(VolumeDir, SystemTime)> {
-        let all = all();
-        let pending = all.get(&self.key(name))?;
-        (pending.is_answered && pending.is_running())
-            .then(|| (pending.volume.clone(), pending.created))
     }
 
     /// The directories that snapshots get which are not ready.
@@ -203,7 +221,7 @@ impl CopyWork {
                     error = error.chain(),
                     "the copy has failed after its caller was answered"
                 );
-                pending.failure = Some(error);
+                pending.failure = Some((Instant::now(), error));
             }
             _ => drop(all.remove(&key)),
         }
@@ -215,7 +233,9 @@ impl Drop for CopyWork {
     fn drop(&mut self) {
         let mut all = all();
         let key = self.copies.key(&self.name);
-        if all.get(&key).is_some_and(PendingCopy::is_running) {
+        let pending = all.get(&key);
+        // Once it has ended, it may be that of another call.
+        if pending.is_some_and(|one| one.is_running() && one.created == self.created) {
             all.remove(&key);
         }
     }
@@ -225,22 +245,25 @@ impl Drop for CopyWork {
 
 impl Directories {
     /// A snapshot whose copy goes on.
-    pub(crate) fn pending_snapshot(&self, dir: &SnapshotDir) -> Result<Option<Snapshot>, Error> {
-        let Some((volume, created)) = self.pending.get(dir.as_str()) else {
-            return Ok(None);
-        };
-        let source = self.store.look_for(Collection::Volumes, volume.as_str())?;
-        let record = source.and_then(VolumeRecord::read);
-        Ok(Some(Snapshot {
+    pub(crate) fn pending_snapshot(&self, dir: &SnapshotDir) -> Option<Snapshot> {
+        let all = all();
+        let pending = all.get(&self.pending.key(dir.as_str()))?;
+        (pending.is_answered && pending.is_running()).then(|| Snapshot {
             id: dir.id(),
-            source: volume.id(),
-            // Of a volume without a record it is known at the end of the copy.
-            size: record.map_or(0, |record| record.capacity),
-            created,
+            source: pending.volume.id(),
+            size: pending.size,
+            created: pending.created,
             ready: false,
             topology: self.topology(),
             group: None,
-        }))
+        })
+    }
+
+    /// The size of a volume that has a record.
+    fn recorded_size(&self, volume: &VolumeDir) -> Result<Option<u64>, Error> {
+        let found = self.store.look_for(Collection::Volumes, volume.as_str())?;
+        let record = found.and_then(VolumeRecord::read);
+        Ok(record.map(|record| record.capacity))
     }
 }
 
@@ -265,15 +288,21 @@ impl DirectoryDriver {
         let dir = SnapshotDir::of(&volume, &name, self.directories.id_room);
         let doing = format!("taking snapshot {name} of volume {volume}");
         let pending = &self.directories.pending;
-        let work = match pending.begin(&dir, volume, call) {
+        let source = volume.clone();
+        let size = self.run(call, "looking for the volume", move |directories, _| {
+            directories.recorded_size(&source)
+        });
+        let size = size.await?;
+        let of = (volume, name);
+        let work = match pending.begin(&dir, of, size.unwrap_or_default(), call) {
             Found::Nothing(work) => work,
-            Found::Answered => return self.get_snapshot(call, &dir.id()).await,
+            Found::Answered => return self.unready(call, &dir, &doing).await,
             Found::Awaited => {
                 return Err(Error::new(Kind::Pending, doing).because("another call is taking it"));
             }
             Found::Failed(error) => return Err(error),
         };
-        self.ensure_base(call).await?;
+        let created = work.created;
         let (directories, copy_call) = (Arc::clone(&self.directories), call.clone());
         let (request, share) = (request.clone(), self.share.clone());
         let copy = move || {
@@ -287,11 +316,27 @@ impl DirectoryDriver {
         if let Ok(done) = tokio::time::timeout(self.patience, &mut task).await {
             return ended(done, call, &doing);
         }
-        if !pending.answer(&dir) {
+        // What Kubernetes is told first it keeps, so that it is no answer without a size.
+        if size.is_none() || !pending.answer(&dir, created) {
             return ended(task.await, call, &doing);
         }
         tracing::info!(doing, "the copy goes on, and the snapshot is not ready yet");
-        self.get_snapshot(call, &dir.id()).await
+        self.unready(call, &dir, &doing).await
+    }
+
+    /// A snapshot whose copy went on a moment ago.
+    async fn unready(
+        &self,
+        call: &Call,
+        dir: &SnapshotDir,
+        doing: &str,
+    ) -> Result<Snapshot, Error> {
+        let found = self.get_snapshot(call, &dir.id()).await;
+        found.map_err(|error| match error.kind() {
+            // Not found: to the caller that would be its volume.
+            Kind::NotFound => Error::new(Kind::Pending, doing).because("its copy has just ended"),
+            _ => error,
+        })
     }
 }
 

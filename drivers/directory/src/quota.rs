@@ -9,7 +9,6 @@
 //! not follow from the name of the volume is never used.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use driver_core::{Call, Error, Kind};
 use node_utils::projects;
@@ -79,6 +78,18 @@ pub(crate) struct Enforcement {
 /// A project that a directory in the making has got; it has no limit yet.
 #[derive(Debug)]
 pub(crate) struct Project(u32);
+
+/// Whether what is made in a directory gets the project of that.
+pub(crate) fn passes_on(dir: impl AsFd) -> bool {
+    projects::project(dir).is_ok_and(|project| project.is_inherited)
+}
+
+/// Why volumes cannot have projects: nothing of another project can be moved into such a directory.
+pub(crate) fn passed_on(doing: &str) -> Error {
+    Error::new(Kind::Busy, doing)
+        .because("the base passes on a project of its own, so volumes cannot have theirs")
+        .advise("`chattr -P` on the base directory, on `v`, `s` and `.omnibus-csi` in it, and on the folders of `.omnibus-csi`")
+}
 
 // === impl ProjectIds ===
 
@@ -155,11 +166,7 @@ impl Quotas {
             Ok(true)
         };
         match ask() {
-            Ok(true) if projects::project(dir).is_ok_and(|project| project.is_inherited) => Some(
-                error()
-                    .because("the base passes on a project of its own, so volumes cannot have theirs")
-                    .advise("`chattr -P` on the base directory and on `v` in it"),
-            ),
+            Ok(true) if passes_on(dir) => Some(passed_on(doing)),
             Ok(true) => None,
             Ok(false) if type_of == Ok(XFS) => Some(
                 error()
@@ -205,6 +212,10 @@ impl Quotas {
         let Some(id) = self.ids.own(dir, &volume) else {
             return Ok(());
         };
+        // Mounted without quotas by now: there is no limit.
+        if !projects::is_enforced(dir).map_err(fail)? {
+            return Ok(());
+        }
         let now = projects::quota(dir, id).map_err(fail)?;
         if now.limit == 0 || now.limit >= bytes {
             return Ok(());
@@ -252,23 +263,16 @@ impl Directories {
         collection: &OwnedFd,
         spec: &VolumeSpec,
     ) -> Result<Option<Enforcement>, Error> {
-        static WARNED: AtomicBool = AtomicBool::new(false);
         let Quotas { enforce, ids } = self.layout.quotas;
         if enforce == Enforce::None {
             return Ok(None);
         }
         let doing = spec.doing.as_str();
         let dir = disk::open_dir(collection, ".").map_err(|errno| failed(doing, errno))?;
-        match self.layout.quotas.obstacle(dir.as_fd(), doing) {
+        match self.store.quota_obstacle(dir.as_fd(), doing) {
             Some(error) if enforce == Enforce::Require => Err(error),
             Some(error) => {
-                if !WARNED.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(
-                        doing,
-                        error = error.chain(),
-                        "its size is not enforced, nor are those of later volumes"
-                    );
-                }
+                self.store.warn_of_quotas(&error);
                 Ok(None)
             }
             None => Ok(Some(Enforcement {
@@ -288,8 +292,13 @@ impl Enforcement {
         // One process at a time: an id is in use once a directory has it.
         let _turn = LockFile::take(self.locks.as_fd(), LOCK)?;
         for id in self.ids.of(&self.volume) {
-            if projects::quota(&self.locks, id)?.files > 0 {
+            let found = projects::quota(&self.locks, id)?;
+            if found.files > 0 {
                 continue;
+            }
+            // Of a process that was killed: it would hold while a copy is made.
+            if found.limit > 0 {
+                projects::set_limit(&self.locks, id, 0)?;
             }
             for dir in dirs {
                 projects::assign(dir, id)?;

@@ -176,7 +176,7 @@ impl Directories {
 
     pub(crate) fn get_snapshot(&self, id: &SnapshotId) -> Result<Snapshot, Error> {
         let dir = SnapshotDir::parse(id)?;
-        if let Some(pending) = self.pending_snapshot(&dir)? {
+        if let Some(pending) = self.pending_snapshot(&dir) {
             return Ok(pending);
         }
         let found = self.store.look_for(Collection::Snapshots, dir.as_str())?;
@@ -232,7 +232,7 @@ impl Directories {
                 let Some(on) = on else { break };
                 let found = match Store::find(on, Collection::Snapshots, dir.as_str())? {
                     Some(found) => self.described_snapshot(&dir, &found)?,
-                    None => self.pending_snapshot(&dir)?,
+                    None => self.pending_snapshot(&dir),
                 };
                 let fits = |snapshot: &Snapshot| {
                     wanted

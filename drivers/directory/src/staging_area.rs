@@ -25,7 +25,7 @@ use sha2::{Digest, Sha256};
 use crate::crash_points;
 use crate::disk;
 use crate::failure::{change, failed};
-use crate::quota::Quotas;
+use crate::quota::{self, Quotas};
 pub(crate) use lock::LockFile;
 
 /// The folder of work in progress.
@@ -167,6 +167,22 @@ fn prepare(base: &Root) -> Result<(), Errno> {
         crash_points::mark("prepare");
     }
     Ok(())
+}
+
+/// Whether what is moved into the folders of the driver has to be of their project.
+pub(crate) fn passes_on_project(base: &Root) -> bool {
+    let private = disk::open_dir(base, PRIVATE);
+    let folder = |name| {
+        let private = private.as_ref().map_err(|errno| *errno)?;
+        disk::open_dir(private, name)
+    };
+    let [making, trash] = [MAKING, TRASH].map(folder);
+    let folders = [
+        private.as_ref().ok(),
+        making.as_ref().ok(),
+        trash.as_ref().ok(),
+    ];
+    folders.into_iter().flatten().any(quota::passes_on)
 }
 
 fn make_dir(parent: BorrowedFd<'_>, name: &str, mode: u32) -> Result<OwnedFd, Errno> {

@@ -4,7 +4,8 @@
 //! calls; see [`crate::base`]. Reading never makes anything in the base. The first call that makes
 //! something makes what is missing.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use driver_core::{Call, Error, Kind};
@@ -17,9 +18,9 @@ use crate::base::Base;
 use crate::crash_points;
 use crate::disk;
 use crate::failure::{change, failed};
-use crate::quota::{Enforce, Quotas};
+use crate::quota::{self, Enforce, Quotas};
 use crate::record::ATTRIBUTE;
-use crate::staging_area::{PRIVATE, StagingArea, object_digest};
+use crate::staging_area::{PRIVATE, StagingArea, object_digest, passes_on_project};
 
 /// The time that a call gives to the leftovers of others.
 const CLEANUP_TIME: Duration = Duration::from_secs(1);
@@ -37,6 +38,7 @@ pub(crate) struct Store {
     pub(crate) base: Base,
     pub(crate) staging_area: StagingArea,
     quotas: Quotas,
+    warned_of_quotas: AtomicBool,
 }
 
 // === impl Collection ===
@@ -67,6 +69,7 @@ impl Store {
             base,
             staging_area: StagingArea::new(quotas),
             quotas,
+            warned_of_quotas: AtomicBool::new(false),
         }
     }
 
@@ -326,6 +329,24 @@ impl Store {
         problems
     }
 
+    /// Why the sizes of volumes in that directory cannot be enforced.
+    pub(crate) fn quota_obstacle(&self, dir: BorrowedFd<'_>, doing: &str) -> Option<Error> {
+        let passes_on = || self.open().is_ok_and(|base| passes_on_project(&base));
+        let obstacle = self.quotas.obstacle(dir, doing);
+        obstacle.or_else(|| passes_on().then(|| quota::passed_on(doing)))
+    }
+
+    /// Warns once: it is looked for with each volume, and regularly.
+    pub(crate) fn warn_of_quotas(&self, error: &Error) {
+        if !self.warned_of_quotas.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                base = %self.base.path(),
+                error = error.chain(),
+                "sizes of volumes are not enforced"
+            );
+        }
+    }
+
     /// Why sizes of new volumes cannot be enforced, if they have to be.
     fn quota_problem(&self, base: Option<&Root>) -> Option<Error> {
         if self.quotas.enforce == Enforce::None {
@@ -341,17 +362,13 @@ impl Store {
         };
         let doing = format!("enforcing the sizes of volumes in {}", self.base.path());
         let error = match dir {
-            Ok(dir) => self.quotas.obstacle(dir.as_fd(), &doing)?,
+            Ok(dir) => self.quota_obstacle(dir.as_fd(), &doing)?,
             Err(errno) => failed(doing, errno),
         };
         if self.quotas.enforce == Enforce::Require {
             return Some(error);
         }
-        tracing::warn!(
-            base = %self.base.path(),
-            error = error.chain(),
-            "sizes of volumes are not enforced"
-        );
+        self.warn_of_quotas(&error);
         None
     }
 }

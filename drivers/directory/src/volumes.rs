@@ -366,8 +366,11 @@ impl Directories {
             }
         };
         let doing = || format!("{} {name} as a source", collection.noun());
+        // Before it is looked for: a copy may end in between.
+        let is_pending =
+            collection == Collection::Snapshots && self.pending.names().contains(&name);
         let pending = || {
-            if collection == Collection::Snapshots && self.pending.names().contains(&name) {
+            if is_pending {
                 return Error::new(Kind::Pending, format!("opening {}", doing()))
                     .because("it is not ready to use: it is still being copied");
             }

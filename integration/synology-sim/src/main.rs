@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use anyhow::Context;
 use clap::Parser;
 use synology_sim::{Options, Simulator, Version};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// A simulator of the parts of Synology's web API that a CSI driver needs.
 #[derive(Parser)]
@@ -48,8 +49,10 @@ async fn main() -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     writeln!(out, "DSM {} on http://{}", arguments.dsm, nas.address())?;
     out.flush()?;
-    tokio::signal::ctrl_c()
-        .await
-        .context("waiting for the interrupt")?;
+    let mut end = signal(SignalKind::terminate()).context("waiting for the end")?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted.context("waiting for the interrupt")?,
+        _ = end.recv() => {}
+    }
     Ok(())
 }

@@ -154,7 +154,9 @@ impl Drop for Simulator {
     fn drop(&mut self) {
         self.task.abort();
         // What it made of this machine's storage is of no use to another one.
-        let _ = self.clear();
+        if let Err(failure) = self.clear() {
+            eprintln!("synology-sim: something is left on this machine: {failure}");
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 
 use anyhow::Context;
 use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
 use truenas_sim::{Generation, Options, Simulator};
 
 /// A simulator of the TrueNAS API: JSON-RPC, the legacy websocket, REST, TLS.
@@ -79,8 +80,10 @@ async fn main() -> anyhow::Result<()> {
     writeln!(out, "api key  {}", nas.api_key())?;
     write!(out, "{}", nas.certificate_pem())?;
     out.flush()?;
-    tokio::signal::ctrl_c()
-        .await
-        .context("waiting for the interrupt")?;
+    let mut end = signal(SignalKind::terminate()).context("waiting for the end")?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted.context("waiting for the interrupt")?,
+        _ = end.recv() => {}
+    }
     Ok(())
 }

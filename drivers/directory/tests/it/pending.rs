@@ -166,8 +166,45 @@ async fn a_copy_that_fails_after_the_answer_is_reported_once_and_made_again() {
     assert_eq!(gone.expect_err("gone").kind(), Kind::NotFound);
     std::fs::remove_dir(&other).expect("remove");
     ready(&driver, "pvc-1", "one").await.expect("made again");
-    // A failure that was not asked for does not outlive a deletion.
     assert_eq!(leftovers(&base), Vec::<std::path::PathBuf>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_that_no_call_asked_for_does_not_outlive_a_deletion() {
+    let (place, driver) = place().await;
+    let base = place.base();
+    let lock = NameLock::take(&base);
+    let taken = snapshot(&driver, "pvc-1", "one").await.expect("answered");
+    // Its source is gone in the end.
+    let (volume, away) = (place.base().join("v/pvc-1"), place.base().join("v/away"));
+    std::fs::rename(&volume, &away).expect("rename");
+    lock.release();
+    ask(async || listed(&driver, None).await.is_empty().then_some(())).await;
+    std::fs::rename(&away, &volume).expect("rename");
+    delete(&driver, &taken.id).await.expect("deleted");
+    ready(&driver, "pvc-1", "one").await.expect("made");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_is_refused_that_a_copy_of_another_volume_has() {
+    let (place, driver) = place().await;
+    place.volume("pvc-2").await;
+    let base = place.base();
+    let lock = NameLock::take(&base);
+    let taken = snapshot(&driver, "pvc-1", "one").await.expect("answered");
+    assert!(!taken.ready);
+    let error = snapshot(&driver, "pvc-2", "one").await.expect_err("taken");
+    assert_eq!(error.kind(), Kind::Conflict, "{}", error.chain());
+    lock.release();
+    ready(&driver, "pvc-1", "one").await.expect("ready");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_caller_waits_for_a_copy_of_a_volume_whose_size_is_unknown() {
+    let (place, driver) = place().await;
+    std::fs::create_dir(place.base().join("v/pvc-old")).expect("folder");
+    let taken = snapshot(&driver, "pvc-old", "one").await.expect("taken");
+    assert!(taken.ready);
 }
 
 #[tokio::test(flavor = "multi_thread")]

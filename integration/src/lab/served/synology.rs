@@ -175,6 +175,7 @@ impl Synology {
         let nas = self.start().await;
         sanity::nothing_fails(self.served).await;
         is_empty(&nas);
+        nas.clear().expect("shared targets go with the NAS");
     }
 }
 
