@@ -174,7 +174,7 @@ impl Running<'_> {
         while Instant::now() < end {
             // Busier and quieter by turns, so that a graph has a shape.
             for number in 0..=(round / 40 % 4) {
-                let class = ["near", "far"][usize::from(round % 3 == 0)];
+                let class = ["near", "far"][usize::from(round.is_multiple_of(3))];
                 let made = made(&proxy, &format!("pvc-{round}-{number}"), class).await;
                 kept.push(made.expect("a volume"));
             }
