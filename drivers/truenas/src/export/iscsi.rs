@@ -468,9 +468,10 @@ impl Nas {
         let either = [Filter::eq("name", name), Filter::eq("disk", disk(zvol))];
         let extents = QueryExtents(vec![Filter::either(either)]);
         let lists = async {
-            match nodes {
-                true => self.lists_of(call, zvol).await,
-                false => Ok(Vec::new()),
+            if nodes {
+                self.lists_of(call, zvol).await
+            } else {
+                Ok(Vec::new())
             }
         };
         let (global, targets, extents, lists) = tokio::try_join!(

@@ -384,9 +384,10 @@ impl Nas {
         let namespaces = QueryNamespaces(vec![Filter::either(either)]);
         let ports = QueryPortLinks(vec![Filter::eq("subsys.name", name)]);
         let hosts = async {
-            match nodes {
-                true => self.host_links(call, name).await.map(Some),
-                false => Ok(None),
+            if nodes {
+                self.host_links(call, name).await.map(Some)
+            } else {
+                Ok(None)
             }
         };
         let (subsystems, namespaces, ports, mut hosts) = tokio::try_join!(

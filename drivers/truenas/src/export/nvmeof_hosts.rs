@@ -108,9 +108,10 @@ impl Nas {
             try_join_all(links.iter().map(|link| self.let_out(call, link))).await?;
             return Ok((self.write(call, &open(true)).await?, None));
         };
-        let subsystem = match subsystem.allow_any_host {
-            true => self.write(call, &open(false)).await?,
-            false => subsystem.clone(),
+        let subsystem = if subsystem.allow_any_host {
+            self.write(call, &open(false)).await?
+        } else {
+            subsystem.clone()
         };
         let (stay, go): (Vec<_>, Vec<_>) = links
             .into_iter()

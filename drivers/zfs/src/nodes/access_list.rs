@@ -175,6 +175,7 @@ impl AccessList {
     }
 
     /// With these names added, of nodes with unknown ids.
+    #[must_use]
     pub fn and(mut self, names: &[NodeName]) -> Self {
         for name in names {
             if !self.entries.iter().any(|entry| entry.name == *name) {
@@ -189,6 +190,7 @@ impl AccessList {
     }
 
     /// Without the entries with an unknown id.
+    #[must_use]
     pub fn known(mut self) -> Self {
         self.entries.retain(|entry| entry.id.is_some());
         self
@@ -218,6 +220,7 @@ impl AccessList {
     }
 
     /// The list with a mark at the revoked node; `None` marks all nodes.
+    #[must_use]
     pub fn marked(mut self, revoked: Option<RevokedNode<'_>>) -> Self {
         for entry in &mut self.entries {
             entry.is_revoked |= revoked.is_none_or(|revoked| revoked.takes(entry));
@@ -226,6 +229,7 @@ impl AccessList {
     }
 
     /// The list without the revoked node; empty for `None`.
+    #[must_use]
     pub fn without(&self, revoked: Option<RevokedNode<'_>>) -> Self {
         let Some(revoked) = revoked else {
             return Self::default();

@@ -504,14 +504,19 @@ async fn delete(call: &Call, set: &RowSet) -> Answer {
     set.delete(call, id)?;
     call.apply_exports().await?;
     if set.service == PORT_LINKS.service {
-        let subsystem = rows::number(&row, "subsys_id");
-        let subsystem = call.nas.rows().get(SUBSYSTEMS.service, subsystem).cloned();
-        if let Some(subsystem) = subsystem {
-            let nqn = rows::text(&subsystem, "subnqn");
-            call.nas.backend.left_port(nqn).await;
-        }
+        left_port(call, &row).await;
     }
     Ok(json!(true))
+}
+
+/// The kernel ends the connections of the subsystem of this link.
+async fn left_port(call: &Call, link: &Row) {
+    let subsystem = rows::number(link, "subsys_id");
+    let subsystem = call.nas.rows().get(SUBSYSTEMS.service, subsystem).cloned();
+    if let Some(subsystem) = subsystem {
+        let nqn = rows::text(&subsystem, "subnqn");
+        call.nas.backend.left_port(nqn).await;
+    }
 }
 
 fn subsystem_names(call: &Call, links: &[Row]) -> String {
