@@ -122,7 +122,6 @@ fn template(section: &str, text: Option<Template>) -> Result<Template, ConfigErr
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(clippy::struct_field_names, reason = "the keys of democratic-csi")]
 struct NfsConfig {
     share_host: String,
     #[serde(default)]

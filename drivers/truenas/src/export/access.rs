@@ -15,6 +15,14 @@ use crate::command::Command;
 #[derive(Debug)]
 pub(crate) struct Access(Nodes);
 
+/// A node gets access.
+pub(super) struct Allowed {
+    /// Remembers it.
+    pub(super) remember: Act<Command>,
+    /// All names from now on.
+    pub(super) names: Vec<String>,
+}
+
 /// A revocation. Every act is missing if there is nothing to be done.
 pub(super) struct Revoked {
     /// Marks the nodes: from now on no call lets them in.
@@ -78,12 +86,12 @@ impl Access {
         Ok(written(self.0.remembered(subject)?.names()))
     }
 
-    /// Adds a node: the names from now on, and what remembers it. `None` if it is listed.
+    /// Adds a node. `None` if it is listed.
     pub(super) fn allow(
         &self,
         subject: &Subject<'_>,
         node: &NodeId,
-    ) -> Result<Option<(Vec<String>, Act<Command>)>, Error> {
+    ) -> Result<Option<Allowed>, Error> {
         let name = self.0.name(node)?;
         let before = self.0.remembered(subject)?;
         let mut list = before.clone();
@@ -91,7 +99,10 @@ impl Access {
         if list == before {
             return Ok(None);
         }
-        Ok(Some((written(list.names()), Nodes::remember_new(&list)?)))
+        Ok(Some(Allowed {
+            remember: Nodes::remember_new(&list)?,
+            names: written(list.names()),
+        }))
     }
 
     /// Removes a node, or all of them. `None` if there is no volume to be reached.

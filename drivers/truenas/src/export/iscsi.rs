@@ -8,7 +8,7 @@ use driver_zfs::export::{Act, Export, ExportName, ExportNaming, Subject};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
-use super::access::{self, Access};
+use super::access::{self, Access, Allowed};
 use super::iscsi_lists::{comment_of_list, initiators, with_list};
 use super::{comment, enabled, gone, number, problems, remember, rules_of_disks, unread};
 use crate::api::iscsi::{
@@ -384,7 +384,7 @@ impl Export for IscsiExport {
         let Some(access) = &self.access else {
             return Ok(Vec::new());
         };
-        let Some((names, remember)) = access.allow(subject, node)? else {
+        let Some(Allowed { remember, names }) = access.allow(subject, node)? else {
             return Ok(Vec::new());
         };
         let mut acts = vec![remember];

@@ -9,7 +9,7 @@ use driver_zfs::nodes::Form;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
-use super::access::{self, Access};
+use super::access::{self, Access, Allowed};
 use super::{enabled, gone, number, problems, remember, rules_of_disks, unread};
 use crate::api::nvmet::{
     CreateNamespace, CreateSubsystem, DeleteNvme, LinkPort, Namespace, QueryNamespaces,
@@ -284,7 +284,7 @@ impl Export for NvmeExport {
         let Some(access) = &self.access else {
             return Ok(Vec::new());
         };
-        let Some((names, remember)) = access.allow(subject, node)? else {
+        let Some(Allowed { remember, names }) = access.allow(subject, node)? else {
             return Ok(Vec::new());
         };
         let mut acts = vec![remember];

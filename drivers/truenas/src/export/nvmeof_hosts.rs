@@ -76,8 +76,8 @@ impl Nas {
             .out
             .iter()
             .filter(|name| !linked.contains(&name.as_str()));
-        self.remove_hosts(call, &Vec::from_iter(bare.cloned()))
-            .await?;
+        let bare: Vec<String> = bare.cloned().collect();
+        self.remove_hosts(call, &bare).await?;
         if wish.hosts.as_ref().is_some_and(Vec::is_empty) {
             self.disconnect(call, subsystem.id).await?;
         }
@@ -131,18 +131,17 @@ impl Nas {
     async fn let_in(&self, call: &Call, nqn: &str, subsystem: i64) -> Result<HostLink, ApiError> {
         let _turn = self.turn(call, nqn).await?;
         let find = QueryHosts(vec![Filter::eq("hostnqn", nqn)]);
-        let host = match self.read(call, &find).await?.pop() {
-            Some(host) => host.id,
-            None => {
-                let create = CreateHost {
-                    hostnqn: nqn.to_owned(),
-                    key: None,
-                    controller_key: None,
-                    dh_group: None,
-                    hash: Some(MARK.to_owned()),
-                };
-                self.write(call, &create).await?.id
-            }
+        let host = if let Some(host) = self.read(call, &find).await?.pop() {
+            host.id
+        } else {
+            let create = CreateHost {
+                hostnqn: nqn.to_owned(),
+                key: None,
+                controller_key: None,
+                dh_group: None,
+                hash: Some(MARK.to_owned()),
+            };
+            self.write(call, &create).await?.id
         };
         self.write(call, &LinkHost { host, subsystem }).await
     }

@@ -9,7 +9,7 @@ use driver_zfs::export::{Act, Export, Subject};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
-use super::access::{self, Access};
+use super::access::{self, Access, Allowed};
 use super::{comment, enabled, gone, number, problems, remember, unread};
 use crate::api::nfs::{
     CreateNfsShare, DeleteNfsShare, FindNfsShares, NfsOptions, NfsShare, UpdateNfsShare,
@@ -269,7 +269,7 @@ impl Export for NfsExport {
         let Some(access) = &self.access else {
             return Ok(Vec::new());
         };
-        let Some((names, remember)) = access.allow(subject, node)? else {
+        let Some(Allowed { remember, names }) = access.allow(subject, node)? else {
             return Ok(Vec::new());
         };
         let mut acts = vec![remember];

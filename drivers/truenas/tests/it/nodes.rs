@@ -105,7 +105,7 @@ async fn let_in(nas: &Simulator, kind: &str) -> Vec<String> {
             let clients = clients.into_iter().filter(|client| client != ADDRESS);
             match (
                 texts(&shares[0]["hosts"]).is_empty(),
-                Vec::from_iter(clients),
+                clients.collect::<Vec<_>>(),
             ) {
                 (true, clients) if clients.is_empty() => vec!["*".to_owned()],
                 (_, clients) => clients,

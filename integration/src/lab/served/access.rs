@@ -82,7 +82,7 @@ fn called(served: Served) -> (&'static str, String) {
 async fn stays_out(node: &Node, volume: &Fixture) {
     step("it stays out");
     let refused = node.stage(volume).await.expect_err("it gets in");
-    println!("  {}", refused.message());
+    step(refused.message());
     node.unstage(volume).await.expect("unstaged");
 }
 
