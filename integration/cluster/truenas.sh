@@ -5,7 +5,7 @@
 #
 # Connections and classes are v24, v25 and v26 (NFS), and v25-iscsi; the snapshot class is truenas.
 
-# Name, release and the first of two ports: the API, and where the simulator is told what to do.
+# Name, release and the first of two ports: the API, and the control of the simulator.
 appliances() {
     printf '%s\n' "v24 24.10 8440" "v25 25.10 8450" "v26 26-rc 8460"
 }
