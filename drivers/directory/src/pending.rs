@@ -316,7 +316,7 @@ impl DirectoryDriver {
         if let Ok(done) = tokio::time::timeout(self.patience, &mut task).await {
             return ended(done, call, &doing);
         }
-        // What Kubernetes is told first it keeps, so that it is no answer without a size.
+        // Kubernetes keeps the size of the first answer.
         if size.is_none() || !pending.answer(&dir, created) {
             return ended(task.await, call, &doing);
         }

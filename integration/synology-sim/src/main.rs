@@ -54,5 +54,7 @@ async fn main() -> anyhow::Result<()> {
         interrupted = tokio::signal::ctrl_c() => interrupted.context("waiting for the interrupt")?,
         _ = end.recv() => {}
     }
-    Ok(())
+    nas.clear()
+        .map_err(anyhow::Error::msg)
+        .context("something is left on this machine")
 }

@@ -154,9 +154,7 @@ impl Drop for Simulator {
     fn drop(&mut self) {
         self.task.abort();
         // What it made of this machine's storage is of no use to another one.
-        if let Err(failure) = self.clear() {
-            eprintln!("synology-sim: something is left on this machine: {failure}");
-        }
+        let _ = self.clear();
     }
 }
 
