@@ -29,8 +29,8 @@ const ELSEWHERE: [&str; 5] = [
     "OMNIBUS_CSI_TRUENAS_ADMIN_API_KEY",
 ];
 
-/// Keys that only show with restic or kopia: the tests of driver-directory test them.
-const OF_TOOLS: [&str; 2] = ["snapshots.restic.", "snapshots.kopia."];
+/// Keys that only show with restic, kopia or a filesystem that has quotas: the tests of driver-directory test them.
+const IN_DRIVER: [&str; 3] = ["snapshots.restic.", "snapshots.kopia.", "quota"];
 
 async fn flags_of(arguments: &[&str]) -> BTreeSet<String> {
     let output = tools::omnibus(arguments, &[]).await;
@@ -86,7 +86,7 @@ async fn every_flag_variable_and_key_of_the_program_is_in_the_table() {
     known.extend(
         section
             .into_iter()
-            .filter(|key| !OF_TOOLS.iter().any(|head| key.starts_with(head)))
+            .filter(|key| !IN_DRIVER.iter().any(|head| key.starts_with(head)))
             .map(|key| format!("local-hostpath.{key}")),
     );
     let listed = named(|setting| {
