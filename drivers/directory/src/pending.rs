@@ -80,6 +80,11 @@ impl PendingCopy {
     fn is_running(&self) -> bool {
         self.failure.is_none()
     }
+
+    /// Whether it is that of a snapshot that its caller knows, and that is not ready.
+    fn is_known(&self) -> bool {
+        self.is_answered && self.is_running()
+    }
 }
 
 // === impl PendingCopies ===
@@ -113,17 +118,14 @@ impl PendingCopies {
             let error = Error::new(Kind::Conflict, format!("snapshot {name} exists"));
             return Found::Failed(error.because(format!("it is one of volume {}", other.volume)));
         }
-        if let Some(mut pending) = all.remove(&key) {
-            if let Some((_, failure)) = pending.failure.take() {
-                return Found::Failed(failure);
-            }
-            let is_answered = pending.is_answered;
-            all.insert(key, pending);
-            return if is_answered {
-                Found::Answered
-            } else {
-                Found::Awaited
-            };
+        match all.get(&key) {
+            Some(pending) if pending.is_known() => return Found::Answered,
+            Some(pending) if pending.is_running() => return Found::Awaited,
+            _ => {}
+        }
+        let failed = all.remove(&key);
+        if let Some((_, failure)) = failed.and_then(|pending| pending.failure) {
+            return Found::Failed(failure);
         }
         let created = SystemTime::now();
         let pending = PendingCopy {
@@ -146,10 +148,10 @@ impl PendingCopies {
     /// Lets a copy go on without its caller; `false` if it is over, or if too many do.
     fn answer(&self, dir: &SnapshotDir, created: SystemTime) -> bool {
         let mut all = all();
-        let answered = all.iter().filter(|((base, _), pending)| {
-            *base == self.base && pending.is_answered && pending.is_running()
-        });
-        if answered.count() >= MOST {
+        let known = all
+            .iter()
+            .filter(|((base, _), pending)| *base == self.base && pending.is_known());
+        if known.count() >= MOST {
             return false;
         }
         let found = all.get_mut(&self.key(dir.as_str()));
@@ -163,10 +165,10 @@ impl PendingCopies {
     /// The directories that snapshots get which are not ready.
     pub(crate) fn names(&self) -> Vec<String> {
         let all = all();
-        let pending = all.iter().filter(|((base, _), pending)| {
-            *base == self.base && pending.is_answered && pending.is_running()
-        });
-        pending.map(|((_, name), _)| name.clone()).collect()
+        let known = all
+            .iter()
+            .filter(|((base, _), pending)| *base == self.base && pending.is_known());
+        known.map(|((_, name), _)| name.clone()).collect()
     }
 
     /// Forgets a copy that failed, and stops one that goes on; an error as long as it does.
@@ -248,7 +250,7 @@ impl Directories {
     pub(crate) fn pending_snapshot(&self, dir: &SnapshotDir) -> Option<Snapshot> {
         let all = all();
         let pending = all.get(&self.pending.key(dir.as_str()))?;
-        (pending.is_answered && pending.is_running()).then(|| Snapshot {
+        pending.is_known().then(|| Snapshot {
             id: dir.id(),
             source: pending.volume.id(),
             size: pending.size,

@@ -40,6 +40,11 @@ pub(super) fn property() -> Option<PropertyName> {
     Nodes::property().ok()
 }
 
+/// Whether nodes are remembered, whatever the configuration says now.
+pub(super) fn is_remembered(subject: &Subject<'_>) -> bool {
+    forget(subject).is_some()
+}
+
 /// Forgets a list that does not count any more.
 pub(super) fn forget(subject: &Subject<'_>) -> Option<Act<Command>> {
     let property = property()?;
@@ -86,16 +91,19 @@ impl Access {
         Ok(written(self.0.remembered(subject)?.names()))
     }
 
-    /// Adds a node. `None` if it is listed.
+    /// Adds a node. `None` if it is listed, or if access is not per node.
     pub(super) fn allow(
-        &self,
+        access: Option<&Self>,
         subject: &Subject<'_>,
         node: &NodeId,
     ) -> Result<Option<Allowed>, Error> {
-        let name = self.0.name(node)?;
-        let before = self.0.remembered(subject)?;
+        let Some(Self(nodes)) = access else {
+            return Ok(None);
+        };
+        let name = nodes.name(node)?;
+        let before = nodes.remembered(subject)?;
         let mut list = before.clone();
-        self.0.admit(&mut list, node, &name);
+        nodes.admit(&mut list, node, &name);
         if list == before {
             return Ok(None);
         }
@@ -105,17 +113,20 @@ impl Access {
         }))
     }
 
-    /// Removes a node, or all of them. `None` if there is no volume to be reached.
+    /// Removes a node, or all of them. `None` if there is no volume to be reached, or if access is not per node.
     pub(super) fn revoke(
-        &self,
+        access: Option<&Self>,
         subject: &Subject<'_>,
         node: Option<&NodeId>,
     ) -> Result<Option<Revoked>, Error> {
+        let Some(Self(nodes)) = access else {
+            return Ok(None);
+        };
         if !subject.volume.is_some_and(is_complete) {
             return Ok(None);
         }
-        let before = self.0.remembered(subject)?;
-        let (left, marked, mut out) = self.0.with_revoked(&before, node, |revoked| {
+        let before = nodes.remembered(subject)?;
+        let (left, marked, mut out) = nodes.with_revoked(&before, node, |revoked| {
             let marked = before.clone().marked(revoked);
             (before.without(revoked), marked, before.names_of(revoked))
         })?;

@@ -381,10 +381,8 @@ impl Export for IscsiExport {
         facts: &IscsiState,
         node: &NodeId,
     ) -> Result<Vec<Act<Command>>, Error> {
-        let Some(access) = &self.access else {
-            return Ok(Vec::new());
-        };
-        let Some(Allowed { remember, names }) = access.allow(subject, node)? else {
+        let allowed = Access::allow(self.access.as_ref(), subject, node)?;
+        let Some(Allowed { remember, names }) = allowed else {
             return Ok(Vec::new());
         };
         let mut acts = vec![remember];
@@ -402,9 +400,8 @@ impl Export for IscsiExport {
         facts: &IscsiState,
         node: Option<&NodeId>,
     ) -> Result<Vec<Act<Command>>, Error> {
-        let access = self.access.as_ref();
-        let revoked = access.map(|access| access.revoke(subject, node));
-        let Some(revoked) = revoked.transpose()?.flatten() else {
+        let revoked = Access::revoke(self.access.as_ref(), subject, node)?;
+        let Some(revoked) = revoked else {
             return Ok(Vec::new());
         };
         let admit = self.admit(subject, name, facts, revoked.names)?;

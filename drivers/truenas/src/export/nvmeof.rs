@@ -101,7 +101,7 @@ impl NvmeExport {
             nsid: self.nsid,
             ports: self.ports.clone(),
             hosts,
-            had_nodes: access::forget(subject).is_some(),
+            had_nodes: access::is_remembered(subject),
             out: Vec::new(),
             seen: facts.clone(),
         }
@@ -199,7 +199,7 @@ impl Export for NvmeExport {
         let namespace = facts.namespace(subject.dataset.as_str());
         let reachable = !self.ports.iter().any(|port| facts.lacks(*port));
         let listed = self.listed(subject)?;
-        let had_nodes = access::forget(subject).is_some();
+        let had_nodes = access::is_remembered(subject);
         let subsystem = subsystem.filter(|one| facts.admits(one, listed.as_deref(), had_nodes));
         let (Some(subsystem), Some(namespace), true) = (subsystem, namespace, reachable) else {
             let wish = self.wish(subject, name, facts, listed);
@@ -281,10 +281,8 @@ impl Export for NvmeExport {
         facts: &NvmeState,
         node: &NodeId,
     ) -> Result<Vec<Act<Command>>, Error> {
-        let Some(access) = &self.access else {
-            return Ok(Vec::new());
-        };
-        let Some(Allowed { remember, names }) = access.allow(subject, node)? else {
+        let allowed = Access::allow(self.access.as_ref(), subject, node)?;
+        let Some(Allowed { remember, names }) = allowed else {
             return Ok(Vec::new());
         };
         let mut acts = vec![remember];
@@ -304,9 +302,8 @@ impl Export for NvmeExport {
         facts: &NvmeState,
         node: Option<&NodeId>,
     ) -> Result<Vec<Act<Command>>, Error> {
-        let access = self.access.as_ref();
-        let revoked = access.map(|access| access.revoke(subject, node));
-        let Some(revoked) = revoked.transpose()?.flatten() else {
+        let revoked = Access::revoke(self.access.as_ref(), subject, node)?;
+        let Some(revoked) = revoked else {
             return Ok(Vec::new());
         };
         let names = Some(revoked.names);

@@ -266,10 +266,8 @@ impl Export for NfsExport {
         facts: &Vec<NfsShare>,
         node: &NodeId,
     ) -> Result<Vec<Act<Command>>, Error> {
-        let Some(access) = &self.access else {
-            return Ok(Vec::new());
-        };
-        let Some(Allowed { remember, names }) = access.allow(subject, node)? else {
+        let allowed = Access::allow(self.access.as_ref(), subject, node)?;
+        let Some(Allowed { remember, names }) = allowed else {
             return Ok(Vec::new());
         };
         let mut acts = vec![remember];
@@ -289,9 +287,8 @@ impl Export for NfsExport {
         facts: &Vec<NfsShare>,
         node: Option<&NodeId>,
     ) -> Result<Vec<Act<Command>>, Error> {
-        let access = self.access.as_ref();
-        let revoked = access.map(|access| access.revoke(subject, node));
-        let Some(revoked) = revoked.transpose()?.flatten() else {
+        let revoked = Access::revoke(self.access.as_ref(), subject, node)?;
+        let Some(revoked) = revoked else {
             return Ok(Vec::new());
         };
         let ours = Self::ours(subject, facts);
