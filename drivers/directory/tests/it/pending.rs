@@ -2,7 +2,7 @@
 //!
 //! A copy waits before it gets its name as long as a test holds the lock for that. Nothing depends on time.
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use driver_core::{
@@ -32,6 +32,15 @@ impl<'a> NameLock<'a> {
         std::fs::remove_file(self.base.join(".omnibus-csi/makers/names")).expect("lock");
         drop(self.file);
     }
+}
+
+/// Makes the copy fail at its end: another volume has a snapshot of that name.
+fn give_name_away(base: &Path) -> PathBuf {
+    let other = base.join("s/pvc-2-one");
+    std::fs::create_dir(&other).expect("folder");
+    let flags = XattrFlags::empty();
+    rustix::fs::setxattr(&other, "user.omnibus-csi", b"s1 1 0 pvc-2 one", flags).expect("record");
+    other
 }
 
 /// A base with a volume, and a driver that does not wait for copies.
@@ -125,7 +134,7 @@ async fn a_snapshot_whose_copy_takes_long_is_answered_before_it_is_ready() {
         .await
         .expect("deleted");
     delete(&driver, &taken.id).await.expect("deleted");
-    assert_eq!(leftovers(&base), Vec::<std::path::PathBuf>::new());
+    assert_eq!(leftovers(&base), Vec::<PathBuf>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -145,7 +154,7 @@ async fn a_snapshot_that_is_deleted_before_it_is_ready_never_appears() {
     assert_eq!(gone.expect_err("gone").kind(), Kind::NotFound);
     let again = ready(&driver, "pvc-1", "one").await.expect("again");
     assert!(again.created > taken.created);
-    assert_eq!(leftovers(&base), Vec::<std::path::PathBuf>::new());
+    assert_eq!(leftovers(&base), Vec::<PathBuf>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,11 +163,7 @@ async fn a_copy_that_fails_after_the_answer_is_reported_once_and_made_again() {
     let base = place.base();
     let lock = NameLock::take(&base);
     let taken = snapshot(&driver, "pvc-1", "one").await.expect("answered");
-    // In the end another volume has a snapshot of that name.
-    let other = base.join("s/pvc-2-one");
-    std::fs::create_dir(&other).expect("folder");
-    let flags = XattrFlags::empty();
-    rustix::fs::setxattr(&other, "user.omnibus-csi", b"s1 1 0 pvc-2 one", flags).expect("record");
+    let other = give_name_away(&base);
     lock.release();
     let error = ready(&driver, "pvc-1", "one").await.expect_err("failed");
     assert_eq!(error.kind(), Kind::Conflict, "{}", error.chain());
@@ -166,7 +171,7 @@ async fn a_copy_that_fails_after_the_answer_is_reported_once_and_made_again() {
     assert_eq!(gone.expect_err("gone").kind(), Kind::NotFound);
     std::fs::remove_dir(&other).expect("remove");
     ready(&driver, "pvc-1", "one").await.expect("made again");
-    assert_eq!(leftovers(&base), Vec::<std::path::PathBuf>::new());
+    assert_eq!(leftovers(&base), Vec::<PathBuf>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -175,12 +180,14 @@ async fn a_failure_that_no_call_asked_for_does_not_outlive_a_deletion() {
     let base = place.base();
     let lock = NameLock::take(&base);
     let taken = snapshot(&driver, "pvc-1", "one").await.expect("answered");
-    // Its source is gone in the end.
-    let (volume, away) = (place.base().join("v/pvc-1"), place.base().join("v/away"));
-    std::fs::rename(&volume, &away).expect("rename");
+    let other = give_name_away(&base);
     lock.release();
-    ask(async || listed(&driver, None).await.is_empty().then_some(())).await;
-    std::fs::rename(&away, &volume).expect("rename");
+    ask(async || {
+        let copies = listed(&driver, Some("pvc-1")).await;
+        copies.is_empty().then_some(())
+    })
+    .await;
+    std::fs::remove_dir(&other).expect("remove");
     delete(&driver, &taken.id).await.expect("deleted");
     ready(&driver, "pvc-1", "one").await.expect("made");
 }
