@@ -69,12 +69,18 @@ impl Disks {
         device.in_use(&self.kernel, mounts).expect("usage")
     }
 
-    async fn unload(self) {
-        // udev may have a last look at what has just been removed.
+    async fn unload(self, paths: &[BlockDevice]) {
+        // multipathd may still make a map of what it saw, and udev have a last look at what has been removed.
         let deadline = soon();
         let command = Command::new(Program::constant("modprobe")).args(["-r", "scsi_debug"]);
         while let Err(error) = self.local.perform(&command).await {
             assert!(Instant::now() < deadline, "{error}");
+            for path in paths.chunks(1) {
+                if let Some(map) = multipath::map_over(&self.kernel, path).expect("look") {
+                    let removed = multipath::remove(&self.local, &self.kernel, &map, deadline);
+                    removed.await.expect("removed");
+                }
+            }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -149,7 +155,7 @@ async fn a_map_is_awaited_used_grown_and_removed_before_its_paths() {
             .expect("gone already");
     }
     set("virtual_gb", "0");
-    disks.unload().await;
+    disks.unload(&[]).await;
 }
 
 #[tokio::test]
@@ -171,11 +177,5 @@ async fn a_disk_that_has_become_another_volume_says_so_when_asked() {
     };
     assert_eq!(old, before);
     assert_ne!(now, before);
-    if let Some(map) = multipath::map_over(kernel, &paths).expect("look") {
-        multipath::remove(&disks.local, kernel, &map, soon())
-            .await
-            .expect("removed");
-    }
-    set("vpd_use_hostno", "0");
-    disks.unload().await;
+    disks.unload(&paths).await;
 }
