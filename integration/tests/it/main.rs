@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod authority;
+mod background_copy;
 mod csi_sanity;
 mod go_clients;
 mod local_hostpath;
