@@ -10,6 +10,7 @@ mod fidelity;
 mod kopia;
 mod pending;
 mod quotas;
+mod races;
 mod refused;
 mod restic;
 mod snapshots;
