@@ -215,6 +215,8 @@ pub enum Next {
     Observe,
     /// Something is in use: wait, then observe and plan again.
     Wait,
+    /// The same, but it is not free before this time, and twice as long after each retry.
+    WaitFrom(Duration),
     /// Something is in use for a known time: wait for that, then observe and plan again.
     WaitFor(Duration),
     /// The lock of a stack was not free in time: observe, plan and wait again.

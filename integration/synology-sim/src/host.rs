@@ -316,11 +316,13 @@ async fn copy(snapshot: &str, target: &str, options: &[&str]) -> Answer<()> {
 }
 
 async fn destroy(name: &str) -> Answer<()> {
-    let end = Instant::now() + BUSY;
+    let (end, mut pause) = (Instant::now() + BUSY, Duration::from_secs(1));
     loop {
         match run(&["zfs", "destroy", "-r", name]).await {
+            // Each attempt delays the moment from which nfsd lets it go.
             Err(failed) if failed.0.contains("busy") && Instant::now() < end => {
-                sleep(Duration::from_millis(200)).await;
+                sleep(pause).await;
+                pause *= 2;
             }
             ended => return ended.map(drop),
         }

@@ -1,6 +1,7 @@
 //! A plan, done: steps in order, those that do not depend on each other at once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use driver_core::{Call, Error, Kind};
 use driver_zfs::name::{DatasetName, Object, SnapshotRef};
@@ -26,6 +27,9 @@ use crate::command::{Answer, Change, Command, Look};
 use crate::error::{Error as ApiError, Kind as ApiKind};
 use crate::failure::failed;
 use crate::{Dialect, Generation};
+
+/// From when a dataset that was busy may be free.
+const FREE_AGAIN: Duration = Duration::from_secs(3);
 
 /// What a plan has done so far, and what it was answered.
 pub(super) struct Run<'a> {
@@ -88,6 +92,19 @@ impl<'a> Run<'a> {
 
     fn failed(&self, doing: impl Into<String>, error: &ApiError) -> Failed {
         failed(doing, error, !self.done)
+    }
+
+    /// Where nfsd keeps a filesystem busy that was just used, each attempt to destroy it is two more changes of
+    /// exports, each of which delays the moment from which it is free by a second.
+    fn not_destroyed(&self, doing: impl Into<String>, error: &ApiError) -> Failed {
+        let failed = self.failed(doing, error);
+        match failed.next {
+            Next::Wait if error.kind() == ApiKind::Busy => Failed {
+                next: Next::WaitFrom(FREE_AGAIN),
+                ..failed
+            },
+            _ => failed,
+        }
     }
 
     /// Does all of them, and none after one that failed.
@@ -178,7 +195,7 @@ impl<'a> Run<'a> {
                 let (destroyed, removed) = tokio::join!(self.destroy(name), self.without_target());
                 removed?;
                 self.target = None;
-                destroyed.map_err(|e| self.failed(doing, &e))?;
+                destroyed.map_err(|e| self.not_destroyed(doing, &e))?;
                 self.ended(name);
                 Ok(())
             }

@@ -109,6 +109,12 @@ impl Wait {
                 self.sleep(call, self.pause).await;
                 Then::Again(failed.error)
             }
+            Next::WaitFrom(first) if !over && self.is_patient() => {
+                let pause = self.pause.max(first);
+                self.pause = pause;
+                self.sleep(call, pause).await;
+                Then::Again(failed.error)
+            }
             // A retry before that would fail.
             Next::WaitFor(known) if known < call.remaining() => {
                 let error = failed.error.chain();
@@ -118,7 +124,9 @@ impl Wait {
             }
             // It has waited on the host already.
             Next::Queue if !over => Then::Again(failed.error),
-            Next::Wait | Next::WaitFor(_) | Next::Queue | Next::Tell => Then::Tell(failed.error),
+            Next::Wait | Next::WaitFrom(_) | Next::WaitFor(_) | Next::Queue | Next::Tell => {
+                Then::Tell(failed.error)
+            }
         }
     }
 

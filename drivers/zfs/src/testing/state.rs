@@ -4,8 +4,6 @@
 //! A step is one part if ZFS does it atomically. Properties are set one by one, and the dataset of
 //! a copy exists, with its name and its properties, long before its content.
 
-use std::time::Duration;
-
 use driver_core::{Effect, Error, Kind};
 
 use super::export::{MemoryCommand, MemoryOutput, Targets};
@@ -33,8 +31,8 @@ pub struct HostState {
     /// How many changes of an export do not get the lock of their target stack, each after half a
     /// minute.
     pub queued: usize,
-    /// How long each attempt to destroy a dataset is refused: the last entry is used first.
-    pub kept: Vec<Duration>,
+    /// How each attempt to destroy a dataset is refused: the last entry is used first.
+    pub kept: Vec<Next>,
     /// How many parts of steps were done.
     pub steps: usize,
     /// How many exchanges there were.
@@ -217,8 +215,8 @@ impl HostState {
                 error: Error::new(Kind::Busy, format!("destroy {name}")),
             }),
             Step::DestroyDataset(name) => match self.kept.pop() {
-                Some(known) => Err(Failed {
-                    next: Next::WaitFor(known),
+                Some(next) => Err(Failed {
+                    next,
                     error: Error::new(Kind::Busy, format!("destroy {name}")),
                 }),
                 None => self.pool.apply(step),

@@ -12,7 +12,7 @@ use driver_core::{
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
-use driver_zfs::step::Step;
+use driver_zfs::step::{Next, Step};
 use driver_zfs::testing::{MemoryExport, MemoryHost, settings};
 use tokio::time::Instant;
 
@@ -181,14 +181,14 @@ async fn what_is_known_to_be_free_later_is_waited_for_that_long_and_not_at_all_i
     let exported = driver.backend().state().targets.clone();
     let (began, long) = (Instant::now(), Duration::from_secs(70));
 
-    driver.backend().state().kept = vec![long];
+    driver.backend().state().kept = vec![Next::WaitFor(long)];
     let short = Call::within(Duration::from_secs(15));
     let error = driver.delete_volume(&short, &volume(0)).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Busy, "{}", error.chain());
     assert_eq!(began.elapsed(), Duration::ZERO);
     assert_eq!(driver.backend().state().targets, exported);
 
-    driver.backend().state().kept = vec![long];
+    driver.backend().state().kept = vec![Next::WaitFor(long)];
     well(&driver, &[Verb::Delete(0)]).await;
     assert_eq!(began.elapsed(), long);
     assert_eq!(guid(&driver, "tank/csi/v/v0"), None);
@@ -202,11 +202,21 @@ async fn what_is_kept_longer_and_longer_is_waited_for_as_long_as_the_call_may_ta
         &[create(0, From::Nothing), create(1, From::Nothing)],
     )
     .await;
-    driver.backend().state().kept = vec![Duration::from_secs(1); 50];
+    driver.backend().state().kept = vec![Next::WaitFor(Duration::from_secs(1)); 50];
     well(&driver, &[Verb::Delete(0)]).await;
     assert_eq!(driver.backend().state().kept, []);
-    driver.backend().state().kept = vec![Duration::from_secs(1); 10_000];
+    driver.backend().state().kept = vec![Next::WaitFor(Duration::from_secs(1)); 10_000];
     refused(&driver, &Verb::Delete(1), Kind::Busy, "destroy").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_free_before_a_time_is_tried_after_it_and_then_less_and_less_often() {
+    let driver = fresh(VolumeKind::Filesystem);
+    well(&driver, &[create(0, From::Nothing)]).await;
+    let began = Instant::now();
+    driver.backend().state().kept = vec![Next::WaitFrom(Duration::from_secs(3)); 3];
+    well(&driver, &[Verb::Delete(0)]).await;
+    assert_eq!(began.elapsed(), Duration::from_secs(3 + 6 + 12));
 }
 
 #[tokio::test(start_paused = true)]
