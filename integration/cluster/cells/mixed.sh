@@ -2,28 +2,24 @@
 # One release over several kinds of storage: the proxy, by the chart, in the lab's machine. Sourced, never run.
 
 mixed_install() { # connection...
-    local connection part
     # shellcheck disable=SC2034  # for objects.sh
     PATIENCE=300
     # shellcheck disable=SC2034  # for life.sh
     FULL_SIZE=1
     export RELEASE_BY=chart
     # With parents that stay, the storage is compared with what it was before the first volume.
-    for connection in nfs iscsi nvmeof; do
-        for part in volumes snapshots; do in_node lab zfs create -p "tank/$connection/$part"; done
-    done
+    # shellcheck disable=SC2016  # for the machine's shell
+    in_node lab sh -c 'for dataset in nfs iscsi nvmeof; do
+        zfs create -p tank/$dataset/volumes && zfs create -p tank/$dataset/snapshots || exit; done' || fail "the parents cannot be made"
     MIXED=$* release_install mixed
 }
 
 # Not recursively: what is left makes it fail.
 mixed_uninstall() {
-    local connection dataset
     release_uninstall mixed
-    for connection in nfs iscsi nvmeof; do
-        for dataset in "$connection/volumes" "$connection/snapshots" "$connection"; do
-            in_node lab zfs destroy "tank/$dataset" || fail "tank/$dataset is not empty"
-        done
-    done
+    # shellcheck disable=SC2016  # for the machine's shell
+    in_node lab sh -c 'for dataset in nfs iscsi nvmeof; do
+        zfs destroy tank/$dataset/volumes && zfs destroy tank/$dataset/snapshots && zfs destroy tank/$dataset || exit; done' || fail "something is left of the datasets"
 }
 
 cell_chart_proxy_network() {
