@@ -54,6 +54,20 @@ chart_install() { # release
     done
 }
 
+# The release again, after what its values are made from has changed.
+chart_upgrade() { # release
+    local folder=$CLUSTER_STATE/releases/$1
+    (umask 077; network_values "$1" >"$folder/values.yaml")
+    helm upgrade "$1" "$CHART" --values "$CLUSTER/objects/chart-$1.yaml" --values "$folder/values.yaml" \
+        --wait --timeout "${PATIENCE:-90}s" >&2 || die "the values of $1 cannot be changed"
+}
+
+# The pods of a release, with what changes when one is made or started again.
+chart_pods() { # release
+    kubectl -n "$CHART_NAMESPACE" get pod -l "app.kubernetes.io/instance=$1" -o \
+        'jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {.status.containerStatuses[*].restartCount}{"\n"}{end}' | sort
+}
+
 # The same release in the layout of democratic-csi's chart, with only the image replaced.
 layout_objects() { # release
     sed "s/@VERSION@/$(sed -n 's/^appVersion: //p' "$CHART/Chart.yaml")/" "$CLUSTER/objects/layout-$1.yaml"

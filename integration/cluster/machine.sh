@@ -35,7 +35,7 @@ machine_up() {
     in_node node-1 ip addr add "$MACHINE_ADDRESS/32" dev lo
     service node-1 start lab-ssh socat "TCP-LISTEN:22,bind=$MACHINE_ADDRESS,reuseaddr,fork" "UNIX-CONNECT:$MACHINE_STATE/ssh"
     service node-1 start lab-tunnel ssh -q -N -i "$key" -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null \
-        -o ExitOnForwardFailure=yes -o ServerAliveInterval=15 \
+        -o ExitOnForwardFailure=yes -o ServerAliveInterval=15 -o ConnectTimeout=10 \
         -L "$MACHINE_ADDRESS:$MACHINE_KUBELET:127.0.0.1:$MACHINE_KUBELET" -R 127.0.0.1:6443:127.0.0.1:443 "root@$MACHINE_ADDRESS"
 
     node_settings "$MACHINE_FOLDER/node" "$MACHINE_PODS" / "$settings"

@@ -5,11 +5,14 @@
 # nfs, smb, iscsi, nvmeof    zfs-generic of that name; driver org.omnibus.<name>, class and snapshot class <name>;
 #                            smb by the chart only
 # scratch                    by the chart only: zfs-local-ephemeral-inline of the machine
+# mixed                      by the chart only: the proxy over zfs-generic of each of MIXED, with datasets of its own for
+#                            each; classes mixed-<connection>, snapshot class mixed
 # truenas                    by the chart only: truenas.sh
 
-is_of_network() { case $1 in nfs | smb | iscsi | nvmeof | scratch | truenas) ;; *) return 1 ;; esac; }
+is_of_network() { case $1 in nfs | smb | iscsi | nvmeof | scratch | mixed | truenas) ;; *) return 1 ;; esac; }
 
-network_configuration() { # release
+network_configuration() { # release [parent of its datasets]
+    local parent=${2:-tank/csi}
     cat <<END
 driver: zfs-generic-$1
 sshConnection:
@@ -19,8 +22,8 @@ sshConnection:
   privateKey: |
 $(sed 's/^/    /' "$(lab path)/key")
 zfs:
-  datasetParentName: tank/csi/volumes
-  detachedSnapshotsDatasetParentName: tank/csi/snapshots
+  datasetParentName: $parent/volumes
+  detachedSnapshotsDatasetParentName: $parent/snapshots
   datasetEnableQuotas: true
   datasetPermissionsMode: '0777'
 END
@@ -60,10 +63,18 @@ END
     esac
 }
 
-# The same as values of the chart.
+# The same as values of the chart. MIXED: the connections of the release mixed.
 network_values() { # release
+    local connection
     case $1 in
         truenas) truenas_values ;;
+        mixed)
+            echo 'connections:'
+            for connection in $MIXED; do
+                printf '  %s:\n' "$connection"
+                network_configuration "$connection" "tank/$connection" | sed 's/^/    /'
+            done
+            ;;
         scratch) ;;
         *)
             printf 'driver:\n  config:\n'

@@ -10,7 +10,7 @@
 #          one connection each, both for a class over both; snapshot class proxy
 # zones    the proxy with a connection for each zone; node-1 is in zone-1, node-2 in zone-2; classes zone-1,
 #          zone-2 and zones (over both)
-# nfs, smb, iscsi, nvmeof, scratch, truenas  network.sh
+# nfs, smb, iscsi, nvmeof, scratch, mixed, truenas  network.sh
 # images   by the chart only: containerd-oci-ephemeral-inline
 # central  by the chart only: one controller for all nodes, class and snapshot class central
 

@@ -17,7 +17,7 @@ cell_truenas() {
     done
     controller_is_unprivileged truenas
     release_uninstall truenas
-    E2E_AT_ONCE=2 e2e truenas "$APPLIANCE_SPECS"
+    E2E_AT_ONCE=2 e2e truenas 3 "$APPLIANCE_SPECS"
     release_uninstall truenas
     appliances_down
 }
