@@ -2,12 +2,18 @@
 //! ZFS, nfsd, samba, LIO and nvmet.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
+use driver_core::config::NoEnvironment;
 use serde_json::{Value, json};
 use truenas_sim::{Generation, Options, Simulator};
 
 use super::{BLOCK, EXT4, ROOT, SHARE_NFS, SHARE_SMB, Served, access, configured, life, sanity};
+use crate::appliance::Appliance as Suites;
+use crate::lab::command::run;
 use crate::lab::fixture::Access;
+use crate::lab::life::step;
+use crate::requirement;
 
 /// A kind of volumes on a release.
 #[derive(Debug, Clone, Copy)]
@@ -260,6 +266,30 @@ impl Appliance {
     pub async fn access(self) {
         let _nas = self.start().await;
         access::of_the_published_node(self.served).await;
+    }
+
+    /// What `make truenas-test` runs against an appliance.
+    ///
+    /// # Panics
+    /// If one of the suites fails, or something is left.
+    pub async fn suites(self) {
+        let program = requirement::tool_from("csi-sanity", "OMNIBUS_CSI_SANITY")
+            .expect("the lab is given csi-sanity");
+        let _nas = self.start().await;
+        run(&["zfs", "create", "-p", &format!("{ROOT}/v")]);
+        let text = self.served.whole.expect("a configuration");
+        let suites = Suites::new(text, "5a11ed", Arc::new(NoEnvironment));
+        let suites = suites.expect("a NAS");
+        let well = |ended: anyhow::Result<()>| ended.unwrap_or_else(|why| panic!("{why:#}"));
+        well(suites.is_checked().await);
+        step("the contract");
+        well(suites.keeps_the_contract().await);
+        step("try");
+        well(suites.is_tried(None).await);
+        step("csi-sanity");
+        well(suites.is_sane(&program, None).await);
+        let left = suites.leaks().await.expect("an answer");
+        assert!(left.is_empty(), "{left:#?}");
     }
 
     /// csi-sanity.
