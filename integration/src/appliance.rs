@@ -124,6 +124,9 @@ impl Appliance {
     ///
     /// # Errors
     /// If a promise is broken.
+    ///
+    /// # Panics
+    /// Never: a panic of the suite is caught, and is the error.
     pub async fn keeps_the_contract(&self) -> Result<()> {
         let suite = async {
             let parts = AtomicUsize::new(0);

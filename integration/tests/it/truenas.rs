@@ -44,7 +44,9 @@ fn config(nas: &Simulator, kind: &str, login: Value) -> Value {
         "username": "root",
         "allowInsecure": true,
     });
-    let login = login.as_object().expect("a login").clone();
+    let Value::Object(login) = login else {
+        panic!("no login: {login}");
+    };
     http.as_object_mut().expect("an object").extend(login);
     let mut config = json!({
         "driver": kind,
