@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build symbols demo test lint fmt bench fuzz test-all proto lab lab-test cluster cluster-down cluster-test image release image-test chart-test monitoring-test
+.PHONY: help build symbols demo test lint fmt bench fuzz test-all proto lab lab-test truenas-test cluster cluster-down cluster-test image release image-test chart-test monitoring-test
 # One target at a time: they share a target directory, two cores and the machine's mounts.
 .NOTPARALLEL:
 # Of the image.
@@ -78,6 +78,9 @@ lab: ## virtual machines with real storage (docs/lab.md)
 
 lab-test: ## the tests in the lab alone; CELLS='a b' for some of its cells (docs/lab.md)
 	@scripts/lab-tests $(CELLS)
+
+truenas-test: ## the suites against a TrueNAS of yours, OMNIBUS_TRUENAS_CONFIG=driver.yaml (docs/truenas-tasks.md)
+	@scripts/truenas-test
 
 cluster: ## a real Kubernetes on this machine, with our driver (docs/cluster.md); NODES=2, RELEASES='local proxy'
 	@integration/cluster/cluster up --nodes $${NODES:-1}

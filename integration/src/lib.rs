@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod again;
+pub mod appliance;
 pub mod binary;
 pub mod conformance;
 pub mod dashboard;

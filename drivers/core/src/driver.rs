@@ -165,6 +165,12 @@ pub trait Driver: Send + Sync + Debug {
         self.probe(call).await
     }
 
+    /// What answers, for operators: its version, and how it is spoken to. `None`: nothing does, or there
+    /// is nothing to say.
+    async fn describe(&self, _call: &Call) -> Option<String> {
+        None
+    }
+
     /// Whether it creates volumes at all. If not, create, delete and find are `Unsupported`.
     fn makes_volumes(&self) -> bool {
         true

@@ -95,6 +95,18 @@ impl Nas {
         }
     }
 
+    /// Which release answers, where, and how.
+    pub(crate) async fn describe(&self, call: &Call) -> Option<String> {
+        let dialect = self.dialect(call).await.ok()?;
+        Some(format!(
+            "{} answers at {} by {}, as the generation {}",
+            dialect.version().text(),
+            self.address,
+            dialect.transport(),
+            dialect.generation()
+        ))
+    }
+
     /// The turn of a change of something, within this process.
     pub(crate) async fn turn(
         &self,
@@ -279,6 +291,10 @@ impl Backend for Api {
 
     fn identity(&self) -> BackendIdentity {
         self.identity.clone()
+    }
+
+    async fn describe(&self, call: &Call) -> Option<String> {
+        self.nas.describe(call).await
     }
 
     async fn observe(

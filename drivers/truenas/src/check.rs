@@ -194,3 +194,57 @@ fn missing(key: &str, wanted: &[i64], found: Result<Vec<i64>, ApiError>) -> Vec<
             .collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use truenas_sim::Table;
+
+    use super::*;
+
+    const RELEASES: [(Generation, truenas_sim::Generation); 5] = [
+        (Generation::V24_10, truenas_sim::Generation::V24_10),
+        (Generation::V25_04, truenas_sim::Generation::V25_04),
+        (Generation::V25_10, truenas_sim::Generation::V25_10),
+        (Generation::V26, truenas_sim::Generation::V26Beta),
+        (Generation::V26, truenas_sim::Generation::V26Rc),
+    ];
+
+    fn every_kind() -> Vec<Needs> {
+        let mut all = Vec::new();
+        for (service, files) in [
+            ("nfs", true),
+            ("cifs", true),
+            ("iscsitarget", false),
+            ("nvmet", false),
+        ] {
+            for datasets in [true, false] {
+                for nodes in [true, false] {
+                    all.push(Needs {
+                        service,
+                        datasets,
+                        files,
+                        nodes,
+                        ..Needs::default()
+                    });
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn each_role_is_one_of_its_release_and_is_on_the_page() {
+        let page = include_str!("../../../docs/truenas.md");
+        for (ours, theirs) in RELEASES {
+            for needs in every_kind() {
+                if needs.service == "nvmet" && ours < Generation::V25_10 {
+                    continue;
+                }
+                for role in roles(ours, &needs).into_iter().chain([LOOKS]) {
+                    assert!(Table::of(theirs).has_role(role), "{ours}: {role}");
+                    assert!(page.contains(&format!("`{role}`")), "{role}");
+                }
+            }
+        }
+    }
+}

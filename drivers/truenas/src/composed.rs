@@ -176,6 +176,10 @@ impl<B: Backend> Backend for Composed<B> {
         self.host.identity()
     }
 
+    async fn describe(&self, call: &Call) -> Option<String> {
+        self.nas.describe(call).await
+    }
+
     async fn observe(
         &self,
         call: &Call,

@@ -2,6 +2,8 @@
 //!
 //! Both carry the same methods, positional arguments and error objects; only the envelopes differ.
 
+use std::fmt;
+
 use serde_json::{Map, Value, json};
 
 use crate::Error;
@@ -34,6 +36,15 @@ pub(crate) enum Incoming {
     Failed(Error),
     /// Nothing that we act on.
     Other,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::JsonRpc => "JSON-RPC",
+            Self::Legacy => "the old websocket",
+        })
+    }
 }
 
 // === impl Transport ===

@@ -26,6 +26,11 @@ pub trait Backend: Send + Sync + Debug {
     /// The storage below it.
     fn identity(&self) -> BackendIdentity;
 
+    /// What answers, as [`driver_core::Driver::describe`] says it.
+    async fn describe(&self, _call: &Call) -> Option<String> {
+        None
+    }
+
     /// Reads in one exchange, without changes. An object that does not exist is missing in the
     /// state; one that could not be read is an error, `Unreachable` if its pool does not exist.
     async fn observe(

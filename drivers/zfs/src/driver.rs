@@ -243,6 +243,10 @@ where
         }
     }
 
+    async fn describe(&self, call: &Call) -> Option<String> {
+        self.backend.describe(call).await
+    }
+
     async fn create_volume(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error> {
         let dataset = self.layout().volume(&request.id)?;
         self.check_place(request)?;

@@ -292,6 +292,10 @@ fn appliances() -> Vec<Cell> {
             ..seldom(cell(&name, move || appliance.sanity()))
         });
     }
+    cells.push(Cell {
+        limit: Duration::from_hours(1),
+        ..seldom(cell("truenas-suites", || appliance::ALL[0].suites()))
+    });
     for appliance in appliance::OF_NODES {
         let name = format!("truenas-{}-access", appliance.served.name);
         cells.push(seldom(cell(&name, move || appliance.access())));

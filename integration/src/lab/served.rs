@@ -274,8 +274,8 @@ impl Served {
 
     /// Whether its storage host is reached over SSH.
     pub fn is_remote(&self) -> bool {
-        self.kind.starts_with("zfs-generic")
-            || ["freenas-nfs", "freenas-iscsi"].contains(&self.kind)
+        let by_api = self.kind.starts_with("freenas-api-");
+        self.kind.starts_with("zfs-generic") || self.kind.starts_with("freenas-") && !by_api
     }
 
     /// Whether the controller expands its volumes. Storage of the node is expanded by the node alone.
@@ -331,7 +331,7 @@ impl Served {
         let (user, password) = SMB_USER;
         let flags = format!("username={user},password={password}");
         match self.kind {
-            "zfs-generic-smb" | "freenas-api-smb" | "synology-smb" => vec![("mount_flags", flags)],
+            _ if self.kind.ends_with("-smb") => vec![("mount_flags", flags)],
             _ if self.name == synology::CHAP.name => synology::CHAP.secrets(),
             _ if self.name == appliance::CHAP.name => appliance::CHAP.secrets(),
             _ => Vec::new(),

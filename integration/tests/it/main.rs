@@ -10,3 +10,4 @@ mod monitoring;
 mod node_manual;
 mod nothing_ignored;
 mod proxy;
+mod truenas;

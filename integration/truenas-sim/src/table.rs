@@ -177,7 +177,7 @@ impl Table {
     }
 
     /// Whether a role is named anywhere in this table.
-    pub(crate) fn has_role(&self, role: &str) -> bool {
+    pub fn has_role(&self, role: &str) -> bool {
         let is = |known: &String| known == role;
         let needed = self.methods.values().any(|method| match &method.access {
             Access::Roles(roles) => roles.iter().any(is),

@@ -181,11 +181,12 @@ fn ask(connections: &[Arc<Connection>], whole: &mut Report, parts: &mut [Report]
     let asked: Vec<_> = asked.collect();
     let looks = asked.iter().map(|connection| look(connection));
     let found = runtime.block_on(with_progress(join_all(looks), process::complain));
-    for (connection, problems) in asked.into_iter().zip(found) {
+    for (connection, (problems, answers)) in asked.into_iter().zip(found) {
         let part = parts.iter_mut().find(|part| part.is_of(connection.name()));
         let report = part.unwrap_or(whole);
         report.looked();
         report.all(problems.iter().map(of_storage));
+        report.all(answers.map(|text| note("storage", &text)));
     }
     if is_folder {
         // Also one without a usable connection: there was nothing more to look at.
@@ -212,16 +213,17 @@ async fn with_progress<T>(work: impl Future<Output = T>, say: impl Fn(&str)) -> 
     }
 }
 
-async fn look(connection: &Connection) -> Vec<Error> {
+/// What is wrong with the storage of a connection, and what answers there.
+async fn look(connection: &Connection) -> (Vec<Error>, Option<String>) {
     let call = Call::within(PATIENCE);
-    let probe = connection.driver().examine(&call);
-    match tokio::time::timeout(PATIENCE, probe).await {
-        Ok(problems) => problems,
-        Err(_) => vec![Error::new(
-            driver_core::Kind::Timeout,
-            format!("the storage does not answer within {PATIENCE:?}"),
-        )],
-    }
+    let driver = connection.driver();
+    let probe = async { (driver.examine(&call).await, driver.describe(&call).await) };
+    let timeout = || {
+        let doing = format!("the storage does not answer within {PATIENCE:?}");
+        (vec![Error::new(driver_core::Kind::Timeout, doing)], None)
+    };
+    let looked = tokio::time::timeout(PATIENCE, probe).await;
+    looked.unwrap_or_else(|_| timeout())
 }
 
 /// A check asks for no node; drivers that need a name get the host's.

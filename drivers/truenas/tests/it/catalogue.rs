@@ -1,19 +1,21 @@
 //! Every request that the client can build, with every field that it can set.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 use driver_truenas::api::dataset::{
     CreateDataset, CreateKind, DeleteDataset, PromoteDataset, QueryDatasets, UpdateDataset,
 };
 use driver_truenas::api::filesystem::{
-    AclKind, FindFilesystem, GetAcl, SetAcl, SetOwner, SetPermissions, Stat,
+    AclKind, FindFilesystem, GetAcl, ListDirectory, SetAcl, SetOwner, SetPermissions, Stat,
 };
-use driver_truenas::api::replication::CopySnapshot;
+use driver_truenas::api::replication::{CopySnapshot, RunningCopies};
 use driver_truenas::api::resource::{DestroyResource, QueryResourceSnapshots, QueryResources};
 use driver_truenas::api::service::{ControlService, ControlServiceJob, QueryServices, Verb};
 use driver_truenas::api::snapshot::{
-    CloneSnapshot, CreateSnapshot, DeleteSnapshot, HoldSnapshot, QuerySnapshots, ReleaseSnapshot,
-    UpdateSnapshot,
+    CloneSnapshot, CreateSnapshot, DeleteSnapshot, FindSnapshots, HoldSnapshot, QuerySnapshots,
+    ReleaseSnapshot, RenameSnapshot, UpdateSnapshot,
 };
 use driver_truenas::api::{
     Call, Enable, Filter, JobRequest, Request, iscsi, nfs, nvmet, pool, smb, system,
@@ -73,6 +75,10 @@ fn system(d: &Dialect) -> Vec<Encoded> {
         }
         .encode(d),
     ];
+    // There are no roles before.
+    if d.generation() >= Generation::V24_04 {
+        all.push(system::GetRoles.encode(d));
+    }
     for verb in [Verb::Start, Verb::Stop, Verb::Restart, Verb::Reload] {
         all.push(control(verb).encode(d));
         all.push(ControlServiceJob(control(verb)).encode(d));
@@ -264,6 +270,16 @@ fn snapshots(d: &Dialect) -> Vec<Encoded> {
             properties: BTreeMap::from([("refquota".to_owned(), "1073741824".to_owned())]),
         }
         .encode(d),
+        FindSnapshots {
+            name: "s".to_owned(),
+            below: "tank".to_owned(),
+        }
+        .encode(d),
+        RenameSnapshot {
+            id: id(),
+            name: "t".to_owned(),
+        }
+        .encode(d),
         HoldSnapshot { id: id() }.encode(d),
         ReleaseSnapshot { id: id() }.encode(d),
         UpdateSnapshot {
@@ -310,6 +326,12 @@ fn jobs(d: &Dialect) -> Vec<Encoded> {
     vec![
         Stat { path: path() }.encode(d),
         FindFilesystem { path: path() }.encode(d),
+        ListDirectory {
+            path: path(),
+            limit: 1,
+        }
+        .encode(d),
+        RunningCopies.encode(d),
         GetAcl {
             path: path(),
             names: true,
@@ -561,6 +583,25 @@ fn what_a_generation_lacks_is_refused_before_anything_is_sent() {
     assert!(refused(Generation::V25_04) > refused(Generation::V25_10));
     // What went: the plain calls of services, the update of snapshots, xattr.
     assert_eq!(refused(Generation::V26), 6);
+}
+
+#[test]
+fn every_request_of_the_sources_is_encoded_here() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/api");
+    let files = fs::read_dir(folder).expect("the sources");
+    let mut requests = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(file.expect("a file").path()).expect("a text");
+        for line in text.lines() {
+            let name = line.split_once("Request for ").map(|(_, name)| name);
+            let name = name.filter(|_| line.starts_with("impl "));
+            requests.extend(name.map(|name| name.trim_end_matches(" {").to_owned()));
+        }
+    }
+    assert!(requests.len() > 50, "{requests:?}");
+    let here = include_str!("catalogue.rs");
+    requests.retain(|name| !here.contains(name.as_str()));
+    assert!(requests.is_empty(), "{requests:?}");
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use driver_core::config::{Document, NoEnvironment};
-use driver_core::{Driver, Kind, SizeRange, Source};
+use driver_core::{
+    CreateSnapshot, Driver, Kind, Parameters, Secrets, SizeRange, SnapshotName, Source,
+};
 use driver_truenas::from_document;
 use serde_json::json;
 use truenas_sim::{Action, Generation, Options, Rule, Simulator};
@@ -89,6 +91,82 @@ async fn the_roles_of_the_documentation_are_enough() {
             assert!(lacks.is_none(), "{kind} on {generation:?}: {said:?}");
         }
     }
+}
+
+/// Without any one of them, a call for a volume or a look of `check` is denied.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_role_of_the_documentation_is_one_too_many() {
+    for (kind, more) in [
+        ("truenas-api-nfs", ["SHARING_NFS_WRITE"].as_slice()),
+        ("truenas-api-smb", &["SHARING_SMB_WRITE"]),
+        ("truenas-api-iscsi", &OF_ISCSI),
+        ("truenas-api-nvmeof", &["SHARING_NVME_TARGET_WRITE"]),
+    ] {
+        let mut roles = [OF_ALL.as_slice(), more].concat();
+        let mut zfs = "";
+        if kind.ends_with("nfs") || kind.ends_with("smb") {
+            roles.extend(OF_FILES);
+            zfs = "  datasetEnableQuotas: true\n  datasetPermissionsMode: '0777'\n";
+        }
+        for role in &roles {
+            // For credentials, of which this configuration has none.
+            if *role == "SHARING_ISCSI_AUTH_READ" {
+                continue;
+            }
+            let others: Vec<_> = roles
+                .iter()
+                .filter(|other| *other != role)
+                .copied()
+                .collect();
+            let (nas, key) = with_roles(Generation::V25_10, &others).await;
+            let driver = with_key(&nas, kind, &key, zfs);
+            let mut denied = said(driver.as_ref()).await;
+            denied.retain(|problem| !problem.contains("it lacks"));
+            denied.extend(life(driver.as_ref()).await);
+            denied.retain(|problem| problem.contains("uthorized"));
+            assert!(!denied.is_empty(), "{kind} does without {role}");
+        }
+    }
+}
+
+/// What goes wrong in the life of a volume, its snapshots, a clone of it and a full copy.
+async fn life(driver: &dyn Driver) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut add = |outcome: Result<(), driver_core::Error>| {
+        wrong.extend(outcome.err().map(|error| error.chain()));
+    };
+    let asked = request(driver, "pvc-1", None);
+    add(driver.create_volume(&call(), &asked).await.map(drop));
+    let snapshots = driver.snapshots().expect("snapshots");
+    let cut = async |name: &str, detached: &str| {
+        let parameters = [("detachedSnapshots".to_owned(), detached.to_owned())];
+        let cut = CreateSnapshot {
+            name: SnapshotName::parse(name).expect("a name"),
+            source: asked.id.clone(),
+            parameters: Parameters::new(parameters.into()),
+            secrets: Secrets::new(),
+        };
+        snapshots.create_snapshot(&call(), &cut).await
+    };
+    let first = cut("s-1", "false").await;
+    let detached = cut("s-2", "true").await;
+    let expander = driver.expander().expect("growth");
+    let size = SizeRange::new(4 << 30, 0).expect("a size");
+    add(expander
+        .expand_volume(&call(), &asked.id, size)
+        .await
+        .map(drop));
+    let clone = request(driver, "pvc-2", Some(Source::Volume(asked.id.clone())));
+    add(driver.create_volume(&call(), &clone).await.map(drop));
+    add(driver.delete_volume(&call(), &clone.id).await);
+    for taken in [first, detached] {
+        match taken {
+            Ok(taken) => add(snapshots.delete_snapshot(&call(), &taken.id).await),
+            Err(error) => add(Err(error)),
+        }
+    }
+    add(driver.delete_volume(&call(), &asked.id).await);
+    wrong
 }
 
 /// What `check` says.

@@ -73,23 +73,90 @@ nfs:
   shareMapallGroup: \"\"
 ";
 
+/// What its examples of the other protocols have instead of `nfs`, with everything that is commented out there.
+const THEIR_SMB: &str = "
+smb:
+  shareHost: 10.0.0.5
+  nameTemplate: \"{{ parameters.foo }}\"
+  namePrefix: \"\"
+  nameSuffix: \"\"
+  shareAuxiliaryConfigurationTemplate: |
+    guest ok = yes
+  shareHome: false
+  shareAllowedHosts: []
+  shareDeniedHosts: []
+  shareGuestOk: true
+  shareRecycleBin: true
+  shareBrowsable: false
+  shareAccessBasedEnumeration: true
+  shareTimeMachine: false
+";
+const THEIR_ISCSI: &str = "
+iscsi:
+  targetPortal: 10.0.0.5:3260
+  targetPortals: []
+  interface:
+  nameTemplate: \"{{ parameters.foo }}\"
+  namePrefix: csi-
+  nameSuffix: -clustera
+  targetGroups:
+  - targetGroupPortalGroup: 1
+    targetGroupInitiatorGroup: 1
+    targetGroupAuthType: None
+    targetGroupAuthGroup:
+  extentCommentTemplate: \"{{ parameters.foo }}\"
+  extentInsecureTpc: true
+  extentXenCompat: false
+  extentDisablePhysicalBlocksize: true
+  extentBlocksize: 512
+  extentRpm: SSD
+  extentAvailThreshold: 0
+";
+
+/// The example of a kind, with its keys below `zfs` and its section.
+fn theirs(kind: &str) -> String {
+    let start = THEIRS.find("nfs:\n  shareComment").expect("the section");
+    let (common, nfs) = THEIRS.split_at(start);
+    let common = common.replace("driver: freenas-nfs", &format!("driver: {kind}"));
+    let zvols =
+        "  zvolCompression:\n  zvolDedup:\n  zvolEnableReservation: false\n  zvolBlocksize:\n";
+    let acls = "  datasetPermissionsAclsBinary: setfacl\n  datasetPermissionsAcls:\n  - '-m everyone@:full_set:allow'\n";
+    match kind.rsplit('-').next() {
+        Some("smb") => format!("{common}{acls}{THEIR_SMB}"),
+        Some("iscsi") => {
+            let files = common.find("  datasetEnableQuotas").expect("a key");
+            format!("{}{zvols}{THEIR_ISCSI}", &common[..files])
+        }
+        _ => format!("{common}{nfs}"),
+    }
+}
+
 #[test]
-fn a_configuration_of_democratic_csi_is_read_and_plain_http_is_named() {
-    for (theirs, ours) in [
-        ("freenas-nfs", "truenas-nfs"),
-        ("freenas-nfs", "freenas-nfs"),
+fn every_configuration_of_democratic_csi_is_read_and_plain_http_is_named() {
+    for theirs_is in [
+        "freenas-nfs",
+        "freenas-smb",
+        "freenas-iscsi",
+        "freenas-api-nfs",
+        "freenas-api-smb",
+        "freenas-api-iscsi",
     ] {
-        let document = read(&THEIRS.replace(theirs, ours));
-        from_document(&document).unwrap_or_else(|error| panic!("{error}"));
-        let findings = document.findings();
-        let unknown = findings.iter().find(|f| f.severity == Severity::UnknownKey);
-        assert!(unknown.is_none(), "{findings:?}");
-        assert!(
-            findings
-                .iter()
-                .any(|f| f.path == "httpConnection.protocol" && f.message.contains("clear text")),
-            "{findings:?}"
-        );
+        for kind in [
+            theirs_is.to_owned(),
+            theirs_is.replace("freenas", "truenas"),
+        ] {
+            let document = read(&theirs(&kind));
+            from_document(&document).unwrap_or_else(|error| panic!("{kind}: {error}"));
+            let findings = document.findings();
+            let unknown = findings.iter().find(|f| f.severity == Severity::UnknownKey);
+            assert!(unknown.is_none(), "{kind}: {findings:?}");
+            assert!(
+                findings.iter().any(
+                    |f| f.path == "httpConnection.protocol" && f.message.contains("clear text")
+                ),
+                "{kind}: {findings:?}"
+            );
+        }
     }
 }
 
@@ -155,5 +222,39 @@ async fn a_share_that_is_open_to_all_hosts_is_doubtful() {
         let found = document.findings();
         let open = found.iter().any(|f| f.path == "nfs.shareAllowedNetworks");
         assert_eq!(open, doubtful, "{allowed}: {found:?}");
+    }
+}
+
+#[test]
+fn each_configuration_of_the_pages_is_read_without_a_remark() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let mut kinds = Vec::new();
+    for page in ["truenas.md", "truenas-tasks.md"] {
+        let page = fs::read_to_string(folder.join(page)).expect(page);
+        for block in page.split("```yaml\n").skip(1) {
+            let lines = block.lines().take_while(|line| line.trim() != "```");
+            let lines: Vec<&str> = lines.collect();
+            let indented = lines.iter().all(|line| line.starts_with("   "));
+            let lines = lines
+                .iter()
+                .map(|line| if indented { &line[3..] } else { line });
+            let text = lines.collect::<Vec<_>>().join("\n");
+            if !text.starts_with("driver:") {
+                continue;
+            }
+            let fingerprint = "ab".repeat(32);
+            let text = text
+                .replace("<64 hexadecimal digits>", &fingerprint)
+                .replace("${TRUENAS_FINGERPRINT}", &fingerprint);
+            let document = read(&text);
+            from_document(&document).unwrap_or_else(|error| panic!("{error}: {text}"));
+            let findings = document.findings();
+            assert!(findings.is_empty(), "{findings:?}: {text}");
+            kinds.push(document.driver().expect("a driver").to_owned());
+        }
+    }
+    for protocol in ["nfs", "smb", "iscsi", "nvmeof"] {
+        let kind = format!("truenas-api-{protocol}");
+        assert!(kinds.contains(&kind), "{kind}: {kinds:?}");
     }
 }

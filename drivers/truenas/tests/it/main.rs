@@ -10,6 +10,7 @@ mod crowd;
 mod examples;
 mod faults;
 mod jobs;
+mod matrix;
 mod nas;
 mod nodes;
 mod others;

@@ -65,11 +65,11 @@ fn built(text: &str) -> Arc<dyn Driver> {
     from_document(&document).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn per_node(nas: &Simulator, kind: &str) -> Arc<dyn Driver> {
+pub(crate) fn per_node(nas: &Simulator, kind: &str) -> Arc<dyn Driver> {
     built(&for_nodes(nas, kind))
 }
 
-async fn publish(driver: &dyn Driver, id: &VolumeId, node: &str) -> Result<(), Error> {
+pub(crate) async fn publish(driver: &dyn Driver, id: &VolumeId, node: &str) -> Result<(), Error> {
     let capability = request(driver, "any", None).capabilities.remove(0);
     let node = NodeIdentity::of(NodeId::parse(node).expect("an id"));
     let request = PublishRequest::new(id, &node, &capability);
@@ -77,7 +77,11 @@ async fn publish(driver: &dyn Driver, id: &VolumeId, node: &str) -> Result<(), E
     publisher.publish_volume(&call(), &request).await.map(drop)
 }
 
-async fn unpublish(driver: &dyn Driver, id: &VolumeId, node: Option<&str>) -> Result<(), Error> {
+pub(crate) async fn unpublish(
+    driver: &dyn Driver,
+    id: &VolumeId,
+    node: Option<&str>,
+) -> Result<(), Error> {
     let node = node.map(|node| NodeId::parse(node).expect("an id"));
     let publisher = driver.publisher().expect("it publishes");
     publisher.unpublish_volume(&call(), id, node.as_ref()).await

@@ -214,7 +214,7 @@ async fn a_detached_snapshot_that_was_cut_is_taken_up_and_leaves_nothing() {
     }
 }
 
-fn snapshots_of(generation: Generation) -> &'static str {
+pub(crate) fn snapshots_of(generation: Generation) -> &'static str {
     if generation >= Generation::V25_10 {
         "pool.snapshot.query"
     } else {

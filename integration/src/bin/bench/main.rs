@@ -74,6 +74,7 @@ async fn run(quick: bool, only_proxy: bool, only_truenas: bool) -> Result<()> {
     }
     if !only_proxy {
         truenas::exchanges(&mut report).await?;
+        truenas::times().await?;
     }
     report.end();
     Ok(())

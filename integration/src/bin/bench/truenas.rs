@@ -3,7 +3,7 @@
 //! No time is measured, so that the load of the machine does not matter.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use csi_types::capability::{Access, AccessMode, MountAccess, VolumeCapability};
@@ -12,10 +12,11 @@ use driver_core::{
     Call, CreateSnapshot, CreateVolume, Driver, Parameters, Secrets, SizeRange, SnapshotName,
     TopologyRequirement, VolumeName,
 };
+use futures_util::future::try_join_all;
 use serde_json::json;
 use truenas_sim::{Generation, Options, Simulator};
 
-use crate::report::{Report, title};
+use crate::report::{Report, row, title};
 
 /// So long that requests which are sent together are on their way together.
 const ROUND_TRIP_MS: u64 = 120;
@@ -34,8 +35,8 @@ struct Kind {
     section: &'static str,
     /// The exchanges of a creation that are aimed at.
     aim: u32,
-    /// Those of democratic-csi 1.9, where they were counted.
-    theirs: Option<u32>,
+    /// Those of each verb of democratic-csi 1.9, read from its source where it has the protocol.
+    theirs: Option<[u32; 5]>,
     files: bool,
 }
 
@@ -44,7 +45,7 @@ const KINDS: [Kind; 4] = [
         name: "nfs",
         section: "nfs: {shareHost: 10.0.0.5, shareAllowedNetworks: [10.0.0.0/8]}",
         aim: 4,
-        theirs: Some(13),
+        theirs: Some([13, 5, 1, 1, 6]),
         files: true,
     },
     Kind {
@@ -58,7 +59,7 @@ const KINDS: [Kind; 4] = [
         name: "iscsi",
         section: "iscsi: {targetPortal: '10.0.0.5:3260', targetGroups: [{targetGroupPortalGroup: 1, targetGroupInitiatorGroup: 1}]}",
         aim: 5,
-        theirs: Some(14),
+        theirs: Some([14, 5, 1, 2, 9]),
         files: false,
     },
     Kind {
@@ -73,26 +74,71 @@ const KINDS: [Kind; 4] = [
 /// Prints a table of each protocol.
 pub(crate) async fn exchanges(report: &mut Report) -> Result<()> {
     for kind in &KINDS {
-        let theirs = kind.theirs.map_or(String::new(), |theirs| {
-            format!("; democratic-csi creates with {theirs}")
-        });
         title(&format!(
-            "TrueNAS {} by its API, exchanges in a row{theirs}",
+            "TrueNAS {} by its API, exchanges in a row",
             kind.name
         ));
+        if let Some(theirs) = kind.theirs {
+            row("democratic-csi 1.9, by its source", &shown(theirs));
+        }
         for generation in GENERATIONS {
             if kind.name == "nvmeof" && generation < Generation::V25_10 {
                 continue;
             }
             let costs = of(kind, generation).await?;
-            let all = VERBS.iter().zip(costs);
-            let text: Vec<String> = all.map(|(verb, cost)| format!("{verb} {cost}")).collect();
+            let text = shown(costs);
             let created = f64::from(u32::try_from(costs[0])?);
             let aim = f64::from(kind.aim);
-            report.aimed(generation.name(), &text.join("  "), created, aim);
+            report.aimed(generation.name(), &text, created, aim);
         }
     }
     Ok(())
+}
+
+fn shown(costs: [impl std::fmt::Display; 5]) -> String {
+    let all = VERBS.iter().zip(costs);
+    let text: Vec<String> = all.map(|(verb, cost)| format!("{verb} {cost}")).collect();
+    text.join("  ")
+}
+
+/// Prints how long one creation takes, and many at once, near and far away.
+pub(crate) async fn times() -> Result<()> {
+    title("TrueNAS 25.10 by its API: a creation, and 64 at once");
+    for kind in &KINDS {
+        let mut text = Vec::new();
+        for round_trip in [0, 50] {
+            let (one, many) = created_in(kind, round_trip).await?;
+            text.push(format!(
+                "{round_trip} ms: {:.0} ms, {:.0} ms",
+                one.as_secs_f64() * 1e3,
+                many.as_secs_f64() * 1e3
+            ));
+        }
+        row(kind.name, &text.join("   "));
+    }
+    Ok(())
+}
+
+/// How long one creation takes with such a round trip, and 64 at once.
+async fn created_in(kind: &Kind, round_trip: u64) -> Result<(Duration, Duration)> {
+    let nas = set_up(Generation::V25_10).await?;
+    let driver = driver(&nas, kind)?;
+    let make = async |name: String| -> Result<()> {
+        let call = Call::within(Duration::from_mins(2));
+        let asked = asked(driver.as_ref(), kind, &name)?;
+        let made = driver.create_volume(&call, &asked).await;
+        made.map(drop)
+            .map_err(|error| anyhow!("{}: {}", kind.name, error.chain()))
+    };
+    make("warm".to_owned()).await?;
+    nas.faults()
+        .set(|settings| settings.round_trip_ms = round_trip);
+    let start = Instant::now();
+    make("pvc-one".to_owned()).await?;
+    let one = start.elapsed();
+    let start = Instant::now();
+    try_join_all((0..64).map(|number| make(format!("pvc-{number}")))).await?;
+    Ok((one, start.elapsed()))
 }
 
 async fn of(kind: &Kind, generation: Generation) -> Result<[u64; 5]> {

@@ -2,12 +2,18 @@
 //! ZFS, nfsd, samba, LIO and nvmet.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
+use driver_core::config::NoEnvironment;
 use serde_json::{Value, json};
 use truenas_sim::{Generation, Options, Simulator};
 
 use super::{BLOCK, EXT4, ROOT, SHARE_NFS, SHARE_SMB, Served, access, configured, life, sanity};
+use crate::appliance::Appliance as Suites;
+use crate::lab::command::run;
 use crate::lab::fixture::Access;
+use crate::lab::life::step;
+use crate::requirement;
 
 /// A kind of volumes on a release.
 #[derive(Debug, Clone, Copy)]
@@ -18,36 +24,26 @@ pub struct Appliance {
 }
 
 /// Every kind that is tested.
-pub const ALL: [Appliance; 10] = [
-    nfs("nfs", Generation::V25_10),
-    nfs("nfs-24", Generation::V24_10),
-    nfs("nfs-26", Generation::V26Rc),
-    smb("smb", Generation::V25_10),
-    iscsi("iscsi", Generation::V25_10),
-    iscsi("iscsi-26", Generation::V26Rc),
-    nvmeof("nvmeof", Generation::V25_10, EXT4),
-    nvmeof("nvmeof-block", Generation::V26Rc, BLOCK),
-    ssh("ssh-nfs", "freenas-nfs", SSH_NFS, SHARE_NFS),
-    ssh("ssh-iscsi", "freenas-iscsi", SSH_ISCSI, EXT4),
+pub const ALL: [Appliance; 12] = [
+    appliance("nfs", NFS, Generation::V25_10, SHARE_NFS),
+    appliance("nfs-24", NFS, Generation::V24_10, SHARE_NFS),
+    appliance("nfs-26", NFS, Generation::V26Rc, SHARE_NFS),
+    appliance("smb", SMB, Generation::V25_10, SHARE_SMB),
+    appliance("iscsi", ISCSI, Generation::V25_10, EXT4),
+    appliance("iscsi-26", ISCSI, Generation::V26Rc, EXT4),
+    appliance("nvmeof", NVMEOF, Generation::V25_10, EXT4),
+    appliance("nvmeof-block", NVMEOF, Generation::V26Rc, BLOCK),
+    appliance("ssh-nfs", SSH_NFS, Generation::V25_10, SHARE_NFS),
+    appliance("ssh-smb", SSH_SMB, Generation::V25_10, SHARE_SMB),
+    appliance("ssh-iscsi", SSH_ISCSI, Generation::V25_10, EXT4),
+    appliance("ssh-nvmeof", SSH_NVMEOF, Generation::V25_10, EXT4),
 ];
 
 /// Those with access per node, each protocol once.
 pub const OF_NODES: [Appliance; 3] = [
-    appliance(
-        ["nfs", "freenas-api-nfs", NFS_OF_NODES],
-        Generation::V25_10,
-        SHARE_NFS,
-    ),
-    appliance(
-        [CHAP.name, "freenas-api-iscsi", ISCSI_OF_NODES],
-        Generation::V25_10,
-        EXT4,
-    ),
-    appliance(
-        ["nvmeof", "freenas-api-nvmeof", NVMEOF_OF_NODES],
-        Generation::V25_10,
-        EXT4,
-    ),
+    appliance("nfs", NFS_OF_NODES, Generation::V25_10, SHARE_NFS),
+    appliance(CHAP.name, ISCSI_OF_NODES, Generation::V25_10, EXT4),
+    appliance("nvmeof", NVMEOF_OF_NODES, Generation::V25_10, EXT4),
 ];
 
 /// Both sides of a target that wants credentials, and proves itself.
@@ -87,81 +83,81 @@ zfs:
     };
 }
 
-const fn nfs(name: &'static str, generation: Generation) -> Appliance {
-    let config = config!(
-        "freenas-api-nfs",
-        "  datasetEnableQuotas: true
+/// The configurations of each protocol, by the driver with the API alone and by that with SSH.
+macro_rules! nfs {
+    ($driver:literal) => {
+        config!(
+            $driver,
+            "  datasetEnableQuotas: true
   datasetPermissionsMode: '0777'
 nfs:
   {shareHost: 127.0.0.1, shareAllowedHosts: [127.0.0.1], shareMaprootUser: root, shareMaprootGroup: root}
 "
-    );
-    appliance([name, "freenas-api-nfs", config], generation, SHARE_NFS)
+        )
+    };
 }
-
-const fn smb(name: &'static str, generation: Generation) -> Appliance {
-    let config = config!(
-        "freenas-api-smb",
-        "  datasetEnableQuotas: true
+macro_rules! smb {
+    ($driver:literal) => {
+        config!(
+            $driver,
+            "  datasetEnableQuotas: true
   datasetPermissionsMode: '0777'
 _private: {csi: {volume: {idHash: {strategy: md5}}}}
 smb:
   {shareHost: 127.0.0.1}
 "
-    );
-    appliance([name, "freenas-api-smb", config], generation, SHARE_SMB)
+        )
+    };
 }
-
-const fn iscsi(name: &'static str, generation: Generation) -> Appliance {
-    let config = config!(
-        "freenas-api-iscsi",
-        "_private: {csi: {volume: {idHash: {strategy: md5}}}}
+macro_rules! iscsi {
+    ($driver:literal) => {
+        config!(
+            $driver,
+            "_private: {csi: {volume: {idHash: {strategy: md5}}}}
 iscsi:
   targetPortal: 127.0.0.1:3260
   targetGroups: [{targetGroupPortalGroup: 1, targetGroupInitiatorGroup: 1, targetGroupAuthType: None}]
 "
-    );
-    appliance([name, "freenas-api-iscsi", config], generation, EXT4)
+        )
+    };
 }
-
-const fn nvmeof(name: &'static str, generation: Generation, access: Access) -> Appliance {
-    let config = config!(
-        "freenas-api-nvmeof",
-        "nvmeof:
+macro_rules! nvmeof {
+    ($driver:literal) => {
+        config!(
+            $driver,
+            "nvmeof:
   {transports: ['tcp://127.0.0.1:4420'], ports: [1]}
 "
-    );
-    appliance([name, "freenas-api-nvmeof", config], generation, access)
+        )
+    };
 }
 
-const SSH_NFS: &str = config!(
-    "freenas-nfs",
-    "  datasetEnableQuotas: true
-  datasetPermissionsMode: '0777'
-nfs:
-  {shareHost: 127.0.0.1, shareAllowedHosts: [127.0.0.1], shareMaprootUser: root, shareMaprootGroup: root}
-"
-);
-const SSH_ISCSI: &str = config!(
-    "freenas-iscsi",
-    "_private: {csi: {volume: {idHash: {strategy: md5}}}}
-iscsi:
-  targetPortal: 127.0.0.1:3260
-  targetGroups: [{targetGroupPortalGroup: 1, targetGroupInitiatorGroup: 1, targetGroupAuthType: None}]
-"
-);
+const NFS: [&str; 2] = ["freenas-api-nfs", nfs!("freenas-api-nfs")];
+const SMB: [&str; 2] = ["freenas-api-smb", smb!("freenas-api-smb")];
+const ISCSI: [&str; 2] = ["freenas-api-iscsi", iscsi!("freenas-api-iscsi")];
+const NVMEOF: [&str; 2] = ["freenas-api-nvmeof", nvmeof!("freenas-api-nvmeof")];
+/// With datasets over SSH, which is that of this machine.
+const SSH_NFS: [&str; 2] = ["freenas-nfs", nfs!("freenas-nfs")];
+const SSH_SMB: [&str; 2] = ["freenas-smb", smb!("freenas-smb")];
+const SSH_ISCSI: [&str; 2] = ["freenas-iscsi", iscsi!("freenas-iscsi")];
+const SSH_NVMEOF: [&str; 2] = ["freenas-nvmeof", nvmeof!("freenas-nvmeof")];
 
-const NFS_OF_NODES: &str = config!(
+const NFS_OF_NODES: [&str; 2] = [
+    "freenas-api-nfs",
+    config!(
     "freenas-api-nfs",
     "  datasetEnableQuotas: true
   datasetPermissionsMode: '0777'
 nfs:
   {shareHost: 127.0.0.1, shareMaprootUser: root, shareMaprootGroup: root, nodes: {names: {node-1: 127.0.0.1}}}
 "
-);
-const ISCSI_OF_NODES: &str = config!(
+    ),
+];
+const ISCSI_OF_NODES: [&str; 2] = [
     "freenas-api-iscsi",
-    "_private: {csi: {volume: {idHash: {strategy: md5}}}}
+    config!(
+        "freenas-api-iscsi",
+        "_private: {csi: {volume: {idHash: {strategy: md5}}}}
 iscsi:
   targetPortals: ['127.0.0.1:3260', '127.0.0.2:3260']
   targetGroups:
@@ -169,28 +165,23 @@ iscsi:
   - {targetGroupPortalGroup: 2, targetGroupAuthType: CHAP Mutual, targetGroupAuthGroup: 1}
   nodes: {names: {node-1: '${LAB_NODE}'}}
 "
-);
-const NVMEOF_OF_NODES: &str = config!(
+    ),
+];
+const NVMEOF_OF_NODES: [&str; 2] = [
     "freenas-api-nvmeof",
-    "nvmeof:
+    config!(
+        "freenas-api-nvmeof",
+        "nvmeof:
   transports: ['tcp://127.0.0.1:4420']
   ports: [1]
   nodes: {names: {node-1: '${LAB_NODE}'}}
 "
-);
-
-/// Datasets over SSH, which is that of this machine.
-const fn ssh(
-    name: &'static str,
-    kind: &'static str,
-    config: &'static str,
-    access: Access,
-) -> Appliance {
-    appliance([name, kind, config], Generation::V25_10, access)
-}
+    ),
+];
 
 const fn appliance(
-    [name, kind, config]: [&'static str; 3],
+    name: &'static str,
+    [kind, config]: [&'static str; 2],
     generation: Generation,
     access: Access,
 ) -> Appliance {
@@ -275,6 +266,30 @@ impl Appliance {
     pub async fn access(self) {
         let _nas = self.start().await;
         access::of_the_published_node(self.served).await;
+    }
+
+    /// What `make truenas-test` runs against an appliance.
+    ///
+    /// # Panics
+    /// If one of the suites fails, or something is left.
+    pub async fn suites(self) {
+        let program = requirement::tool_from("csi-sanity", "OMNIBUS_CSI_SANITY")
+            .expect("the lab is given csi-sanity");
+        let _nas = self.start().await;
+        run(&["zfs", "create", "-p", &format!("{ROOT}/v")]);
+        let text = self.served.whole.expect("a configuration");
+        let suites = Suites::new(text, "5a11ed", Arc::new(NoEnvironment));
+        let suites = suites.expect("a NAS");
+        let well = |ended: anyhow::Result<()>| ended.unwrap_or_else(|why| panic!("{why:#}"));
+        well(suites.is_checked().await);
+        step("the contract");
+        well(suites.keeps_the_contract().await);
+        step("try");
+        well(suites.is_tried(None).await);
+        step("csi-sanity");
+        well(suites.is_sane(&program, None).await);
+        let left = suites.leaks().await.expect("an answer");
+        assert!(left.is_empty(), "{left:#?}");
     }
 
     /// csi-sanity.

@@ -15,6 +15,7 @@ use crate::lab::fixture::{Access, Fixture, capability};
 use crate::lab::leftovers::Leftovers;
 use crate::lab::life::{LENGTH, read, size, step, write};
 use crate::place::Place;
+use crate::server::log_of;
 use crate::volume;
 
 /// What a volume is made of.
@@ -36,7 +37,26 @@ pub async fn whole(served: Served) {
     // Node and storage host are one machine: its own mounts and zvols go with the volumes.
     Leftovers::back_to(&before.0, "the whole life").await;
     assert_eq!(storage(), before.1, "the storage is as before");
+    let log = log_of(&place);
+    for secret in secrets_of(&place) {
+        assert!(
+            !log.contains(&secret),
+            "a secret of the login is in the log"
+        );
+    }
     node.end().await;
+}
+
+/// The password of the API in a configuration, and the private key of SSH, of which the first line is the same in
+/// every key.
+fn secrets_of(place: &Place) -> Vec<String> {
+    let text = std::fs::read_to_string(place.config()).expect("a configuration");
+    let password = text.split("password: ").nth(1);
+    let password = password.and_then(|rest| rest.split([',', '}']).next());
+    let key = text.lines().map(str::trim);
+    let key = key.skip_while(|line| !line.contains("BEGIN"));
+    let key = key.take_while(|line| !line.contains("END")).skip(2);
+    key.chain(password).map(str::to_owned).collect()
 }
 
 /// What happens to a volume that is there, until it is deleted.
