@@ -22,7 +22,7 @@ use std::time::SystemTime;
 use csi_types::AbsolutePath;
 use driver_core::{Call, Error, Kind};
 use node_utils::{Component, Root, subvolumes};
-use rustix::fs::{AtFlags, Gid, Mode, OFlags};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
@@ -42,6 +42,9 @@ const LOCKS: &str = "makers";
 const TEMPORARY: &str = ".omnibus-csi-";
 /// The name of what is being filled, in its folder.
 const TREE: &str = "tree";
+/// What a directory has, and what it passes on.
+const ACL: &str = "system.posix_acl_access";
+const DEFAULT_ACL: &str = "system.posix_acl_default";
 /// The lock for giving a name to a snapshot. No instance has such a name.
 const NAMES: &str = "names";
 
@@ -237,10 +240,21 @@ fn make_subvolume(parent: BorrowedFd<'_>, name: &str, mode: u32) -> Result<Owned
     made
 }
 
-/// Does what `mkdir` does with the mode and the group of a directory, and what the kernel does not do for a new
-/// subvolume.
+/// Does what `mkdir` does with the mode, the group and the access control lists of a directory, and what the kernel
+/// does not do for a new subvolume.
 fn inherit(parent: &OwnedFd, made: &OwnedFd, mode: u32) -> Result<(), Errno> {
     let above = rustix::fs::fstat(parent)?;
+    let mut acl = vec![0; 1 << 16];
+    match rustix::fs::fgetxattr(parent, DEFAULT_ACL, &mut acl[..]) {
+        Ok(length) => {
+            for name in [DEFAULT_ACL, ACL] {
+                rustix::fs::fsetxattr(made, name, &acl[..length], XattrFlags::empty())?;
+            }
+        }
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+        Err(errno) => return Err(errno),
+    }
+    // The bits of a list are those of the mode, too.
     let mut mode = rustix::fs::fstat(made)?.st_mode & mode;
     if above.st_mode & Mode::SGID.bits() != 0 {
         rustix::fs::fchown(made, None, Some(Gid::from_raw(above.st_gid)))?;
@@ -260,7 +274,7 @@ pub(crate) fn object_digest(collection: &str, name: &str) -> String {
 
 /// Nothing is inherited from the base: a copy has the permissions of its source only.
 fn remove_acls(tree: &OwnedFd) {
-    for acl in ["system.posix_acl_default", "system.posix_acl_access"] {
+    for acl in [DEFAULT_ACL, ACL] {
         let _ = rustix::fs::fremovexattr(tree, acl);
     }
 }

@@ -353,12 +353,17 @@ async fn a_pod_that_writes_more_than_the_size_of_its_volume_is_stopped() {
         let volumes = image.base().join("v");
         std::os::unix::fs::chown(&volumes, None, Some(GROUP)).unwrap();
         std::fs::set_permissions(&volumes, std::fs::Permissions::from_mode(0o2755)).unwrap();
+        run("setfacl", &["-d", "-m", "u:1234:rwx", text(&volumes)]);
         create(&driver, "two", 8 * MIB).await;
         let one = image.volume("one");
         assert_eq!(image.limit("one"), 24 * MIB, "{name}");
         assert!(driver.probe(&call()).await.is_empty(), "{name}");
         let made = image.volume("two").metadata().unwrap();
         assert_eq!((made.gid(), made.mode() & 0o777), (GROUP, 0o777), "{name}");
+        let acl = run("getfacl", &["-cp", text(&image.volume("two"))]);
+        for entry in ["\nuser:1234:rwx", "default:user:1234:rwx"] {
+            assert!(acl.contains(entry), "{name}: {acl}");
+        }
         let is_shown = filesystem.limits == Limits::OfProjects;
         assert_eq!(shown(&one).0 == 24 * MIB, is_shown, "{name}");
 
