@@ -29,10 +29,10 @@ pub mod tools;
 pub use beneath::{Component, Root};
 pub use blocking::Limits;
 #[cfg(any(test, feature = "testing"))]
-pub use exec::testing::requirement;
+pub use exec::testing::{host, requirement};
 pub use node::{
     ExpandRequest, Health, Node, NodeConfig, PublishRequest, StageRequest, StagingPath, TargetPath,
     Usage, VolumeStats,
 };
-pub use sys::{projects, unmap_code};
+pub use sys::{projects, subvolumes, unmap_code};
 pub use tools::{Timeouts, Tools};

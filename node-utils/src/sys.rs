@@ -5,6 +5,7 @@
 
 pub(crate) mod loops;
 pub mod projects;
+pub mod subvolumes;
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd};

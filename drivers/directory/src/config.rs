@@ -58,7 +58,7 @@ pub struct DirectoryConfig {
     /// The group of new volumes: a number or a name.
     #[serde(default, deserialize_with = "owner")]
     pub dir_permissions_group: Option<Owner>,
-    /// Whether the sizes of new volumes are enforced, by project quotas.
+    /// Whether the sizes of new volumes are enforced, by project quotas or qgroups.
     #[serde(default)]
     pub quotas: Enforce,
     /// The project ids that volumes may have: `first-last`.

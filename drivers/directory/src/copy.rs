@@ -22,6 +22,7 @@ use crate::crash_points;
 use crate::disk;
 use crate::failure::failed;
 use attributes::DirAttributes;
+pub(crate) use attributes::times;
 
 /// How often a long copy says where it is.
 const PROGRESS: Duration = Duration::from_secs(10);
@@ -30,6 +31,9 @@ const PROGRESS: Duration = Duration::from_secs(10);
 const HELD: usize = 8;
 /// The most memory for access control lists of directories that are not finished.
 const MAX_ACLS: usize = 16 << 20;
+
+/// For content, and for a list of attributes with one of them.
+const BUFFER: usize = 1 << 17;
 
 /// What was copied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -87,6 +91,18 @@ pub(crate) fn copy_tree(
     Ok(copier.copied)
 }
 
+/// Moves what is in a directory to another one that is below the same mount and in the same subvolume, and gives
+/// that one the attributes of the first.
+pub(crate) fn move_content(from: &OwnedFd, to: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut buffer = vec![0; BUFFER];
+    let attributes = DirAttributes::copy(from.as_fd(), to, &mut buffer, true)?;
+    for (name, _) in disk::entries(from.as_fd())? {
+        rustix::fs::renameat(from, name.as_c_str(), to, name.as_c_str())?;
+        crash_points::mark("move entry");
+    }
+    attributes.apply(to)
+}
+
 fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
@@ -126,7 +142,7 @@ impl<'a> Copier<'a> {
             link_folder: None,
             acls: 0,
             content: content::CopyMethods::default(),
-            buffer: vec![0; 1 << 17],
+            buffer: vec![0; BUFFER],
             copied: Copied::default(),
             started: now,
             last_progress: now,
@@ -322,6 +338,35 @@ mod tests {
 
     fn open(path: &std::path::Path) -> OwnedFd {
         std::fs::File::open(path).expect("open").into()
+    }
+
+    #[test]
+    fn content_is_moved_with_its_attributes_and_without_the_record_of_another_volume() {
+        let top = tempfile::tempdir().expect("folder");
+        let (from, to) = (top.path().join("from"), top.path().join("to"));
+        std::fs::create_dir_all(from.join("a/b")).expect("folders");
+        std::fs::write(from.join("file"), "content").expect("file");
+        std::fs::create_dir(&to).expect("folder");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o2751);
+        std::fs::set_permissions(&from, mode).expect("mode");
+        let (source, target) = (open(&from), open(&to));
+        let flags = rustix::fs::XattrFlags::empty();
+        for name in ["user.own", crate::record::ATTRIBUTE] {
+            rustix::fs::fsetxattr(&source, name, b"1", flags).expect("attribute");
+        }
+        let before = std::fs::metadata(&from).expect("source");
+        move_content(&source, target.as_fd()).expect("moved");
+        let after = std::fs::metadata(&to).expect("target");
+        assert_eq!(after.permissions(), before.permissions());
+        assert_eq!(after.modified().ok(), before.modified().ok());
+        let mut names = vec![0; 1000];
+        let length = rustix::fs::flistxattr(&target, &mut names[..]).expect("list");
+        let names = String::from_utf8_lossy(&names[..length]);
+        assert!(names.contains("user.own") && !names.contains(crate::record::ATTRIBUTE));
+        assert!(to.join("a/b").is_dir());
+        let text = std::fs::read_to_string(to.join("file"));
+        assert_eq!(text.expect("file"), "content");
+        assert_eq!(std::fs::read_dir(&from).expect("list").count(), 0);
     }
 
     #[test]

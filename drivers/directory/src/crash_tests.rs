@@ -37,7 +37,7 @@ const VERBS: [(&str, &str, &str); 7] = [
 
 fn directories(base: &Path) -> Directories {
     let base = AbsolutePath::parse(base.to_str().expect("text")).expect("path");
-    // Below a `TMPDIR` with project quotas all of this is done with them.
+    // Below a `TMPDIR` with project quotas or qgroups all of this is done with them.
     let quotas = Quotas {
         enforce: Enforce::Try,
         ids: ProjectIds::default(),

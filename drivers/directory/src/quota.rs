@@ -1,17 +1,22 @@
-//! Sizes of volumes that the filesystem of the base enforces, by project quotas of XFS and ext4.
+//! Sizes of volumes that the filesystem of the base enforces: by project quotas of XFS and ext4, by qgroups of
+//! btrfs.
 //!
-//! Each volume is a project of its own, and the directory's own project id is the only record of that. The ids
-//! that a volume may have follow from its name. The first of them that no file has is taken, so no counter is
-//! needed, and an id is in use as long as its directory exists. A limit without files is of no account: what a
-//! killed process left is overwritten by the next volume that takes the id.
+//! On XFS and ext4 each volume is a project of its own, and the directory's own project id is the only record of
+//! that. The ids that a volume may have follow from its name. The first of them that no file has is taken, so no
+//! counter is needed, and an id is in use as long as its directory exists. A limit without files is of no account:
+//! what a killed process left is overwritten by the next volume that takes the id.
 //!
 //! A process may change the project of files that it owns, so a pod can give its volume any id. An id that does
 //! not follow from the name of the volume is never used.
+//!
+//! On btrfs each volume is a subvolume. Its qgroup has its number, which no other subvolume ever gets.
+
+mod stale;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use driver_core::{Call, Error, Kind};
-use node_utils::projects;
+use node_utils::{projects, subvolumes};
 use rustix::io::Errno;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
@@ -20,9 +25,10 @@ use sha2::{Digest, Sha256};
 use crate::crash_points;
 use crate::disk;
 use crate::failure::{change, failed};
-use crate::staging_area::{LockFile, object_digest};
+use crate::staging_area::{Form, LockFile, object_digest};
 use crate::store::Collection;
 use crate::volumes::{Directories, VolumeSpec};
+pub(crate) use stale::StaleQgroups;
 
 /// The ids that are tried for a volume.
 const TRIES: u32 = 64;
@@ -65,9 +71,18 @@ pub struct Quotas {
     pub ids: ProjectIds,
 }
 
-/// A new volume on a filesystem that enforces limits.
+/// How the size of a new volume is enforced.
 #[derive(Debug)]
-pub(crate) struct Enforcement {
+pub(crate) enum Enforcement {
+    /// Its directory is a project.
+    Project(NewProject),
+    /// It is a subvolume, on the filesystem of this directory.
+    Subvolume(OwnedFd),
+}
+
+/// A project for a new volume.
+#[derive(Debug)]
+pub(crate) struct NewProject {
     ids: ProjectIds,
     /// The folder of locks.
     locks: OwnedFd,
@@ -75,9 +90,17 @@ pub(crate) struct Enforcement {
     volume: String,
 }
 
-/// A project that a directory in the making has got; it has no limit yet.
-#[derive(Debug)]
-pub(crate) struct Project(u32);
+/// What the filesystem limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Limited {
+    Project(u32),
+    Subvolume(u64),
+}
+
+/// The subvolume that an open directory is the top of.
+pub(crate) fn subvolume(dir: &OwnedFd) -> Option<u64> {
+    subvolumes::id(dir).ok().flatten()
+}
 
 /// Whether what is made in a directory gets the project of that.
 pub(crate) fn passes_on(dir: impl AsFd) -> bool {
@@ -157,6 +180,9 @@ impl Quotas {
     pub(crate) fn obstacle(self, dir: BorrowedFd<'_>, doing: &str) -> Option<Error> {
         let error = || Error::new(Kind::Busy, doing);
         let type_of = rustix::fs::fstatfs(dir).map(|stat| stat.f_type);
+        if type_of == Ok(subvolumes::MAGIC) {
+            return obstacle_of_btrfs(subvolumes::quotas(dir), doing);
+        }
         let ask = || {
             if !projects::is_enforced(dir)? {
                 return Ok(false);
@@ -187,15 +213,20 @@ impl Quotas {
             Ok(false) => Some(
                 error()
                     .because("the filesystem has no project quotas, or the kernel is older than 5.14")
-                    .advise("put the base on XFS or ext4, mounted with the option `prjquota`"),
+                    .advise(
+                        "put the base on XFS or ext4, mounted with the option `prjquota`, or on btrfs after \
+                         `btrfs quota enable`",
+                    ),
             ),
-            Err(Errno::PERM) => Some(
-                error()
-                    .because("this process may not set quotas")
-                    .advise("give it the capability SYS_ADMIN"),
-            ),
-            Err(errno) => Some(failed(doing, errno)),
+            Err(errno) => Some(refused(doing, errno)),
         }
+    }
+
+    /// What limits the open directory of a volume, if it has got something that does.
+    fn limited(self, dir: &OwnedFd, volume: &str) -> Option<Limited> {
+        subvolume(dir)
+            .map(Limited::Subvolume)
+            .or_else(|| self.ids.own(dir, volume).map(Limited::Project))
     }
 
     /// Raises the limit of a volume that has one. Whether new volumes get one is of no account.
@@ -207,29 +238,26 @@ impl Quotas {
         bytes: u64,
         doing: &str,
     ) -> Result<(), Error> {
-        let fail = |errno| failed(doing, errno).with_effect(call.effect());
+        let fail = |errno| refused(doing, errno).with_effect(call.effect());
         let volume = object_digest(Collection::Volumes.dir(), volume);
-        let Some(id) = self.ids.own(dir, &volume) else {
+        let Some(limited) = self.limited(dir, &volume) else {
             return Ok(());
         };
-        // Mounted without quotas by now: there is no limit.
-        if !projects::is_enforced(dir).map_err(fail)? {
+        let Some((used, limit)) = limited.quota(dir).map_err(fail)? else {
             return Ok(());
-        }
-        let now = projects::quota(dir, id).map_err(fail)?;
-        if now.limit == 0 || now.limit >= bytes {
+        };
+        if limit == 0 || limit >= bytes {
             return Ok(());
         }
         // Not even the new size could be recorded in such a volume.
-        if now.bytes >= bytes {
-            let used = now.bytes;
+        if used >= bytes {
             return Err(Error::new(Kind::OutOfRange, doing)
                 .because(format!(
                     "it has {used} bytes already: its source had more than its size"
                 ))
                 .advise("ask for a larger size, or delete files"));
         }
-        change(call, || projects::set_limit(dir, id, bytes)).map_err(fail)?;
+        change(call, || limited.set(dir, bytes)).map_err(fail)?;
         crash_points::mark("grow limit");
         Ok(())
     }
@@ -245,10 +273,66 @@ impl Quotas {
     /// Takes the limit of a deleted volume away. `volume` is the digest of its name. As long as `dir` is open, no
     /// other volume gets the id.
     pub(crate) fn release(self, dir: &OwnedFd, volume: &str) {
-        if let Some(id) = self.ids.own(dir, volume)
-            && projects::set_limit(dir, id, 0).is_ok()
+        if let Some(limited) = self.limited(dir, volume)
+            && limited.set(dir, 0).is_ok()
         {
             crash_points::mark("release limit");
+        }
+    }
+}
+
+fn obstacle_of_btrfs(found: Result<subvolumes::Quotas, Errno>, doing: &str) -> Option<Error> {
+    let error = || Error::new(Kind::Busy, doing);
+    match found {
+        Ok(subvolumes::Quotas::On) => None,
+        Ok(subvolumes::Quotas::Off) => Some(
+            error()
+                .because("quotas are not enabled on this btrfs")
+                .advise("run `btrfs quota enable` with the path of the base directory"),
+        ),
+        Ok(subvolumes::Quotas::Inconsistent) => Some(
+            error()
+                .because("the quotas of this btrfs are inconsistent, so nothing is counted")
+                .advise("run `btrfs quota rescan -w` with the path of the base directory"),
+        ),
+        Err(errno) => Some(refused(doing, errno)),
+    }
+}
+
+/// The failure of a call about quotas.
+fn refused(doing: &str, errno: Errno) -> Error {
+    if errno != Errno::PERM {
+        return failed(doing, errno);
+    }
+    Error::new(Kind::Busy, doing)
+        .because("this process may not set quotas")
+        .advise("give it the capability SYS_ADMIN")
+}
+
+// === impl Limited ===
+
+impl Limited {
+    /// What it has and may have, in bytes; `None` if quotas were turned off since, so that there is no limit.
+    fn quota(self, dir: &OwnedFd) -> Result<Option<(u64, u64)>, Errno> {
+        match self {
+            Self::Project(id) if projects::is_enforced(dir)? => {
+                let found = projects::quota(dir, id)?;
+                Ok(Some((found.bytes, found.limit)))
+            }
+            Self::Project(_) => Ok(None),
+            Self::Subvolume(id) => match subvolumes::quota(dir, id) {
+                Ok(found) => Ok(Some((found.bytes, found.limit))),
+                Err(Errno::NOENT) => Ok(None),
+                Err(errno) => Err(errno),
+            },
+        }
+    }
+
+    /// Sets its limit, 0 for none. `fd` is any on its filesystem.
+    fn set(self, fd: impl AsFd, bytes: u64) -> Result<(), Errno> {
+        match self {
+            Self::Project(id) => projects::set_limit(fd, id, bytes),
+            Self::Subvolume(id) => subvolumes::set_limit(fd, id, bytes),
         }
     }
 }
@@ -275,20 +359,61 @@ impl Directories {
                 self.store.warn_of_quotas(&error);
                 Ok(None)
             }
-            None => Ok(Some(Enforcement {
+            None if is_btrfs(&dir) => Ok(Some(Enforcement::Subvolume(dir))),
+            None => Ok(Some(Enforcement::Project(NewProject {
                 ids,
                 locks: self.store.locks()?,
                 volume: object_digest(Collection::Volumes.dir(), spec.dir.as_str()),
-            })),
+            }))),
         }
     }
+}
+
+fn is_btrfs(dir: &OwnedFd) -> bool {
+    rustix::fs::fstatfs(dir).is_ok_and(|stat| stat.f_type == subvolumes::MAGIC)
 }
 
 // === impl Enforcement ===
 
 impl Enforcement {
-    /// Makes directories that are empty a project of their own. `USERS` if every id is in use.
-    pub(crate) fn assign(&self, dirs: &[BorrowedFd<'_>]) -> Result<Project, Errno> {
+    /// What a volume has to be.
+    pub(crate) fn form(&self) -> Form {
+        match self {
+            Self::Project(_) => Form::Directory,
+            Self::Subvolume(_) => Form::Subvolume,
+        }
+    }
+
+    /// Gives a volume that is empty something that can be limited; `dirs` are its directory and the room beside
+    /// it, if there is some. `USERS` if every id is in use.
+    pub(crate) fn assign(&self, dirs: &[BorrowedFd<'_>]) -> Result<Limited, Errno> {
+        match (self, dirs) {
+            (Self::Project(project), dirs) => project.assign(dirs).map(Limited::Project),
+            (Self::Subvolume(_), [volume, ..]) => subvolumes::id(volume)?
+                .map(Limited::Subvolume)
+                // Another process has put a directory in its place.
+                .ok_or(Errno::NOENT),
+            (Self::Subvolume(_), []) => Err(Errno::INVAL),
+        }
+    }
+
+    /// Limits what the volume occupies. If that is more already, it can only become less.
+    pub(crate) fn limit(&self, limited: Limited, bytes: u64) -> Result<(), Errno> {
+        let fd = match self {
+            Self::Project(project) => &project.locks,
+            Self::Subvolume(dir) => dir,
+        };
+        limited.set(fd, bytes)?;
+        crash_points::mark("limit");
+        Ok(())
+    }
+}
+
+// === impl NewProject ===
+
+impl NewProject {
+    /// Makes directories that are empty a project of their own.
+    fn assign(&self, dirs: &[BorrowedFd<'_>]) -> Result<u32, Errno> {
         // One process at a time: an id is in use once a directory has it.
         let _turn = LockFile::take(self.locks.as_fd(), LOCK)?;
         for id in self.ids.of(&self.volume) {
@@ -304,15 +429,30 @@ impl Enforcement {
                 projects::assign(dir, id)?;
                 crash_points::mark("assign project");
             }
-            return Ok(Project(id));
+            return Ok(id);
         }
         Err(Errno::USERS)
     }
+}
 
-    /// Limits what the directories of a project occupy. If that is more already, it can only become less.
-    pub(crate) fn limit(&self, project: &Project, bytes: u64) -> Result<(), Errno> {
-        projects::set_limit(&self.locks, project.0, bytes)?;
-        crash_points::mark("limit");
-        Ok(())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_keeps_btrfs_from_enforcing_sizes_is_said_with_what_to_do() {
+        let said = |found| {
+            let error = obstacle_of_btrfs(found, "enforcing")?;
+            Some(error.advice().unwrap_or_default().to_owned())
+        };
+        assert_eq!(said(Ok(subvolumes::Quotas::On)), None);
+        for (found, wanted) in [
+            (Ok(subvolumes::Quotas::Off), "btrfs quota enable"),
+            (Ok(subvolumes::Quotas::Inconsistent), "btrfs quota rescan"),
+            (Err(Errno::PERM), "SYS_ADMIN"),
+        ] {
+            let advice = said(found).expect("an obstacle");
+            assert!(advice.contains(wanted), "{advice}");
+        }
     }
 }

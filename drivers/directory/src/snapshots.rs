@@ -22,6 +22,7 @@ use crate::failure::failed;
 use crate::id::{NamePart, SnapshotDir, VolumeDir};
 use crate::page;
 use crate::record::{self, SnapshotRecord, VolumeRecord};
+use crate::staging_area::Form;
 use crate::store::{Collection, Store};
 use crate::volumes::Directories;
 
@@ -78,7 +79,7 @@ impl Directories {
         self.store.clean_up(call.remaining() / 2);
         let base = self.store.open()?;
         let staging = self.store.staging_area.open(&base)?;
-        let staged = staging.make_filled().map_err(fail)?;
+        let staged = staging.make_filled(Form::Directory).map_err(fail)?;
         let copied = copy::copy_tree(source, staged.dir(), staged.folder(), call, doing)?;
         // If it was deleted during the copy, files are missing from the copy.
         if !self

@@ -3,6 +3,9 @@
 //! An empty volume is made under a temporary name in its collection, a copy in the folder
 //! `.omnibus-csi/making`. What is deleted is moved to `.omnibus-csi/trash` before it is removed.
 //!
+//! Where btrfs enforces sizes, a volume is a subvolume. Nothing can be moved or linked between subvolumes, so it is
+//! filled without a folder around it; the room that this needs is in there until it is full.
+//!
 //! What a killed process leaves is never taken for a volume. A later call removes it (see [`cleanup`]).
 //! A process that makes copies holds a lock in `.omnibus-csi/makers`, so that its work is not taken for a
 //! leftover.
@@ -16,16 +19,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::SystemTime;
 
-use driver_core::{Call, Error};
-use node_utils::Root;
-use rustix::fs::{AtFlags, Mode, OFlags};
+use csi_types::AbsolutePath;
+use driver_core::{Call, Error, Kind};
+use node_utils::{Component, Root, subvolumes};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
+use crate::copy;
 use crate::crash_points;
 use crate::disk;
 use crate::failure::{change, failed};
-use crate::quota::{self, Quotas};
+use crate::quota::{self, Quotas, StaleQgroups};
 pub(crate) use lock::LockFile;
 
 /// The folder of work in progress.
@@ -37,6 +42,9 @@ const LOCKS: &str = "makers";
 const TEMPORARY: &str = ".omnibus-csi-";
 /// The name of what is being filled, in its folder.
 const TREE: &str = "tree";
+/// What a directory has, and what it passes on.
+const ACL: &str = "system.posix_acl_access";
+const DEFAULT_ACL: &str = "system.posix_acl_default";
 /// The lock for giving a name to a snapshot. No instance has such a name.
 const NAMES: &str = "names";
 
@@ -48,6 +56,15 @@ pub(crate) struct StagingArea {
     lock: Mutex<Weak<LockFile>>,
     needs_cleanup: AtomicBool,
     quotas: Quotas,
+    pub(crate) stale_qgroups: StaleQgroups,
+}
+
+/// What is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Directory,
+    /// One of btrfs.
+    Subvolume,
 }
 
 /// The folders, open for one call.
@@ -62,6 +79,7 @@ pub(crate) struct OpenStagingArea<'a> {
 /// Something being made. Dropped without [`Staged::commit`], it is removed or goes to the trash.
 #[derive(Debug)]
 pub(crate) struct Staged<'a> {
+    area: &'a StagingArea,
     /// Where it lies until then, and under which name.
     place: BorrowedFd<'a>,
     entry: String,
@@ -70,12 +88,21 @@ pub(crate) struct Staged<'a> {
     committed: bool,
 }
 
-/// What comes with something that is filled: a folder around it, which also has room for links.
+/// What comes with something that is filled: a folder with room for links.
 #[derive(Debug)]
 struct StagedFolder<'a> {
     staging: &'a OpenStagingArea<'a>,
     folder: OwnedFd,
+    place: FolderPlace,
     _lock: Arc<LockFile>,
+}
+
+/// Where the folder of something that is filled is.
+#[derive(Debug)]
+enum FolderPlace {
+    Around,
+    /// In it, under this name, which nothing has that comes from elsewhere.
+    Inside(Component),
 }
 
 // === impl StagingArea ===
@@ -99,20 +126,26 @@ impl StagingArea {
             // The first change looks for what an earlier process left.
             needs_cleanup: AtomicBool::new(true),
             quotas,
+            stale_qgroups: StaleQgroups::default(),
         }
     }
 
     /// An empty directory in its collection, where it inherits what directories made there inherit. It is
     /// not locked: if another process removes it as a leftover, a step says `NOENT` and it is made again.
     pub(crate) fn make_empty<'a>(
-        &self,
+        &'a self,
         collection: BorrowedFd<'a>,
+        form: Form,
         mode: u32,
     ) -> Result<Staged<'a>, Errno> {
         let entry = format!("{TEMPORARY}{}", self.next());
         Ok(Staged {
+            area: self,
             place: collection,
-            tree: make_dir(collection, &entry, mode)?,
+            tree: match form {
+                Form::Directory => make_dir(collection, &entry, mode)?,
+                Form::Subvolume => make_subvolume(collection, &entry, mode)?,
+            },
             entry,
             filled: None,
             committed: false,
@@ -192,6 +225,44 @@ fn make_dir(parent: BorrowedFd<'_>, name: &str, mode: u32) -> Result<OwnedFd, Er
     rustix::fs::openat(parent, name, flags, Mode::empty())
 }
 
+/// The same with a subvolume.
+fn make_subvolume(parent: BorrowedFd<'_>, name: &str, mode: u32) -> Result<OwnedFd, Errno> {
+    let parent = disk::open_dir(parent, ".")?;
+    subvolumes::create(&parent, name)?;
+    crash_points::mark("make subvolume");
+    let made = disk::open_dir(&parent, name).and_then(|made| {
+        inherit(&parent, &made, mode)?;
+        Ok(made)
+    });
+    if made.is_err() {
+        let _ = rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR);
+    }
+    made
+}
+
+/// Does what `mkdir` does with the mode, the group and the access control lists of a directory, and what the kernel
+/// does not do for a new subvolume.
+fn inherit(parent: &OwnedFd, made: &OwnedFd, mode: u32) -> Result<(), Errno> {
+    let above = rustix::fs::fstat(parent)?;
+    let mut acl = vec![0; 1 << 16];
+    match rustix::fs::fgetxattr(parent, DEFAULT_ACL, &mut acl[..]) {
+        Ok(length) => {
+            for name in [DEFAULT_ACL, ACL] {
+                rustix::fs::fsetxattr(made, name, &acl[..length], XattrFlags::empty())?;
+            }
+        }
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+        Err(errno) => return Err(errno),
+    }
+    // The bits of a list are those of the mode, too.
+    let mut mode = rustix::fs::fstat(made)?.st_mode & mode;
+    if above.st_mode & Mode::SGID.bits() != 0 {
+        rustix::fs::fchown(made, None, Some(Gid::from_raw(above.st_gid)))?;
+        mode |= Mode::SGID.bits();
+    }
+    rustix::fs::fchmod(made, Mode::from_raw_mode(mode))
+}
+
 /// What stands for `name` in `collection` where the name itself may not: entries of the trash begin with it.
 pub(crate) fn object_digest(collection: &str, name: &str) -> String {
     let digest = Sha256::digest(format!("{collection}/{name}"));
@@ -201,35 +272,57 @@ pub(crate) fn object_digest(collection: &str, name: &str) -> String {
     })
 }
 
+/// Nothing is inherited from the base: a copy has the permissions of its source only.
+fn remove_acls(tree: &OwnedFd) {
+    for acl in [DEFAULT_ACL, ACL] {
+        let _ = rustix::fs::fremovexattr(tree, acl);
+    }
+}
+
 // === impl OpenStagingArea ===
 
 impl OpenStagingArea<'_> {
-    /// A directory to be filled, with a folder around it.
-    pub(crate) fn make_filled(&self) -> Result<Staged<'_>, Errno> {
+    /// Something to be filled, with a folder.
+    pub(crate) fn make_filled(&self, form: Form) -> Result<Staged<'_>, Errno> {
         let lock = self.area.lock(self.locks()?.as_fd())?;
         let entry = self.area.next();
-        let place = self.making.as_fd();
-        let folder = make_dir(place, &entry, 0o700)?;
-        let tree = make_dir(folder.as_fd(), TREE, 0o700);
-        if tree.is_err() {
+        let made = match form {
+            Form::Directory => self.make_wrapped(&entry),
+            Form::Subvolume => self.make_with_room(&entry),
+        };
+        if made.is_err() {
             self.discard(&entry);
         }
-        let tree = tree?;
-        // Nothing is inherited from the base: a copy has the permissions of its source only.
-        for acl in ["system.posix_acl_default", "system.posix_acl_access"] {
-            let _ = rustix::fs::fremovexattr(&tree, acl);
-        }
+        let (tree, folder, place) = made?;
         Ok(Staged {
-            place,
+            area: self.area,
+            place: self.making.as_fd(),
             entry,
             tree,
             filled: Some(StagedFolder {
                 staging: self,
                 folder,
+                place,
                 _lock: lock,
             }),
             committed: false,
         })
+    }
+
+    fn make_wrapped(&self, entry: &str) -> Result<(OwnedFd, OwnedFd, FolderPlace), Errno> {
+        let folder = make_dir(self.making.as_fd(), entry, 0o700)?;
+        let tree = make_dir(folder.as_fd(), TREE, 0o700)?;
+        remove_acls(&tree);
+        Ok((tree, folder, FolderPlace::Around))
+    }
+
+    fn make_with_room(&self, entry: &str) -> Result<(OwnedFd, OwnedFd, FolderPlace), Errno> {
+        let tree = make_subvolume(self.making.as_fd(), entry, 0o700)?;
+        remove_acls(&tree);
+        let name = format!("{TEMPORARY}{entry}");
+        let folder = make_dir(tree.as_fd(), &name, 0o700)?;
+        let name = Component::parse(&name).map_err(|_| Errno::INVAL)?;
+        Ok((tree, folder, FolderPlace::Inside(name)))
     }
 
     /// Held by one process at a time while it looks whether a name is free and takes it.
@@ -273,7 +366,7 @@ impl Staged<'_> {
         self.tree.as_fd()
     }
 
-    /// Room beside a directory that is filled, for the time of the making.
+    /// Room for what is filled, for the time of the making.
     pub(crate) fn folder(&self) -> BorrowedFd<'_> {
         let filled = self.filled.as_ref();
         filled.map_or(&self.tree, |filled| &filled.folder).as_fd()
@@ -293,11 +386,38 @@ impl Staged<'_> {
             return Err(Errno::INVAL);
         };
         let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
-        let from = disk::open_path(&filled.folder, parent)?;
-        rustix::fs::unlinkat(&filled.folder, TREE, AtFlags::REMOVEDIR)?;
-        rustix::fs::renameat(&from, name, &filled.folder, TREE)?;
-        self.tree = disk::open_dir(&filled.folder, TREE)?;
-        Ok(())
+        match filled.place {
+            FolderPlace::Around => {
+                let from = disk::open_path(&filled.folder, parent)?;
+                rustix::fs::unlinkat(&filled.folder, TREE, AtFlags::REMOVEDIR)?;
+                rustix::fs::renameat(&from, name, &filled.folder, TREE)?;
+                self.tree = disk::open_dir(&filled.folder, TREE)?;
+                Ok(())
+            }
+            FolderPlace::Inside(_) => {
+                let from = disk::open_dir(&filled.folder, path)?;
+                copy::move_content(&from, self.tree.as_fd())
+            }
+        }
+    }
+
+    /// Takes the room away that is in what was filled. To be called before it has a limit, which may be less than
+    /// what it has.
+    pub(crate) fn clear_room(&self, doing: &str) -> Result<(), Error> {
+        let Some(FolderPlace::Inside(name)) = self.filled.as_ref().map(|filled| &filled.place)
+        else {
+            return Ok(());
+        };
+        let fail = |errno| failed(doing, errno);
+        let wrong = |error| Error::new(Kind::Internal, doing).because(error);
+        let before = rustix::fs::fstat(&self.tree).map_err(fail)?;
+        let path = format!("/proc/self/fd/{}", self.tree.as_raw_fd());
+        let path = AbsolutePath::parse(&path)
+            .map_err(|error| Error::new(Kind::Internal, doing).because(error))?;
+        let tree = Root::open(&path).map_err(wrong)?;
+        tree.remove_tree(name, &|| false).map_err(wrong)?;
+        crash_points::mark("clear room");
+        rustix::fs::futimens(&self.tree, &copy::times(&before)).map_err(fail)
     }
 
     /// Gives it its final name: the only step that is visible to callers. `EXIST` if
@@ -309,14 +429,20 @@ impl Staged<'_> {
         name: &str,
     ) -> Result<(), Errno> {
         let from = match &self.filled {
-            Some(filled) => (filled.folder.as_fd(), TREE),
-            None => (self.place, self.entry.as_str()),
+            Some(StagedFolder {
+                folder,
+                place: FolderPlace::Around,
+                ..
+            }) => (folder.as_fd(), TREE),
+            _ => (self.place, self.entry.as_str()),
         };
         change(call, || disk::rename_new(from, (collection, name)))?;
         crash_points::mark("rename");
         self.committed = true;
         if let Some(filled) = &self.filled {
-            filled.staging.discard(&self.entry);
+            if matches!(filled.place, FolderPlace::Around) {
+                filled.staging.discard(&self.entry);
+            }
             // Its content is on the disk already. Its name has to be before the call returns.
             if let Err(errno) = disk::open_dir(collection, ".").and_then(rustix::fs::fsync) {
                 tracing::warn!(name, error = %errno, "the name could not be written to the disk yet");
@@ -328,8 +454,11 @@ impl Staged<'_> {
 
 impl Drop for Staged<'_> {
     fn drop(&mut self) {
+        if self.committed {
+            return;
+        }
+        self.area.stale_qgroups.add(quota::subvolume(&self.tree));
         match &self.filled {
-            _ if self.committed => {}
             Some(filled) => filled.staging.discard(&self.entry),
             None => {
                 let _ = rustix::fs::unlinkat(self.place, &*self.entry, AtFlags::REMOVEDIR);

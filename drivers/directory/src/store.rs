@@ -217,6 +217,8 @@ impl Store {
                 if let Some(dir) = dir {
                     self.quotas
                         .release(&dir, &object_digest(collection.dir(), name));
+                    let stale = &self.staging_area.stale_qgroups;
+                    stale.add(quota::subvolume(&dir));
                 }
                 return Ok(());
             }

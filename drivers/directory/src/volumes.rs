@@ -24,8 +24,9 @@ use crate::failure::{change, failed};
 use crate::id::{SnapshotDir, SnapshotHandle, VolumeDir};
 use crate::page;
 use crate::pending::PendingCopies;
+use crate::quota::Enforcement;
 use crate::record::{self, SnapshotRecord, VolumeRecord, digest};
-use crate::staging_area::Staged;
+use crate::staging_area::{Form, Staged};
 use crate::store::{Collection, Store};
 
 /// How often something is made again that another process removed as a leftover.
@@ -260,20 +261,21 @@ impl Directories {
             0o755
         };
         let enforcement = self.enforcement(collection, spec)?;
+        let enforcement = enforcement.as_ref();
+        let form = enforcement.map_or(Form::Directory, Enforcement::form);
         let make = || {
             let staged = self
                 .store
                 .staging_area
-                .make_empty(collection.as_fd(), mode)?;
-            let enforcement = enforcement.as_ref();
-            let project = enforcement.map(|enforcement| enforcement.assign(&[staged.dir()]));
-            let project = project.transpose()?;
+                .make_empty(collection.as_fd(), form, mode)?;
+            let limited = enforcement.map(|enforcement| enforcement.assign(&[staged.dir()]));
+            let limited = limited.transpose()?;
             permit(staged.dir(), permissions)?;
             spec.record.write(staged.dir())?;
             crash_points::mark("record");
             // Last: of a few bytes, even the record would be too much.
-            if let (Some(enforcement), Some(project)) = (enforcement, &project) {
-                enforcement.limit(project, spec.record.capacity)?;
+            if let (Some(enforcement), Some(limited)) = (enforcement, limited) {
+                enforcement.limit(limited, spec.record.capacity)?;
             }
             staged.commit(call, collection.as_fd(), spec.dir.as_str())
         };
@@ -332,22 +334,24 @@ impl Directories {
         self.store.clean_up(call.remaining() / 2);
         let base = self.store.open()?;
         let staging = self.store.staging_area.open(&base)?;
-        let mut staged = staging.make_filled().map_err(fail)?;
         let enforcement = self.enforcement(collection, spec)?;
+        let enforcement = enforcement.as_ref();
+        let form = enforcement.map_or(Form::Directory, Enforcement::form);
+        let mut staged = staging.make_filled(form).map_err(fail)?;
         // What comes into the folder inherits the project, whatever fills it: it gets nothing from its source.
-        let project = enforcement
-            .as_ref()
+        let limited = enforcement
             .map(|enforcement| enforcement.assign(&[staged.dir(), staged.folder()]))
             .transpose()
             .map_err(fail)?;
         fill(&mut staged)?;
+        staged.clear_room(&spec.doing)?;
         permit(staged.dir(), self.layout.permissions).map_err(fail)?;
         spec.record.write(staged.dir()).map_err(fail)?;
         crash_points::mark("record");
         // Last: a source whose size was not enforced may have more than its size, and is copied all the same.
-        if let (Some(enforcement), Some(project)) = (&enforcement, &project) {
+        if let (Some(enforcement), Some(limited)) = (enforcement, limited) {
             let bytes = spec.record.capacity;
-            enforcement.limit(project, bytes).map_err(fail)?;
+            enforcement.limit(limited, bytes).map_err(fail)?;
         }
         match staged.commit(call, collection.as_fd(), spec.dir.as_str()) {
             Ok(()) => Ok(true),

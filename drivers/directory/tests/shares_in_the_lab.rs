@@ -27,6 +27,7 @@ use driver_core::{
 };
 use driver_directory::{DirectoryDriver, from_document};
 use node_utils::Tools;
+use node_utils::host::run;
 use node_utils::mount::MountTable;
 
 const SHARED: &str = "/srv/omnibus-shares";
@@ -51,15 +52,6 @@ const SMB: Client = Client {
     base: SMB_SHARE,
     login: "username=csi,password=lab-password",
 };
-
-fn run(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output().unwrap();
-    assert!(
-        output.status.success(),
-        "{program} {arguments:?}: {output:?}"
-    );
-    String::from_utf8(output.stdout).unwrap()
-}
 
 /// What the server shares, until it is dropped.
 struct Server;

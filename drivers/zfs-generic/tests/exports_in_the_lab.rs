@@ -24,6 +24,7 @@ use driver_core::{
     VolumeId, VolumeName,
 };
 use driver_zfs_generic::from_document;
+use node_utils::host::run;
 
 const ROOT: &str = "tank/driver-zfs-generic-test";
 const MIB: i64 = 1 << 20;
@@ -69,15 +70,6 @@ smb:
   shareStrategy: setDatasetProperties
   shareStrategySetDatasetProperties: {properties: {sharesmb: on}}
 ";
-
-fn run(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output().unwrap();
-    assert!(
-        output.status.success(),
-        "{program} {arguments:?}: {output:?}"
-    );
-    String::from_utf8(output.stdout).unwrap()
-}
 
 fn driver(section: &str) -> Arc<dyn Driver> {
     let _ = Command::new("zfs").args(["destroy", "-R", ROOT]).output();

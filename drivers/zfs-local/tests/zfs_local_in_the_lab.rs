@@ -27,6 +27,7 @@ use driver_core::{
 };
 use driver_zfs_local::from_document;
 use node_utils::blocking::Limits;
+use node_utils::host::run;
 use node_utils::node::TargetPath;
 use node_utils::node::{ExpandRequest, NodeConfig, PublishRequest, StageRequest, StagingPath};
 use node_utils::{Node, Tools};
@@ -34,15 +35,6 @@ use tokio::time::Instant;
 
 const ROOT: &str = "tank/driver-zfs-local-test";
 const MIB: i64 = 1 << 20;
-
-fn run(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output().unwrap();
-    assert!(
-        output.status.success(),
-        "{program} {arguments:?}: {output:?}"
-    );
-    String::from_utf8(output.stdout).unwrap()
-}
 
 /// Datasets of a test, for as long as it lives.
 struct Ground {

@@ -3,6 +3,7 @@
 //! Where a real runner is available, the same tests run against it. What a tool *does* is tested in the lab.
 
 mod flaky;
+pub mod host;
 pub mod requirement;
 mod scripted;
 

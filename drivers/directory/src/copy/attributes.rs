@@ -181,7 +181,7 @@ fn own(
     }
 }
 
-fn times(stat: &Stat) -> Timestamps {
+pub(crate) fn times(stat: &Stat) -> Timestamps {
     let time = |seconds, nanos| Timespec {
         tv_sec: seconds,
         tv_nsec: i64::try_from(nanos).unwrap_or_default(),

@@ -17,6 +17,7 @@ use crate::base::{self, Base};
 use crate::crash_points;
 use crate::disk;
 use crate::failure::failed;
+use crate::quota;
 use crate::store::Collection;
 
 // === impl StagingArea ===
@@ -26,6 +27,7 @@ impl StagingArea {
     /// in the making by a process that is dead. What time does not suffice for waits for the next
     /// call; what cannot be removed, for the next start.
     pub(crate) fn clean_up(&self, base: &Base, time: Duration) {
+        self.remove_qgroups(base);
         if !self.needs_cleanup.swap(false, Ordering::AcqRel) {
             return;
         }
@@ -49,6 +51,15 @@ impl StagingArea {
         }
     }
 
+    fn remove_qgroups(&self, base: &Base) {
+        if !self.stale_qgroups.is_empty()
+            && let Ok(Some(root)) = base.open()
+            && let Ok(dir) = disk::open_dir(&root, ".")
+        {
+            self.stale_qgroups.remove(&dir);
+        }
+    }
+
     fn remove_leftovers(&self, base: &Root, until: Instant) -> Result<(), Error> {
         let fail = |errno| failed(format!("removing leftovers in {}", base.path()), errno);
         base::remove_leftovers(base).map_err(fail)?;
@@ -68,7 +79,7 @@ impl StagingArea {
                 .is_some_and(|locks| LockFile::is_held(locks, instance) != Ok(false));
             instance != self.instance && !held
         };
-        remove_temporary(base, &is_leftover).map_err(fail)?;
+        self.remove_temporary(base, &is_leftover).map_err(fail)?;
         if locks.is_none() {
             return Ok(());
         }
@@ -77,25 +88,31 @@ impl StagingArea {
         staging.remove_dead_locks().map_err(fail)?;
         staging.empty_trash("", &|| Instant::now() >= until)
     }
-}
 
-/// Removes empty volumes that never got their name. If a running process is just making one, it makes
-/// it again.
-fn remove_temporary(base: &Root, is_leftover: &dyn Fn(&str) -> bool) -> Result<(), Errno> {
-    let collection = match disk::open_dir(base, Collection::Volumes.dir()) {
-        Err(Errno::NOENT) => return Ok(()),
-        done => done?,
-    };
-    for (name, _) in disk::entries(collection.as_fd())? {
-        let temporary = name
-            .to_str()
-            .ok()
-            .and_then(|name| name.strip_prefix(TEMPORARY));
-        if temporary.is_some_and(is_leftover) {
-            let _ = rustix::fs::unlinkat(&collection, name.as_c_str(), AtFlags::REMOVEDIR);
+    /// Removes empty volumes that never got their name. If a running process is just making one, it makes
+    /// it again.
+    fn remove_temporary(
+        &self,
+        base: &Root,
+        is_leftover: &dyn Fn(&str) -> bool,
+    ) -> Result<(), Errno> {
+        let collection = match disk::open_dir(base, Collection::Volumes.dir()) {
+            Err(Errno::NOENT) => return Ok(()),
+            done => done?,
+        };
+        for (name, _) in disk::entries(collection.as_fd())? {
+            let Ok(name) = name.to_str() else { continue };
+            if !name.strip_prefix(TEMPORARY).is_some_and(is_leftover) {
+                continue;
+            }
+            let opened = self.quotas.opened(&collection, name);
+            let removed = rustix::fs::unlinkat(&collection, name, AtFlags::REMOVEDIR);
+            if let (Some(dir), Ok(())) = (opened, removed) {
+                self.stale_qgroups.add(quota::subvolume(&dir));
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 // === impl OpenStagingArea ===
@@ -166,13 +183,10 @@ impl OpenStagingArea<'_> {
                 crash_points::mark("remove");
                 stop()
             };
-            if let Some((volume, _)) = name.as_str().split_once('.')
-                && let Some(dir) = self.area.quotas.opened(&trash, name.as_str())
-            {
-                self.area.quotas.release(&dir, volume);
-            }
+            // Not open any more when it is removed: its blocks would stay.
+            let subvolume = self.release(&trash, name.as_str());
             match trash.remove_tree(&name, &stop) {
-                Ok(_) => {}
+                Ok(_) => self.area.stale_qgroups.add(subvolume),
                 Err(error) if error.kind() == BeneathErrorKind::Interrupted => {
                     return Err(wrong(error));
                 }
@@ -180,6 +194,14 @@ impl OpenStagingArea<'_> {
             }
         }
         outcome
+    }
+
+    /// Takes the limit of what is going to be removed from the trash away; gives the subvolume that it is.
+    fn release(&self, trash: &Root, name: &str) -> Option<u64> {
+        let (volume, _) = name.split_once('.')?;
+        let dir = self.area.quotas.opened(trash, name)?;
+        self.area.quotas.release(&dir, volume);
+        quota::subvolume(&dir)
     }
 }
 

@@ -64,7 +64,7 @@ impl Place {
         let base = base.display();
         let text = format!(
             "driver: local-hostpath\ninstance_id: here\nlocal-hostpath:\n  shareBasePath: {base}\n  \
-             controllerBasePath: {base}\n  snapshots:\n    default_driver: kopia\n    kopia:\n      \
+             controllerBasePath: {base}\n  quotas: try\n  snapshots:\n    default_driver: kopia\n    kopia:\n      \
              config_token: {token}\n      tags: ['kept:nightly']\n{keys}"
         );
         let document = Document::parse(&text, &NoEnvironment).expect("document");

@@ -5,7 +5,7 @@ use driver_directory::DirectoryConfig;
 
 use crate::common::{Place, call, driver, request};
 
-/// A folder in memory, whose filesystem never has project quotas.
+/// A folder in memory, whose filesystem never has quotas that the driver uses.
 fn in_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").expect("folder")
 }
@@ -23,7 +23,9 @@ async fn a_required_quota_that_cannot_be_is_an_error_of_each_new_volume_and_of_t
         .expect_err("no quota");
     assert_eq!(error.kind(), Kind::Busy);
     assert!(error.chain().contains("project quotas"), "{error:?}");
-    assert!(error.advice().is_some_and(|text| text.contains("prjquota")));
+    let advice = error.advice().unwrap_or_default();
+    let ways = ["prjquota", "btrfs quota enable"];
+    assert!(ways.iter().all(|way| advice.contains(way)), "{advice}");
     assert_eq!(std::fs::read_dir(base.join("v")).expect("list").count(), 0);
     let problems = require.probe(&call()).await;
     assert_eq!(problems.len(), 1, "{problems:?}");

@@ -57,7 +57,7 @@ impl Place {
         let (base, repository) = (base.display(), repository.display());
         let text = format!(
             "driver: local-hostpath\ninstance_id: here\nlocal-hostpath:\n  shareBasePath: {base}\n  \
-             controllerBasePath: {base}\n  snapshots:\n    default_driver: restic\n    restic:\n      \
+             controllerBasePath: {base}\n  quotas: try\n  snapshots:\n    default_driver: restic\n    restic:\n      \
              prune: yes\n      tags: [nightly]\n      env:\n        RESTIC_REPOSITORY: {repository}\n        \
              RESTIC_PASSWORD: {PASSWORD}\n        RESTIC_CACHE_DIR: {base}-cache\n{keys}"
         );
