@@ -22,8 +22,8 @@ use csi_types::AbsolutePath;
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::contract::{Fresh, keep_contract};
 use driver_core::{
-    Call, CreateVolume, Driver, Error, Kind, Lister as _, NodeId, Parameters, SizeRange,
-    TopologyRequirement, VolumeId, VolumeName,
+    Call, CreateSnapshot, CreateVolume, Driver, Error, Kind, Lister as _, NodeId, Parameters,
+    SizeRange, Snapshot, SnapshotName, Snapshots as _, TopologyRequirement, VolumeId, VolumeName,
 };
 use driver_directory::{DirectoryDriver, from_document};
 use node_utils::Tools;
@@ -271,4 +271,151 @@ async fn nfs_client_outlives_its_server() {
 #[ignore = "needs nfsd and samba: run it in the lab"]
 async fn smb_client_outlives_its_server() {
     outlives_its_server(SMB, NFS, "smbd").await;
+}
+
+/// Files of a volume: a copy of them over the wire takes a while, for the server writes each to its disk at once.
+const FILES: usize = 120;
+
+async fn snapshot(driver: &DirectoryDriver, volume: &str) -> Result<Snapshot, Error> {
+    let request = CreateSnapshot {
+        name: SnapshotName::parse("one").unwrap(),
+        source: id(volume),
+        parameters: Parameters::default(),
+        secrets: BTreeMap::new(),
+    };
+    let short = Call::within(Duration::from_secs(50));
+    driver.create_snapshot(&short, &request).await
+}
+
+fn files_in(folder: &Path) -> usize {
+    std::fs::read_dir(folder).map_or(0, Iterator::count)
+}
+
+/// Files of copies that are being made.
+fn copied(base: &Path) -> usize {
+    let Ok(copies) = std::fs::read_dir(base.join(".omnibus-csi/making")) else {
+        return 0;
+    };
+    let copies = copies.flatten().map(|copy| copy.path());
+    let folders = copies.flat_map(|copy| {
+        let inner = std::fs::read_dir(&copy).into_iter().flatten().flatten();
+        let inner: Vec<_> = inner.map(|entry| entry.path()).collect();
+        inner.into_iter().chain([copy])
+    });
+    folders.map(|folder| files_in(&folder)).max().unwrap_or(0)
+}
+
+/// Something happens to the server or to the mount in the middle of a copy: what is not whole is never a
+/// snapshot, the same call makes it in the end, and nothing is left of what was not.
+async fn survives_in_mid_copy(client: Client, hurt: impl Fn(&Path), heal: impl Fn()) {
+    let _server = Server::start();
+    let records = tempfile::tempdir().unwrap();
+    let driver = driver(client, "a", client.login, records.path(), "");
+    let base = Path::new(SHARED).join("a");
+    create(&driver, "pvc-1").await.unwrap();
+    for number in 0..FILES {
+        std::fs::write(base.join(format!("v/pvc-1/{number}")), vec![7; 4096]).unwrap();
+    }
+    std::fs::create_dir_all("/etc/nfs.conf.d").unwrap();
+    std::fs::write(GRACE, "[nfsd]\ngrace-time=5\n").unwrap();
+    let is_hurt = async {
+        let deadline = Instant::now() + Duration::from_mins(1);
+        while copied(&base) < FILES / 10 {
+            assert!(Instant::now() < deadline, "the copy does not begin");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        hurt(records.path());
+        let seen = copied(&base);
+        assert!(seen < FILES, "the copy was over");
+        assert!(!base.join("s/pvc-1-one").exists());
+        Instant::now()
+    };
+    let began = Instant::now();
+    let (taken, _) = tokio::join!(snapshot(&driver, "pvc-1"), is_hurt);
+    assert!(began.elapsed() < Duration::from_mins(2));
+    let whole = base.join("s/pvc-1-one");
+    match taken {
+        Ok(taken) if taken.ready => assert_eq!(files_in(&whole), FILES),
+        Ok(_) => assert!(!whole.exists(), "it is not ready"),
+        Err(error) => println!("in mid-copy: {}", error.chain()),
+    }
+    heal();
+    let back = Instant::now() + Duration::from_mins(6);
+    loop {
+        match snapshot(&driver, "pvc-1").await {
+            Ok(taken) if taken.ready => break,
+            other => {
+                let seen = other.map(|_| "not ready").map_err(|error| error.chain());
+                assert!(Instant::now() < back, "{seen:?}");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+    assert_eq!(files_in(&whole), FILES);
+    assert_eq!(files_in(&base.join("s")), 1);
+    // What the copy that failed left is removed with the next work, if not at once.
+    let deadline = Instant::now() + Duration::from_mins(2);
+    while copied(&base) > 0 {
+        assert!(Instant::now() < deadline, "the copy that failed is left");
+        let _ = create(&driver, "pvc-2").await;
+        let _ = driver.delete_volume(&call(), &id("pvc-2")).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    driver.delete_volume(&call(), &id("pvc-1")).await.unwrap();
+    assert!(!base.join("v/pvc-1").exists(), "what is deleted is gone");
+}
+
+fn restart(service: &'static str) -> (impl Fn(&Path), impl Fn()) {
+    let stop = move |_: &Path| drop(run("systemctl", &["stop", service]));
+    let start = move || {
+        run("systemctl", &["start", service]);
+        export();
+    };
+    (stop, start)
+}
+
+fn unmount(records: &Path) {
+    for point in mounted_in(records) {
+        run("umount", &["--lazy", point.to_str().unwrap()]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs nfsd and samba: run it in the lab"]
+async fn a_copy_outlives_its_server_on_nfs() {
+    let (stop, start) = restart("nfs-server");
+    survives_in_mid_copy(NFS, stop, start).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs nfsd and samba: run it in the lab"]
+async fn a_copy_outlives_its_server_on_smb() {
+    let (stop, start) = restart("smbd");
+    survives_in_mid_copy(SMB, stop, start).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs nfsd and samba: run it in the lab"]
+async fn a_share_that_is_unmounted_in_mid_copy_is_never_taken_for_empty() {
+    survives_in_mid_copy(NFS, unmount, || {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs nfsd and samba: run it in the lab"]
+async fn a_share_that_is_unmounted_under_a_driver_is_never_taken_for_empty() {
+    let _server = Server::start();
+    let records = tempfile::tempdir().unwrap();
+    for client in [NFS, SMB] {
+        let driver = driver(client, client.section, client.login, records.path(), "");
+        create(&driver, "pvc-1").await.unwrap();
+        unmount(records.path());
+        let volume = Path::new(SHARED).join(client.section).join("v/pvc-1");
+        let deadline = Instant::now() + Duration::from_mins(2);
+        while let Err(error) = driver.delete_volume(&call(), &id("pvc-1")).await {
+            assert!(volume.exists(), "{}", error.chain());
+            assert!(Instant::now() < deadline, "{}", error.chain());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        assert!(!volume.exists(), "what is deleted is gone");
+    }
 }

@@ -39,7 +39,7 @@ impl StagingArea {
         let base = base.path();
         match self.remove_leftovers(&root, until) {
             Ok(()) => {}
-            Err(error) if error.kind() == Kind::Timeout => {
+            Err(error) if matches!(error.kind(), Kind::Timeout | Kind::Unreachable) => {
                 self.needs_cleanup.store(true, Ordering::Release);
                 tracing::info!(base = %base, "leftovers of earlier work remain for the next call");
             }
@@ -72,14 +72,15 @@ impl StagingArea {
             None | Some(Err(Errno::NOENT)) => None,
             Some(done) => Some(done.map_err(fail)?),
         };
+        let instance_of = |name: &str| name.split('.').next().unwrap_or(name).to_owned();
+        // Also of this process: what it could not discard while its storage was away.
         let is_leftover = |name: &str| {
-            let instance = name.split('.').next().unwrap_or(name);
-            let held = locks
-                .as_ref()
-                .is_some_and(|locks| LockFile::is_held(locks, instance) != Ok(false));
-            instance != self.instance && !held
+            let held = |locks| LockFile::is_held(locks, &instance_of(name)) != Ok(false);
+            !locks.as_ref().is_some_and(held)
         };
-        self.remove_temporary(base, &is_leftover).map_err(fail)?;
+        // These are made without the lock.
+        let is_of_another = |name: &str| instance_of(name) != self.instance && is_leftover(name);
+        self.remove_temporary(base, &is_of_another).map_err(fail)?;
         if locks.is_none() {
             return Ok(());
         }
