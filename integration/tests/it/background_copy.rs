@@ -1,4 +1,4 @@
-//! A program that is killed while it copies a snapshot of which it has told that it is not ready.
+//! A program that is killed while it copies a snapshot that it has reported as not ready.
 //!
 //! A copy waits before it gets its name as long as the test holds the lock for that.
 
@@ -76,7 +76,7 @@ async fn a_copy_that_is_killed_after_the_answer_is_never_a_snapshot_and_is_made_
         let lock = hold_names(&base);
         let taken = snapshot(&client, &made.volume_id).await;
         assert!(!taken.ready_to_use, "the copy waits for its name");
-        assert_eq!(snapshots(&client).await, [taken.clone()]);
+        assert_eq!(snapshots(&client).await, std::slice::from_ref(&taken));
         server.kill().await;
         fs::remove_file(base.join(".omnibus-csi/makers/names")).expect("the lock");
         drop(lock);

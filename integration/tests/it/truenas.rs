@@ -1,5 +1,6 @@
 //! The whole program with connections to a NAS, here the simulator.
 
+use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
@@ -126,16 +127,16 @@ async fn calls(client: &Client, nas: &Simulator, secret: &str) -> String {
             .as_ref()
             .ok()
             .and_then(|made| made.get_ref().volume.clone());
-        said.push_str(&format!("{made:?}"));
+        let _ = write!(said, "{made:?}");
         if let Some(volume) = id {
             let gone = volume::delete(&volume.volume_id);
-            said.push_str(&format!("{:?}", controller.delete_volume(gone).await));
+            let _ = write!(said, "{:?}", controller.delete_volume(gone).await);
         }
     }
     let listed = controller
         .list_volumes(csi::ListVolumesRequest::default())
         .await;
-    said.push_str(&format!("{listed:?}"));
+    let _ = write!(said, "{listed:?}");
     nas.faults().clear();
     said
 }
