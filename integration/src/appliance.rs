@@ -221,8 +221,13 @@ impl Appliance {
         // Its parts, and in these the parents of volumes and of snapshots.
         let is_parent = |name: &str| name[self.own.len()..].split('/').count() <= 3;
         let datasets = client.call(&below).await?;
+        let is_own = |name: &str| {
+            let below = name.strip_prefix(self.own.as_str());
+            below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+        };
         let (mut parents, others): (Vec<_>, Vec<_>) = datasets
             .into_iter()
+            .filter(|dataset| is_own(&dataset.id))
             .partition(|dataset| is_parent(&dataset.id));
         let others = others.into_iter();
         let mut left: BTreeSet<_> = others.map(|it| format!("dataset {}", it.id)).collect();

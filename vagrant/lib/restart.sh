@@ -7,6 +7,7 @@
 lab_restart() {
   local machine rest before
   chosen "$@"
+  [ "${#rest[@]}" -eq 0 ] || die "unknown: ${rest[*]}; a machine is named by -m"
   before=$(boot_of "$machine") || die "$machine does not answer"
   monitor "$machine" system_reset
   wait_for "SSH of $machine after its restart (see 'lab console $machine')" 600 booted_after "$machine" "$before"

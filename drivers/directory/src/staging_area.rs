@@ -13,10 +13,11 @@
 mod cleanup;
 mod lock;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
 
 use csi_types::AbsolutePath;
@@ -55,6 +56,8 @@ pub(crate) struct StagingArea {
     number: AtomicU64,
     lock: Mutex<Weak<LockFile>>,
     needs_cleanup: AtomicBool,
+    /// What this process was making and could not discard: its storage was away.
+    undiscarded: Mutex<BTreeSet<String>>,
     quotas: Quotas,
     pub(crate) stale_qgroups: StaleQgroups,
 }
@@ -125,6 +128,7 @@ impl StagingArea {
             lock: Mutex::new(Weak::new()),
             // The first change looks for what an earlier process left.
             needs_cleanup: AtomicBool::new(true),
+            undiscarded: Mutex::default(),
             quotas,
             stale_qgroups: StaleQgroups::default(),
         }
@@ -170,6 +174,16 @@ impl StagingArea {
             private,
             making,
         })
+    }
+
+    fn undiscarded(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.undiscarded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_undiscarded(&self) -> bool {
+        !self.undiscarded().is_empty()
     }
 
     fn next(&self) -> String {
@@ -340,7 +354,9 @@ impl OpenStagingArea<'_> {
             return;
         }
         self.area.needs_cleanup.store(true, Ordering::Release);
-        let _ = self.to_trash(self.making.as_fd(), entry, MAKING);
+        if self.to_trash(self.making.as_fd(), entry, MAKING).is_err() {
+            self.area.undiscarded().insert(entry.to_owned());
+        }
     }
 
     /// Moves `name` into the trash; it is gone from `from` at once or not at all.

@@ -500,12 +500,12 @@ impl Directories {
             parameters: String::new(),
             created: SystemTime::now(),
         });
-        // First: a call that finds the new size in the record takes the limit for raised.
-        let quotas = self.layout.quotas;
-        quotas.grow(call, &found, dir.as_str(), capacity, &doing)?;
         // A volume of democratic-csi stays one without a record: nothing is known of how it was
-        // made, and nothing limits it.
+        // made, and what limits it is not ours.
         if now.is_some() {
+            // First: a call that finds the new size in the record takes the limit for raised.
+            let quotas = self.layout.quotas;
+            quotas.grow(call, &found, dir.as_str(), capacity, &doing)?;
             let grown = VolumeRecord { capacity, ..record };
             change(call, || grown.write(&found))
                 .map_err(|errno| failed(doing, errno).with_effect(call.effect()))?;

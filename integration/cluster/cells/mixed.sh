@@ -84,7 +84,8 @@ cell_reboot_node() {
 
 # Since the kubelet is back: what the API server knows of a pod is old until then.
 runs_again() { # pod
-    [ "$(k get pod "$1" -o 'jsonpath={.status.containerStatuses[0].restartCount} {.status.conditions[?(@.type=="Ready")].status}')" = "1 True" ] &&
+    k get pod "$1" -o 'jsonpath={.status.containerStatuses[0].restartCount} {.status.conditions[?(@.type=="Ready")].status}' |
+        grep -q '^[1-9][0-9]* True$' &&
         run_in "$1" true
 }
 

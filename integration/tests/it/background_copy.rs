@@ -62,8 +62,11 @@ async fn a_copy_that_is_killed_after_the_answer_is_never_a_snapshot_and_is_made_
     fs::create_dir(source.join("folder")).expect("a folder");
     fs::write(source.join("folder/file"), "content").expect("a file");
     // What the driver keeps for itself is there from the first snapshot on.
-    let first = snapshot(&client, &made.volume_id).await;
-    assert!(first.ready_to_use);
+    let first = wait::until_answered("a snapshot that is ready", async || {
+        let taken = snapshot(&client, &made.volume_id).await;
+        taken.ready_to_use.then_some(taken)
+    })
+    .await;
     let gone = volume::delete_snapshot(&first.snapshot_id);
     client
         .controller

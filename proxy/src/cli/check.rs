@@ -217,13 +217,13 @@ async fn with_progress<T>(work: impl Future<Output = T>, say: impl Fn(&str)) -> 
 async fn look(connection: &Connection) -> (Vec<Error>, Option<String>) {
     let call = Call::within(PATIENCE);
     let driver = connection.driver();
-    let probe = async { (driver.examine(&call).await, driver.describe(&call).await) };
-    let timeout = || {
+    let examined = tokio::time::timeout(PATIENCE, driver.examine(&call)).await;
+    let wrong = examined.unwrap_or_else(|_| {
         let doing = format!("the storage does not answer within {PATIENCE:?}");
-        (vec![Error::new(driver_core::Kind::Timeout, doing)], None)
-    };
-    let looked = tokio::time::timeout(PATIENCE, probe).await;
-    looked.unwrap_or_else(|_| timeout())
+        vec![Error::new(driver_core::Kind::Timeout, doing)]
+    });
+    let described = tokio::time::timeout(call.remaining(), driver.describe(&call)).await;
+    (wrong, described.unwrap_or_default())
 }
 
 /// A check asks for no node; drivers that need a name get the host's.

@@ -39,7 +39,7 @@ impl StagingArea {
         let base = base.path();
         match self.remove_leftovers(&root, until) {
             Ok(()) => {}
-            Err(error) if matches!(error.kind(), Kind::Timeout | Kind::Unreachable) => {
+            Err(error) if error.kind() == Kind::Timeout || self.has_undiscarded() => {
                 self.needs_cleanup.store(true, Ordering::Release);
                 tracing::info!(base = %base, "leftovers of earlier work remain for the next call");
             }
@@ -72,19 +72,19 @@ impl StagingArea {
             None | Some(Err(Errno::NOENT)) => None,
             Some(done) => Some(done.map_err(fail)?),
         };
-        let instance_of = |name: &str| name.split('.').next().unwrap_or(name).to_owned();
-        // Also of this process: what it could not discard while its storage was away.
         let is_leftover = |name: &str| {
-            let held = |locks| LockFile::is_held(locks, &instance_of(name)) != Ok(false);
-            !locks.as_ref().is_some_and(held)
+            let instance = name.split('.').next().unwrap_or(name);
+            let held = locks
+                .as_ref()
+                .is_some_and(|locks| LockFile::is_held(locks, instance) != Ok(false));
+            instance != self.instance && !held
         };
-        // These are made without the lock.
-        let is_of_another = |name: &str| instance_of(name) != self.instance && is_leftover(name);
-        self.remove_temporary(base, &is_of_another).map_err(fail)?;
+        self.remove_temporary(base, &is_leftover).map_err(fail)?;
         if locks.is_none() {
             return Ok(());
         }
         let staging = self.open(base)?;
+        staging.clear_undiscarded().map_err(fail)?;
         staging.clear_making(&is_leftover).map_err(fail)?;
         staging.remove_dead_locks().map_err(fail)?;
         staging.empty_trash("", &|| Instant::now() >= until)
@@ -119,6 +119,18 @@ impl StagingArea {
 // === impl OpenStagingArea ===
 
 impl OpenStagingArea<'_> {
+    /// Discards what this process could not discard when its storage was away.
+    fn clear_undiscarded(&self) -> Result<(), Errno> {
+        let names: Vec<String> = self.area.undiscarded().iter().cloned().collect();
+        for name in names {
+            match self.to_trash(self.making.as_fd(), &name, MAKING) {
+                Ok(()) | Err(Errno::NOENT) => self.area.undiscarded().remove(&name),
+                Err(errno) => return Err(errno),
+            };
+        }
+        Ok(())
+    }
+
     fn clear_making(&self, is_leftover: &dyn Fn(&str) -> bool) -> Result<(), Errno> {
         let making = disk::open_dir(&self.private, MAKING)?;
         // The list comes first. A process whose lock is free after that has no work in it any more.

@@ -1,8 +1,8 @@
 //! Runs one verb from its first observation to its end.
 //!
 //! After a concurrent change the verb observes and plans again, a bounded number of times. It waits
-//! for an object in use with growing pauses, until the deadline of the call but at most half a
-//! minute, or until the object is free if that is known. It waits for the lock of a stack until the
+//! for an object in use with growing pauses, until the deadline of the call but no longer once half a
+//! minute has passed, or until the object is free if that is known. It waits for the lock of a stack until the
 //! deadline of the call. A call that changed something and fails restores what callers would miss;
 //! one that ran out of space reports that as final only if nothing of the volume exists. An end
 //! that was not observed is an error, and never repeated.

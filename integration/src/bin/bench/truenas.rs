@@ -1,6 +1,6 @@
 //! What verbs cost on TrueNAS: exchanges in a row, counted by the simulator of each generation.
 //!
-//! No time is measured, so that the load of the machine does not matter.
+//! Exchanges do not depend on the load of the machine; the times near and far away do.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The suites against a TrueNAS that is there: `make truenas-test` starts it, docs/truenas.md says with what.
+//! The suites against a TrueNAS that is there: `make truenas-test` starts it, docs/truenas-tasks.md says with what.
 #![expect(clippy::print_stdout, reason = "the results are what it is for")]
 
 use std::path::PathBuf;

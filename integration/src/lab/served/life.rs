@@ -37,8 +37,12 @@ pub async fn whole(served: Served) {
     // Node and storage host are one machine: its own mounts and zvols go with the volumes.
     Leftovers::back_to(&before.0, "the whole life").await;
     assert_eq!(storage(), before.1, "the storage is as before");
-    let log = log_of(&place);
-    for secret in secrets_of(&place) {
+    let log = log_of(&node.place);
+    assert!(
+        log.contains("CreateVolume"),
+        "the log is that of the program"
+    );
+    for secret in secrets_of(&node.place) {
         assert!(
             !log.contains(&secret),
             "a secret of the login is in the log"
