@@ -17,6 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use driver_core::{Call, Error, Kind};
 use node_utils::{projects, subvolumes};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
@@ -257,7 +258,7 @@ impl Quotas {
                 ))
                 .advise("ask for a larger size, or delete files"));
         }
-        change(call, || limited.set(dir, bytes)).map_err(fail)?;
+        change(call, || limited.set_from_above(dir, bytes)).map_err(fail)?;
         crash_points::mark("grow limit");
         Ok(())
     }
@@ -274,7 +275,7 @@ impl Quotas {
     /// other volume gets the id.
     pub(crate) fn release(self, dir: &OwnedFd, volume: &str) {
         if let Some(limited) = self.limited(dir, volume)
-            && limited.set(dir, 0).is_ok()
+            && limited.set_from_above(dir, 0).is_ok()
         {
             crash_points::mark("release limit");
         }
@@ -325,6 +326,19 @@ impl Limited {
                 Err(Errno::NOENT) => Ok(None),
                 Err(errno) => Err(errno),
             },
+        }
+    }
+
+    /// Sets the limit of an open directory. What this takes counts for the subvolume whose descriptor btrfs gets: that
+    /// of the volume may be full.
+    fn set_from_above(self, dir: &OwnedFd, bytes: u64) -> Result<(), Errno> {
+        match self {
+            Self::Project(_) => self.set(dir, bytes),
+            Self::Subvolume(_) => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let above = rustix::fs::openat(dir, "..", flags, Mode::empty())?;
+                self.set(above, bytes)
+            }
         }
     }
 

@@ -657,6 +657,8 @@ async fn a_client_of_a_share_whose_server_enforces_sizes_is_stopped() {
         );
         drop((mounted, exported));
         let used = image.used("one");
-        assert!(used > 14 * MIB && used <= 16 * MIB, "{name}: {used}");
+        // ext4 takes blocks for its own metadata beyond the limit.
+        let most = 16 * MIB + (64 << 10);
+        assert!(used > 14 * MIB && used <= most, "{name}: {used}");
     }
 }
