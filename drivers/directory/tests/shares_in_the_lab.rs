@@ -274,7 +274,7 @@ async fn smb_client_outlives_its_server() {
 }
 
 /// Files of a volume: a copy of them over the wire takes a while, for the server writes each to its disk at once.
-const FILES: usize = 400;
+const FILES: usize = 240;
 
 async fn snapshot(driver: &DirectoryDriver, volume: &str) -> Result<Snapshot, Error> {
     let request = CreateSnapshot {
