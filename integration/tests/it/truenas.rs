@@ -17,22 +17,8 @@ use serde_json::{Value, json};
 use truenas_sim::{Action, Generation, Options, Rule, Simulator};
 
 async fn nas(options: Options) -> Simulator {
-    let generation = options.generation;
     let nas = Simulator::start(options).await.expect("a NAS");
-    let mut calls = vec![
-        (
-            "iscsi.portal.create",
-            json!({"listen": [{"ip": "10.0.0.5"}]}),
-        ),
-        ("iscsi.initiator.create", json!({"initiators": []})),
-    ];
-    if generation >= Generation::V25_10 {
-        let port = json!({"addr_trtype": "TCP", "addr_traddr": "10.0.0.5", "addr_trsvcid": 4420});
-        calls.push(("nvmet.port.create", port));
-    }
-    for (method, data) in calls {
-        nas.call(method, vec![data]).await.expect(method);
-    }
+    nas.set_up("10.0.0.5").await.expect("set up");
     nas
 }
 

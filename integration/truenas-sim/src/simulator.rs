@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::{fmt, io};
 
 use rustls::pki_types::CertificateDer;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
@@ -268,6 +268,26 @@ impl Simulator {
     /// The storage in memory.
     pub fn model(&self) -> Option<&Model> {
         self.model.as_deref()
+    }
+
+    /// Makes what an administrator makes before there are volumes: a portal, initiators and, where there is NVMe-oF, a
+    /// port.
+    pub async fn set_up(&self, address: &str) -> Result<(), Failure> {
+        let listen = if self.generation().is_core() {
+            json!({"ip": address, "port": 3260})
+        } else {
+            json!({"ip": address})
+        };
+        let portal = json!({"listen": [listen], "comment": "csi"});
+        self.call("iscsi.portal.create", vec![portal]).await?;
+        let initiators = json!({"initiators": [], "comment": "csi"});
+        self.call("iscsi.initiator.create", vec![initiators])
+            .await?;
+        if self.generation() >= Generation::V25_10 {
+            let port = json!({"addr_trtype": "TCP", "addr_traddr": address, "addr_trsvcid": 4420});
+            self.call("nvmet.port.create", vec![port]).await?;
+        }
+        Ok(())
     }
 
     /// Runs a method as `root`, without network, faults or counting. A job is waited for.

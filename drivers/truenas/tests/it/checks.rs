@@ -38,7 +38,7 @@ const OF_ISCSI: [&str; 7] = [
 async fn with_roles(generation: Generation, roles: &[&str]) -> (Simulator, String) {
     let options = Options::new(generation).user("csi", "sesame", Some(roles));
     let nas = Simulator::start(options).await.expect("an appliance");
-    set_up(&nas, generation).await;
+    set_up(&nas).await;
     let key = nas.add_api_key("csi", "csi");
     (nas, key)
 }

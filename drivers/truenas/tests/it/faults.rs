@@ -50,10 +50,9 @@ fn changes(kind: &str) -> Vec<&'static str> {
     }
 }
 
-/// All that there is on a NAS.
-pub(crate) async fn everything(nas: &Simulator, generation: Generation) -> BTreeSet<String> {
+/// What exports consist of.
+pub(crate) fn services(generation: Generation) -> Vec<&'static str> {
     let mut services = vec![
-        "pool.dataset",
         "sharing.nfs",
         "sharing.smb",
         "iscsi.target",
@@ -70,8 +69,13 @@ pub(crate) async fn everything(nas: &Simulator, generation: Generation) -> BTree
             "nvmet.host_subsys",
         ]);
     }
+    services
+}
+
+/// All that there is on a NAS.
+pub(crate) async fn everything(nas: &Simulator, generation: Generation) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
-    for service in services {
+    for service in ["pool.dataset"].into_iter().chain(services(generation)) {
         let extra = json!({"extra": {"properties": [], "retrieve_user_props": false}});
         let params = if service == "pool.dataset" {
             vec![json!([]), extra]

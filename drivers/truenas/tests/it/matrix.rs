@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use truenas_sim::{Action, Generation, Rule, Simulator};
 
 use crate::costs::{call, request};
-use crate::faults::everything;
+use crate::faults::{everything, services};
 use crate::nodes::{per_node, publish, unpublish};
 use crate::others::snapshots_of;
 use crate::taken_over::{rows, run};
@@ -295,24 +295,7 @@ impl World {
             // A helper snapshot that a late call still used has another name.
             add(format!("snapshot of {}", row["dataset"]));
         }
-        let mut services = vec![
-            "sharing.nfs",
-            "sharing.smb",
-            "iscsi.target",
-            "iscsi.extent",
-            "iscsi.targetextent",
-            "iscsi.initiator",
-        ];
-        if self.nas.generation() >= Generation::V25_10 {
-            services.extend([
-                "nvmet.subsys",
-                "nvmet.namespace",
-                "nvmet.port_subsys",
-                "nvmet.host",
-                "nvmet.host_subsys",
-            ]);
-        }
-        for service in services {
+        for service in services(self.nas.generation()) {
             for row in rows(&self.nas, service).await {
                 let said = SAID.iter().filter_map(|key| row.get(*key));
                 add(format!(

@@ -535,7 +535,7 @@ async fn the_login_that_setup_makes_may_change_access() {
     for (generation, kind) in all() {
         let options = Options::new(generation);
         let nas = Simulator::start(options).await.expect("an appliance");
-        set_up(&nas, generation).await;
+        set_up(&nas).await;
         let text = for_nodes(&nas, kind);
         let text = text.replace("username: root", "username: csi");
         let key = crate::setup::made(&nas, &text.replace(nas.api_key(), "")).await;

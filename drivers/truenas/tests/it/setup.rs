@@ -209,7 +209,7 @@ async fn a_revoked_key_is_seen_and_replaced_on_demand() {
 async fn a_user_in_a_group_of_others_gets_no_roles() {
     let options = Options::new(Generation::V25_10).user("csi", "sesame", Some(&[]));
     let nas = Simulator::start(options).await.expect("an appliance");
-    set_up(&nas, Generation::V25_10).await;
+    set_up(&nas).await;
     let document = document(&text(&nas, "truenas-api-nfs", "", ""));
     let client = administrator(&nas, &document);
     let wanted = Wanted::of(&document).expect("a login");

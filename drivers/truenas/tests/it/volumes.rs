@@ -6,7 +6,6 @@ use driver_core::config::{Document, NoEnvironment};
 use driver_core::contract::{Fresh, keep_contract};
 use driver_core::{CreateSnapshot, Driver, Parameters, Secrets, Snapshot, SnapshotName, Source};
 use driver_truenas::from_document;
-use serde_json::json;
 use truenas_sim::{Generation, Options, Simulator};
 
 use crate::costs::{call, create, request};
@@ -16,33 +15,14 @@ pub(crate) async fn appliance(generation: Generation) -> Simulator {
     let nas = Simulator::start(Options::new(generation))
         .await
         .expect("an appliance");
-    set_up(&nas, generation).await;
+    set_up(&nas).await;
     nas
 }
 
 /// Makes the portal, the initiators and the port.
-pub(crate) async fn set_up(nas: &Simulator, generation: Generation) {
-    let run = async |method: &str, params: serde_json::Value| {
-        let params = params.as_array().expect("arguments").clone();
-        let outcome = nas.call(method, params).await;
-        outcome.unwrap_or_else(|failure| panic!("{method}: {failure:?}"));
-    };
-    let listen = if generation.is_core() {
-        json!([{"listen": [{"ip": "10.0.0.5", "port": 3260}], "comment": "csi"}])
-    } else {
-        json!([{"listen": [{"ip": "10.0.0.5"}], "comment": "csi"}])
-    };
-    run("iscsi.portal.create", listen).await;
-    let any_initiator = json!([{"initiators": [], "comment": "csi"}]);
-    run("iscsi.initiator.create", any_initiator).await;
-    if generation >= Generation::V25_10 {
-        let port = json!([{
-            "addr_trtype": "TCP",
-            "addr_traddr": "10.0.0.5",
-            "addr_trsvcid": 4420,
-        }]);
-        run("nvmet.port.create", port).await;
-    }
+pub(crate) async fn set_up(nas: &Simulator) {
+    let made = nas.set_up("10.0.0.5").await;
+    made.unwrap_or_else(|failure| panic!("{failure:?}"));
 }
 
 /// The configuration of a connection to it.

@@ -13,7 +13,6 @@ use driver_core::{
     TopologyRequirement, VolumeName,
 };
 use futures_util::future::try_join_all;
-use serde_json::json;
 use truenas_sim::{Generation, Options, Simulator};
 
 use crate::report::{Report, row, title};
@@ -251,20 +250,7 @@ zfs: {{datasetParentName: tank/csi/v{zfs}}}
 /// A NAS with a portal, initiators and a port.
 async fn set_up(generation: Generation) -> Result<Simulator> {
     let nas = Simulator::start(Options::new(generation)).await?;
-    let mut calls = vec![
-        (
-            "iscsi.portal.create",
-            json!({"listen": [{"ip": "10.0.0.5"}]}),
-        ),
-        ("iscsi.initiator.create", json!({"initiators": []})),
-    ];
-    if generation >= Generation::V25_10 {
-        let port = json!({"addr_trtype": "TCP", "addr_traddr": "10.0.0.5", "addr_trsvcid": 4420});
-        calls.push(("nvmet.port.create", port));
-    }
-    for (method, data) in calls {
-        let made = nas.call(method, vec![data]).await;
-        made.map_err(|failure| anyhow!("{method}: {failure:?}"))?;
-    }
+    let made = nas.set_up("10.0.0.5").await;
+    made.map_err(|failure| anyhow!("{failure:?}"))?;
     Ok(nas)
 }
