@@ -105,14 +105,11 @@ impl Wait {
                 }
                 Then::Again(failed.error)
             }
-            Next::Wait if !over && self.is_patient() => {
+            Next::Wait | Next::WaitFrom(_) if !over && self.is_patient() => {
+                if let Next::WaitFrom(first) = failed.next {
+                    self.pause = self.pause.max(first);
+                }
                 self.sleep(call, self.pause).await;
-                Then::Again(failed.error)
-            }
-            Next::WaitFrom(first) if !over && self.is_patient() => {
-                let pause = self.pause.max(first);
-                self.pause = pause;
-                self.sleep(call, pause).await;
                 Then::Again(failed.error)
             }
             // A retry before that would fail.
