@@ -271,13 +271,16 @@ impl Quotas {
             .flatten()
     }
 
-    /// Takes the limit of a deleted volume away. `volume` is the digest of its name. As long as `dir` is open, no
-    /// other volume gets the id.
-    pub(crate) fn release(self, dir: &OwnedFd, volume: &str) {
-        if let Some(limited) = self.limited(dir, volume)
-            && limited.set_from_above(dir, 0).is_ok()
-        {
+    /// Takes the limit of a deleted volume away; gives the subvolume that it is, whose qgroup stays. `volume` is the
+    /// digest of its name. As long as `dir` is open, no other volume gets the id.
+    pub(crate) fn release(self, dir: &OwnedFd, volume: &str) -> Option<u64> {
+        let limited = self.limited(dir, volume)?;
+        if limited.set_from_above(dir, 0).is_ok() {
             crash_points::mark("release limit");
+        }
+        match limited {
+            Limited::Project(_) => None,
+            Limited::Subvolume(id) => Some(id),
         }
     }
 }

@@ -215,10 +215,9 @@ impl Store {
             Ok(()) => {
                 crash_points::mark("remove empty");
                 if let Some(dir) = dir {
-                    self.quotas
-                        .release(&dir, &object_digest(collection.dir(), name));
-                    let stale = &self.staging_area.stale_qgroups;
-                    stale.add(quota::subvolume(&dir));
+                    let digest = object_digest(collection.dir(), name);
+                    let subvolume = self.quotas.release(&dir, &digest);
+                    self.staging_area.stale_qgroups.add(subvolume);
                 }
                 return Ok(());
             }

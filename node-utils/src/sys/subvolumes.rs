@@ -20,7 +20,7 @@ const QUOTA_TREE: u64 = 8;
 const STATUS: u32 = 240;
 const COUNTED: u32 = 242;
 const LIMIT: u32 = 244;
-/// Flags of the status. Nothing is counted after `INCONSISTENT`, until all is counted anew.
+/// Flags of the status. Nothing is counted after `INCONSISTENT`, until all is counted again.
 const ON: u64 = 1;
 const COUNTING: u64 = 1 << 1;
 const INCONSISTENT: u64 = 1 << 2;

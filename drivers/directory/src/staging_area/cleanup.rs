@@ -213,8 +213,7 @@ impl OpenStagingArea<'_> {
     fn release(&self, trash: &Root, name: &str) -> Option<u64> {
         let (volume, _) = name.split_once('.')?;
         let dir = self.area.quotas.opened(trash, name)?;
-        self.area.quotas.release(&dir, volume);
-        quota::subvolume(&dir)
+        self.area.quotas.release(&dir, volume)
     }
 }
 

@@ -54,7 +54,7 @@ async fn place() -> (Place, DirectoryDriver) {
 }
 
 /// Asks until the answer is another one, as a sidecar does.
-async fn ask<T>(mut question: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn ask<T>(mut question: impl AsyncFnMut() -> Option<T>) -> T {
     let asked = async {
         loop {
             if let Some(answer) = question().await {

@@ -10,6 +10,7 @@ use driver_core::{Driver as _, Kind, Snapshots as _};
 use rustix::fs::{RenameFlags, renameat_with};
 
 use crate::common::{Place, call, driver, id, leftovers, snapshot, tree};
+use crate::pending::ask;
 
 /// Each is copied and removed. `OMNIBUS_RACES` is another number of them.
 fn volumes() -> usize {
@@ -89,9 +90,16 @@ async fn what_lies_behind_a_link_is_neither_copied_nor_changed_while_a_pod_excha
         let copy = place.base().join(format!("s/{name}-s"));
         assert!(!has_followed(&copy), "at {number}");
         // A directory that was exchanged too often in the meantime is in use.
-        while let Err(error) = driver.delete_volume(&call(), &id(&name)).await {
-            assert_eq!(error.kind(), Kind::Busy, "{}", error.chain());
-        }
+        ask(
+            async || match driver.delete_volume(&call(), &id(&name)).await {
+                Ok(()) => Some(()),
+                Err(error) => {
+                    assert_eq!(error.kind(), Kind::Busy, "{}", error.chain());
+                    None
+                }
+            },
+        )
+        .await;
         let deleted = driver.delete_snapshot(&call(), &taken.id).await;
         deleted.expect("deleted");
     }
