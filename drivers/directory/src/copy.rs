@@ -4,15 +4,20 @@
 //! The source is a live directory that a pod may be writing: it is walked by descriptors, no link
 //! is followed and no other mount entered. Files that vanish during the copy are left out; what cannot be
 //! read fails the whole copy. The caller gives the target its name only after all of it succeeded.
+//!
+//! One thread walks the directories. On a share, where each step waits for the server, others copy
+//! the files meanwhile ([`workers`]); else it copies them itself.
 
 mod attributes;
 mod content;
 mod entries;
+mod links;
+mod workers;
 
-use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use driver_core::{Call, Error, Kind};
 use rustix::fs::{Dir, Mode, OFlags, Stat};
@@ -21,8 +26,10 @@ use rustix::io::Errno;
 use crate::crash_points;
 use crate::disk;
 use crate::failure::failed;
+use crate::kind::is_share;
 use attributes::DirAttributes;
 pub(crate) use attributes::times;
+use workers::{Directory, Job, Progress, Queue, Worker};
 
 /// How often a long copy says where it is.
 const PROGRESS: Duration = Duration::from_secs(10);
@@ -48,30 +55,26 @@ pub(crate) struct Copied {
     pub(crate) shared: u64,
 }
 
+/// A directory of the source and its counterpart.
+type Pair = (Arc<OwnedFd>, Arc<OwnedFd>);
+
 /// A directory on the way down to the current one.
 struct Level {
     name: CString,
     /// Of the last ones only.
-    source: Option<OwnedFd>,
+    source: Option<Arc<OwnedFd>>,
     source_id: (u64, u64),
     target_id: (u64, u64),
     pending: Vec<CString>,
-    attributes: DirAttributes,
+    directory: Arc<Directory>,
 }
 
-/// One copy in progress.
-struct Copier<'a> {
-    call: &'a Call,
-    doing: &'a str,
-    folder: BorrowedFd<'a>,
-    links: HashMap<(u64, u64), u64>,
-    link_folder: Option<OwnedFd>,
-    acls: usize,
-    content: content::CopyMethods,
-    buffer: Vec<u8>,
-    copied: Copied,
-    started: Instant,
-    last_progress: Instant,
+/// The walk through the directories of one copy.
+struct Walk<'a> {
+    progress: &'a Progress<'a>,
+    worker: Worker<'a>,
+    /// Takes the files to the other threads, if there are any.
+    queue: Option<Queue>,
 }
 
 /// Copies the content of `source` into the empty directory `target`, and then its own attributes.
@@ -83,19 +86,45 @@ pub(crate) fn copy_tree(
     call: &Call,
     doing: &str,
 ) -> Result<Copied, Error> {
-    let mut copier = Copier::new(folder, call, doing);
-    copier.run(source, target)?;
-    copier.remove_links()?;
+    let waits = [source.as_fd(), target]
+        .iter()
+        .any(|dir| rustix::fs::fstatfs(dir).is_ok_and(|filesystem| is_share(&filesystem)));
+    // The tests in this crate copy with threads, those of the whole driver without.
+    let extra = if waits || cfg!(test) {
+        workers::MOST
+    } else {
+        0
+    };
+    copy_tree_with(extra, (source, target), folder, call, doing)
+}
+
+/// The same with the help of up to `extra` threads.
+fn copy_tree_with(
+    extra: usize,
+    (source, target): (&OwnedFd, BorrowedFd<'_>),
+    folder: BorrowedFd<'_>,
+    call: &Call,
+    doing: &str,
+) -> Result<Copied, Error> {
+    let progress = Progress::new(folder, call, doing);
+    workers::with(extra, &progress, |queue| {
+        Walk::new(&progress, queue).run(source, target)
+    })?;
+    progress
+        .links
+        .remove(folder)
+        .map_err(|errno| failed(doing, errno))?;
     // After a power loss the content must be there if the final name is.
     rustix::fs::syncfs(target).map_err(|errno| failed(doing, errno))?;
-    Ok(copier.copied)
+    Ok(progress.copied())
 }
 
 /// Moves what is in a directory to another one that is below the same mount and in the same subvolume, and gives
 /// that one the attributes of the first.
 pub(crate) fn move_content(from: &OwnedFd, to: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut buffer = vec![0; BUFFER];
-    let attributes = DirAttributes::copy(from.as_fd(), to, &mut buffer, true)?;
+    let made = rustix::fs::fstat(to)?;
+    let attributes = DirAttributes::copy(from.as_fd(), (to, &made), &mut buffer, true)?;
     for (name, _) in disk::entries(from.as_fd())? {
         rustix::fs::renameat(from, name.as_c_str(), to, name.as_c_str())?;
         crash_points::mark("move entry");
@@ -129,33 +158,25 @@ impl Copied {
     }
 }
 
-// === impl Copier ===
+// === impl Walk ===
 
-impl<'a> Copier<'a> {
-    fn new(folder: BorrowedFd<'a>, call: &'a Call, doing: &'a str) -> Self {
-        let now = Instant::now();
+impl<'a> Walk<'a> {
+    fn new(progress: &'a Progress<'a>, queue: Option<Queue>) -> Self {
         Self {
-            call,
-            doing,
-            folder,
-            links: HashMap::new(),
-            link_folder: None,
-            acls: 0,
-            content: content::CopyMethods::default(),
-            buffer: vec![0; BUFFER],
-            copied: Copied::default(),
-            started: now,
-            last_progress: now,
+            progress,
+            worker: Worker::new(progress),
+            queue,
         }
     }
 
     fn run(&mut self, top: &OwnedFd, target: BorrowedFd<'_>) -> Result<(), Error> {
-        let own = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 0);
-        let mut target = own(target).map_err(|errno| self.error_at(c".", errno))?;
-        let source = own(top.as_fd()).map_err(|errno| self.error_at(c".", errno))?;
+        let own = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 0).map(Arc::new);
+        let at_top = |errno| self.progress.error_at(c".", errno);
+        let mut target = own(target).map_err(at_top)?;
+        let source = own(top.as_fd()).map_err(at_top)?;
         let mut trail = vec![self.enter(source, &target, c".".into(), true)?];
         while let Some(level) = trail.last_mut() {
-            self.pause()?;
+            self.progress.pause()?;
             if let (Some(from), Some(name)) = (&level.source, level.pending.pop()) {
                 if let Some((from, to)) = self.descend(from, &target, &name)? {
                     trail.push(self.enter(from, &to, name, false)?);
@@ -167,15 +188,12 @@ impl<'a> Copier<'a> {
                 continue;
             }
             let Some(done) = trail.pop() else { break };
-            self.acls -= done.attributes.held();
-            done.attributes
-                .apply(target.as_fd())
-                .map_err(|errno| self.error_at(&done.name, errno))?;
-            crash_points::mark("directory attributes");
+            self.progress.leave(done.directory, target.as_fd())?;
             let Some(parent) = trail.last() else { break };
             target = climb(&target, parent.target_id)
-                .map_err(|errno| self.error_at(&done.name, errno))?;
-            self.back(top, &mut trail, done.source.as_ref())?;
+                .map(Arc::new)
+                .map_err(|errno| self.progress.error_at(&done.name, errno))?;
+            self.back(top, &mut trail, done.source.as_deref())?;
         }
         Ok(())
     }
@@ -201,52 +219,64 @@ impl<'a> Copier<'a> {
             let name = level.name.to_string_lossy();
             return Err(Error::new(
                 Kind::Busy,
-                format!("{}, at `{}`", self.doing, name.escape_debug()),
+                format!("{}, at `{}`", self.progress.doing, name.escape_debug()),
             )
             .because("directories are moved faster than they can be copied")
             .advise("stop what writes to the volume, or try again"));
         }
         if let Some(level) = trail.last_mut() {
-            level.source = found;
+            level.source = found.map(Arc::new);
         }
         Ok(())
     }
 
-    /// Copies all entries of a directory but its directories, which wait.
+    /// Copies all entries of a directory, or has them copied, but its directories, which wait.
     fn enter(
         &mut self,
-        from: OwnedFd,
-        to: &OwnedFd,
+        from: Arc<OwnedFd>,
+        to: &Arc<OwnedFd>,
         name: CString,
         top: bool,
     ) -> Result<Level, Error> {
-        let attributes = DirAttributes::copy(from.as_fd(), to.as_fd(), &mut self.buffer, top)
-            .map_err(|errno| self.error_at(&name, errno))?;
-        self.acls += attributes.held();
-        if self.acls > MAX_ACLS {
-            return Err(self.error_at(&name, Errno::NOMEM));
-        }
-        let stat = rustix::fs::fstat(to).map_err(|errno| self.error_at(&name, errno))?;
-        self.count(attributes.stat());
+        let progress = self.progress;
+        let failed = |errno| progress.error_at(&name, errno);
+        let made = rustix::fs::fstat(to).map_err(failed)?;
+        let buffer = &mut self.worker.buffer;
+        let attributes =
+            DirAttributes::copy(from.as_fd(), (to.as_fd(), &made), buffer, top).map_err(failed)?;
+        progress.count(attributes.stat());
+        let source_id = identity(attributes.stat());
+        let directory = progress.open(&name, attributes)?;
         let mut pending = Vec::new();
-        for entry in Dir::read_from(&from).map_err(|errno| self.error_at(&name, errno))? {
-            let entry = entry.map_err(|errno| self.error_at(&name, errno))?;
+        for entry in Dir::read_from(&from).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
             let child = entry.file_name();
             if child == c"." || child == c".." {
                 continue;
             }
-            self.pause()?;
-            if self.entry(&from, to, child, entry.file_type())? {
+            progress.pause()?;
+            if disk::is_dir(from.as_fd(), child, entry.file_type()) {
                 pending.push(child.to_owned());
+                continue;
+            }
+            let job = Job {
+                from: Arc::clone(&from),
+                to: Arc::clone(to),
+                name: child.to_owned(),
+                directory: Arc::clone(&directory),
+            };
+            match &self.queue {
+                Some(queue) => queue.put(job),
+                None => self.worker.work(job)?,
             }
         }
         Ok(Level {
             name,
-            source_id: identity(attributes.stat()),
+            source_id,
             source: Some(from),
-            target_id: identity(&stat),
+            target_id: identity(&made),
             pending,
-            attributes,
+            directory,
         })
     }
 
@@ -257,57 +287,27 @@ impl<'a> Copier<'a> {
         from: &OwnedFd,
         to: &OwnedFd,
         name: &CStr,
-    ) -> Result<Option<(OwnedFd, OwnedFd)>, Error> {
+    ) -> Result<Option<Pair>, Error> {
+        let failed = |errno| self.progress.error_at(name, errno);
         let source = match disk::open_dir(from, name) {
             Ok(source) => Some(source),
             Err(Errno::XDEV) => {
                 tracing::warn!(
-                    doing = self.doing,
+                    doing = self.progress.doing,
                     name = %name.to_string_lossy(),
                     "another filesystem is mounted here; its content is not copied"
                 );
                 None
             }
             Err(errno) if vanished(errno) => return Ok(None),
-            Err(errno) => return Err(self.error_at(name, errno)),
+            Err(errno) => return Err(failed(errno)),
         };
         // Only this process looks in before its own mode is set.
         let mode = if source.is_some() { 0o700 } else { 0o755 };
-        rustix::fs::mkdirat(to, name, Mode::from_raw_mode(mode))
-            .map_err(|errno| self.error_at(name, errno))?;
+        rustix::fs::mkdirat(to, name, Mode::from_raw_mode(mode)).map_err(failed)?;
         crash_points::mark("copy directory");
-        let target = disk::open_dir(to, name).map_err(|errno| self.error_at(name, errno))?;
-        Ok(source.map(|source| (source, target)))
-    }
-
-    fn count(&mut self, stat: &Stat) {
-        self.copied.files += 1;
-        let blocks = u64::try_from(stat.st_blocks).unwrap_or_default();
-        self.copied.allocated += blocks * 512;
-    }
-
-    /// Ends the work at the deadline; says now and then how far it is.
-    fn pause(&mut self) -> Result<(), Error> {
-        self.call.check(self.doing)?;
-        if self.last_progress.elapsed() >= PROGRESS {
-            self.last_progress = Instant::now();
-            tracing::info!(
-                doing = self.doing,
-                bytes = self.copied.bytes,
-                files = self.copied.files,
-                seconds = self.started.elapsed().as_secs(),
-                "copying"
-            );
-        }
-        Ok(())
-    }
-
-    fn error_at(&self, name: &CStr, errno: Errno) -> Error {
-        let name = name.to_string_lossy();
-        failed(
-            format!("{}, at `{}`", self.doing, name.escape_debug()),
-            errno,
-        )
+        let target = disk::open_dir(to, name).map_err(failed)?;
+        Ok(source.map(|source| (Arc::new(source), Arc::new(target))))
     }
 }
 
@@ -377,15 +377,17 @@ mod tests {
         std::fs::create_dir(&to).expect("folder");
         let (source, target) = (open(&from), open(&to));
         let call = Call::within(Duration::from_mins(1));
-        let mut copier = Copier::new(target.as_fd(), &call, "copying");
+        let progress = Progress::new(target.as_fd(), &call, "copying");
+        let target = Arc::new(open(&to));
+        let mut copier = Walk::new(&progress, None);
         let mut enter = |path: &std::path::Path, name: &CStr| {
-            let level = copier.enter(open(path), &target, name.into(), false);
+            let level = copier.enter(Arc::new(open(path)), &target, name.into(), false);
             level.expect("level")
         };
         let mut trail = vec![enter(&from, c"."), enter(&from.join("a"), c"a")];
         assert_eq!(trail[1].pending, [c"b".to_owned()]);
         let child = open(&from.join("a/b"));
-        let copier = Copier::new(target.as_fd(), &call, "copying");
+        let copier = Walk::new(&progress, None);
         trail[1].source = None;
         copier.back(&source, &mut trail, Some(&child)).expect("up");
         assert!(trail[1].source.take().is_some(), "found by going up");
@@ -398,5 +400,89 @@ mod tests {
         copier
             .back(&source, &mut trail, None)
             .expect("nothing was left to do");
+    }
+
+    /// Copies `from` to `to`, both below `top`.
+    fn copied(top: &std::path::Path, extra: usize) -> Result<Copied, Error> {
+        let call = Call::within(Duration::from_mins(1));
+        let [from, to, beside] = ["from", "to", "beside"].map(|name| top.join(name));
+        std::fs::create_dir_all(&to).expect("folder");
+        std::fs::create_dir_all(&beside).expect("folder");
+        let (from, to, beside) = (open(&from), open(&to), open(&beside));
+        let both = (&from, to.as_fd());
+        copy_tree_with(extra, both, beside.as_fd(), &call, "copying")
+    }
+
+    #[test]
+    fn many_threads_keep_links_and_the_times_of_directories() {
+        use std::os::unix::fs::MetadataExt as _;
+        const FILES: usize = 200;
+        let top = tempfile::tempdir().expect("folder");
+        let from = top.path().join("from");
+        for folder in 0..10 {
+            std::fs::create_dir_all(from.join(format!("{folder}/inner"))).expect("folder");
+        }
+        for number in 0..FILES {
+            let first = from.join(format!("{}/{number}", number % 10));
+            std::fs::write(&first, number.to_string()).expect("file");
+            for other in 1..4 {
+                let name = format!("{}/inner/{number}", (number + other) % 10);
+                std::fs::hard_link(&first, from.join(name)).expect("link");
+            }
+        }
+        let times = rustix::fs::Timestamps {
+            last_access: rustix::fs::Timespec {
+                tv_sec: 1,
+                tv_nsec: 0,
+            },
+            last_modification: rustix::fs::Timespec {
+                tv_sec: 2,
+                tv_nsec: 0,
+            },
+        };
+        let folders = (0..10).flat_map(|folder| [folder.to_string(), format!("{folder}/inner")]);
+        for folder in folders.clone() {
+            rustix::fs::futimens(open(&from.join(folder)), &times).expect("times");
+        }
+        for extra in [0, 1, workers::MOST] {
+            let done = copied(top.path(), extra).expect("copied");
+            let to = top.path().join("to");
+            assert_eq!(done.files, 1 + 20 + FILES as u64, "{extra}");
+            for number in 0..FILES {
+                let first = std::fs::metadata(to.join(format!("{}/{number}", number % 10)));
+                let first = first.expect("copy");
+                assert_eq!(first.nlink(), 4, "{extra}");
+                let other = to.join(format!("{}/inner/{number}", (number + 3) % 10));
+                let same = std::fs::metadata(&other).expect("link").ino();
+                assert_eq!(same, first.ino(), "{extra}");
+                let text = std::fs::read_to_string(other).expect("content");
+                assert_eq!(text, number.to_string(), "{extra}");
+            }
+            for folder in folders.clone() {
+                let found = std::fs::metadata(to.join(&folder)).expect("folder");
+                assert_eq!(found.mtime(), 2, "{extra}: {folder}");
+            }
+            assert!(!top.path().join("beside/links").exists(), "{extra}");
+            std::fs::remove_dir_all(&to).expect("remove");
+        }
+    }
+
+    #[test]
+    fn what_one_of_many_threads_cannot_copy_fails_the_copy() {
+        let top = tempfile::tempdir().expect("folder");
+        let (from, to) = (top.path().join("from"), top.path().join("to"));
+        std::fs::create_dir_all(from.join("a")).expect("folder");
+        std::fs::create_dir(&to).expect("folder");
+        for number in 0..100 {
+            std::fs::write(from.join(number.to_string()), "content").expect("file");
+        }
+        std::fs::write(to.join("50"), "in the way").expect("file");
+        for extra in [0, workers::MOST] {
+            let error = copied(top.path(), extra).expect_err("failed");
+            assert!(error.to_string().contains("at `50`"), "{}", error.chain());
+            for number in (0..100).filter(|number| *number != 50) {
+                let _ = std::fs::remove_file(to.join(number.to_string()));
+            }
+        }
     }
 }

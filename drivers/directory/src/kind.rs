@@ -2,6 +2,7 @@
 
 use csi_types::attachment::{Hostpath, NetworkShare, Server, Share};
 use csi_types::{AbsolutePath, Attachment};
+use rustix::fs::StatFs;
 
 use crate::id::VolumeDir;
 
@@ -29,6 +30,18 @@ pub enum Location {
     Smb(Server, AbsolutePath),
     /// It is a directory of a Lustre filesystem.
     Lustre(Server, AbsolutePath),
+}
+
+/// Whether a filesystem is a share, where each step waits for a server.
+pub(crate) fn is_share(filesystem: &StatFs) -> bool {
+    let found = u64::try_from(filesystem.f_type).ok();
+    let kinds = [
+        DirectoryKind::NfsClient,
+        DirectoryKind::SmbClient,
+        DirectoryKind::LustreClient,
+    ];
+    let types = kinds.into_iter().filter_map(DirectoryKind::mounted_types);
+    types.flatten().any(|known| Some(*known) == found)
 }
 
 // === impl DirectoryKind ===

@@ -17,17 +17,19 @@ use crate::record::ATTRIBUTE;
 /// by it.
 pub(super) struct DirAttributes {
     stat: Stat,
+    /// Whether the copy has another owner so far.
+    has_other_owner: bool,
     acls: Vec<(CString, Vec<u8>)>,
 }
 
 // === impl DirAttributes ===
 
 impl DirAttributes {
-    /// Reads those of `from`, and gives all others to `to` now. Of the top of a tree our own record
-    /// is left out: the copy gets its own.
+    /// Reads those of `from`, and gives all others to `to` now, which was found as `made`. Of the top of a
+    /// tree our own record is left out: the copy gets its own.
     pub(super) fn copy(
         from: BorrowedFd<'_>,
-        to: BorrowedFd<'_>,
+        (to, made): (BorrowedFd<'_>, &Stat),
         buffer: &mut [u8],
         top: bool,
     ) -> Result<Self, Errno> {
@@ -46,7 +48,11 @@ impl DirAttributes {
                 Ok(())
             },
         )?;
-        Ok(Self { stat, acls })
+        Ok(Self {
+            has_other_owner: !same_owner(&stat, made),
+            stat,
+            acls,
+        })
     }
 
     pub(super) fn stat(&self) -> &Stat {
@@ -60,7 +66,7 @@ impl DirAttributes {
 
     /// Gives them to the copy.
     pub(super) fn apply(&self, to: BorrowedFd<'_>) -> Result<(), Errno> {
-        let mode = own(&self.stat, |user, group| {
+        let mode = own(&self.stat, self.has_other_owner, |user, group| {
             rustix::fs::fchown(to, user, group)
         })?;
         for (name, value) in &self.acls {
@@ -71,22 +77,36 @@ impl DirAttributes {
     }
 }
 
-/// Gives everything but the content of a file to its copy.
+/// Gives everything but the content of a file to its copy, which was made as `made`. On a share each change is
+/// an exchange with the server: what the copy has already is not set.
 pub(super) fn copy_file(
     from: BorrowedFd<'_>,
-    to: BorrowedFd<'_>,
+    (to, made): (BorrowedFd<'_>, &Stat),
     stat: &Stat,
     buffer: &mut [u8],
 ) -> Result<(), Errno> {
-    let mode = own(stat, |user, group| rustix::fs::fchown(to, user, group))?;
+    let other = !same_owner(stat, made);
+    let mode = own(stat, other, |user, group| {
+        rustix::fs::fchown(to, user, group)
+    })?;
+    let mut has_acl = false;
     each_xattr(
         buffer,
         |buffer| rustix::fs::flistxattr(from, buffer),
         |name, buffer| rustix::fs::fgetxattr(from, name, buffer),
-        |name, value| set_xattr(to, name, value),
+        |name, value| {
+            has_acl |= name.to_bytes().starts_with(b"system.");
+            set_xattr(to, name, value)
+        },
     )?;
-    rustix::fs::fchmod(to, mode)?;
+    if has_acl || mode.as_raw_mode() != made.st_mode & 0o7777 {
+        rustix::fs::fchmod(to, mode)?;
+    }
     rustix::fs::futimens(to, &times(stat))
+}
+
+fn same_owner(one: &Stat, other: &Stat) -> bool {
+    (one.st_uid, one.st_gid) == (other.st_uid, other.st_gid)
 }
 
 /// The same for what cannot be opened: links, pipes, sockets, devices. `held` stands for the source,
@@ -99,7 +119,7 @@ pub(super) fn copy_named(
     buffer: &mut [u8],
 ) -> Result<(), Errno> {
     let no_follow = AtFlags::SYMLINK_NOFOLLOW;
-    let mode = own(stat, |user, group| {
+    let mode = own(stat, true, |user, group| {
         rustix::fs::chownat(to, name, user, group, no_follow)
     })?;
     // The calls for extended attributes take no such descriptors. The first link in /proc leads to
@@ -160,14 +180,18 @@ fn set_xattr(to: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> Result<(), Errno>
     )
 }
 
-/// Sets the owner, by `chown`; gives the mode that may be set then. Where the owner cannot be set, a
+/// Sets the owner, by `chown`, if it is another one; gives the mode that may be set then. Where the owner cannot be set, a
 /// program must not run as the user of this process.
 fn own(
     stat: &Stat,
+    is_other: bool,
     chown: impl Fn(Option<Uid>, Option<Gid>) -> Result<(), Errno>,
 ) -> Result<Mode, Errno> {
     let (user, group) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
     let mode = stat.st_mode & 0o7777;
+    if !is_other {
+        return Ok(Mode::from_raw_mode(mode));
+    }
     match chown(Some(user), Some(group)) {
         Err(Errno::PERM | Errno::INVAL) if !privileged() => {
             let lost = if chown(None, Some(group)).is_ok() {

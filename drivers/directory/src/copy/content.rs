@@ -6,79 +6,107 @@
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use driver_core::Error;
-use rustix::fs::SeekFrom;
+use rustix::fs::{SeekFrom, Stat};
 use rustix::io::Errno;
 
-use super::Copier;
+use super::workers::Worker;
 use crate::crash_points;
 
 /// Bytes per step. The deadline is checked between two steps.
 const CHUNK: usize = 16 << 20;
 
 /// The methods that have not failed yet.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct CopyMethods {
-    reflink: bool,
-    in_kernel: bool,
+    reflink: AtomicBool,
+    in_kernel: AtomicBool,
 }
+
+// === impl CopyMethods ===
 
 impl Default for CopyMethods {
     fn default() -> Self {
         Self {
-            reflink: true,
-            in_kernel: true,
+            reflink: AtomicBool::new(true),
+            in_kernel: AtomicBool::new(true),
         }
     }
 }
 
-// === impl Copier ===
+// === impl Worker ===
 
-impl Copier<'_> {
-    /// Fills the new file `to` with the first `size` bytes of `from`.
+impl Worker<'_> {
+    /// Fills the new file `to` with what `from` had when it was found as `stat`.
     pub(super) fn fill(
         &mut self,
         from: &OwnedFd,
         to: &OwnedFd,
-        size: u64,
+        stat: &Stat,
         name: &CStr,
     ) -> Result<(), Error> {
-        let error_at = |copier: &Self, errno| copier.error_at(name, errno);
+        let progress = self.progress;
+        let failed = |errno| progress.error_at(name, errno);
+        let size = u64::try_from(stat.st_size).unwrap_or_default();
         if size == 0 {
             return Ok(());
         }
-        if self.content.reflink && self.share(from, to).map_err(|e| error_at(self, e))? {
-            self.copied.bytes += size;
-            self.copied.shared += 1;
+        if self.share(from, to).map_err(failed)? {
+            progress.bytes.fetch_add(size, Relaxed);
+            progress.shared.fetch_add(1, Relaxed);
             return Ok(());
         }
-        rustix::fs::ftruncate(to, size).map_err(|e| error_at(self, e))?;
+        if is_small_without_holes(stat) {
+            return self.stretch(from, to, (0, size), name).map(drop);
+        }
+        rustix::fs::ftruncate(to, size).map_err(failed)?;
         let mut at = 0;
         while at < size {
-            let Some((start, end)) = data(from, at, size).map_err(|e| error_at(self, e))? else {
-                return cut_to_source(from, to, size).map_err(|e| error_at(self, e));
+            let Some((start, end)) = data(from, at, size).map_err(failed)? else {
+                return cut_to_source(from, to, size).map_err(failed);
             };
-            at = start;
-            while at < end {
-                self.pause()?;
-                let length = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
-                let done = self
-                    .range(from, to, at, length)
-                    .map_err(|e| error_at(self, e))?;
-                crash_points::mark("write");
-                if done == 0 {
-                    return cut_to_source(from, to, size).map_err(|e| error_at(self, e));
-                }
-                at += done;
-                self.copied.bytes += done;
+            at = self.stretch(from, to, (start, end), name)?;
+            if at < end {
+                return cut_to_source(from, to, size).map_err(failed);
             }
         }
         Ok(())
     }
 
+    /// Copies one stretch of data; says where the source ended.
+    fn stretch(
+        &mut self,
+        from: &OwnedFd,
+        to: &OwnedFd,
+        (start, end): (u64, u64),
+        name: &CStr,
+    ) -> Result<u64, Error> {
+        let mut at = start;
+        while at < end {
+            self.progress.pause()?;
+            let length = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
+            let done = self
+                .range(from, to, at, length)
+                .map_err(|errno| self.progress.error_at(name, errno))?;
+            crash_points::mark("write");
+            if done == 0 {
+                break;
+            }
+            at += done;
+            self.progress.bytes.fetch_add(done, Relaxed);
+        }
+        Ok(at)
+    }
+
     /// Shares all blocks with the source; `false` where that cannot be done.
-    fn share(&mut self, from: &OwnedFd, to: &OwnedFd) -> Result<bool, Errno> {
+    fn share(&self, from: &OwnedFd, to: &OwnedFd) -> Result<bool, Errno> {
+        let methods = &self.progress.methods;
+        if !methods.reflink.load(Relaxed) {
+            return Ok(false);
+        }
         match rustix::fs::ioctl_ficlone(to, from) {
             Ok(()) => {
                 crash_points::mark("share");
@@ -88,7 +116,7 @@ impl Copier<'_> {
             // Something about this one file: swap, immutable, other flags than the target's.
             Err(Errno::INVAL | Errno::TXTBSY | Errno::PERM | Errno::BADF) => Ok(false),
             Err(_) => {
-                self.content.reflink = false;
+                methods.reflink.store(false, Relaxed);
                 Ok(false)
             }
         }
@@ -101,7 +129,8 @@ impl Copier<'_> {
         at: u64,
         length: usize,
     ) -> Result<u64, Errno> {
-        if self.content.in_kernel {
+        let methods = &self.progress.methods;
+        if methods.in_kernel.load(Relaxed) {
             let (mut source, mut target) = (at, at);
             let (source, target) = (Some(&mut source), Some(&mut target));
             match rustix::fs::copy_file_range(from, source, to, target, length) {
@@ -110,7 +139,7 @@ impl Copier<'_> {
                 Ok(done) => return Ok(done as u64),
                 Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => return Err(errno),
                 // Should the data itself be unreadable, reading it says so again.
-                Err(_) => self.content.in_kernel = false,
+                Err(_) => methods.in_kernel.store(false, Relaxed),
             }
         }
         let length = length.min(self.buffer.len());
@@ -121,6 +150,13 @@ impl Copier<'_> {
         }
         Ok(read as u64)
     }
+}
+
+/// Whether a file is not worth a search for its holes, as it occupies all that it has.
+fn is_small_without_holes(stat: &Stat) -> bool {
+    let size = u64::try_from(stat.st_size).unwrap_or_default();
+    let blocks = u64::try_from(stat.st_blocks).unwrap_or_default();
+    size <= CHUNK as u64 && blocks * 512 >= size
 }
 
 /// Where data ends early, the source may have been truncated since: no zeros stand in for what

@@ -8,15 +8,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use driver_core::Error;
 use node_utils::beneath::{Mounts, open_beneath};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::{Copier, attributes, identity, vanished};
+use super::links::Found;
+use super::workers::Worker;
+use super::{attributes, vanished};
 use crate::crash_points;
-use crate::disk;
-
-/// Where files with several names wait for their other names, beside the target.
-const LINKS: &str = "links";
 
 /// Opens for reading what `held` stands for, whatever has its name now.
 fn reopen(held: &OwnedFd) -> Result<OwnedFd, Errno> {
@@ -29,51 +27,53 @@ fn reopen(held: &OwnedFd) -> Result<OwnedFd, Errno> {
     }
 }
 
-// === impl Copier ===
+// === impl Worker ===
 
-impl Copier<'_> {
-    /// Copies one entry; `true` if it is a directory, to be walked later.
-    pub(super) fn entry(
-        &mut self,
-        from: &OwnedFd,
-        to: &OwnedFd,
-        name: &CStr,
-        listed: FileType,
-    ) -> Result<bool, Error> {
-        if listed == FileType::Directory {
-            return Ok(true);
-        }
+impl Worker<'_> {
+    /// Copies one entry that is no directory.
+    pub(super) fn entry(&mut self, from: &OwnedFd, to: &OwnedFd, name: &CStr) -> Result<(), Error> {
+        let progress = self.progress;
+        let failed = |errno| progress.error_at(name, errno);
         let held = match open_beneath(from, name, OFlags::PATH, Mounts::Refuse) {
             Ok(held) => held,
             Err(Errno::XDEV) => {
                 tracing::warn!(
-                    doing = self.doing,
+                    doing = progress.doing,
                     name = %name.to_string_lossy(),
                     "another filesystem's file is mounted here; it is not copied"
                 );
-                return Ok(false);
+                return Ok(());
             }
-            Err(errno) if vanished(errno) => return Ok(false),
-            Err(errno) => return Err(self.error_at(name, errno)),
+            Err(errno) if vanished(errno) => return Ok(()),
+            Err(errno) => return Err(failed(errno)),
         };
-        let stat = rustix::fs::fstat(&held).map_err(|errno| self.error_at(name, errno))?;
+        let stat = rustix::fs::fstat(&held).map_err(failed)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if kind == FileType::Directory {
-            return Ok(true);
+            // What was listed has vanished, and this came in its place.
+            return Ok(());
         }
-        if self.link(to, name, &stat)? {
-            return Ok(false);
-        }
+        let first = match progress.links.find(&stat) {
+            Found::Single => None,
+            Found::First(first) => Some(first),
+            Found::Copied(number) => match progress.links.link(number, to, name) {
+                Ok(()) => return Ok(()),
+                // Our own extra name made one too many: the file is copied once more.
+                Err(Errno::MLINK) => None,
+                Err(errno) => return Err(failed(errno)),
+            },
+        };
         if kind == FileType::RegularFile {
             self.file(&held, to, name, &stat)?;
         } else {
-            self.special(&held, to, name, &stat)
-                .map_err(|errno| self.error_at(name, errno))?;
+            self.special(&held, to, name, &stat).map_err(failed)?;
             crash_points::mark("make special file");
         }
-        self.count(&stat);
-        self.keep_for_links(to, name, &stat)?;
-        Ok(false)
+        progress.count(&stat);
+        match first {
+            Some(first) => first.keep(progress.folder, to, name).map_err(failed),
+            None => Ok(()),
+        }
     }
 
     fn file(
@@ -83,16 +83,19 @@ impl Copier<'_> {
         name: &CStr,
         stat: &Stat,
     ) -> Result<(), Error> {
-        let source = reopen(held).map_err(|errno| self.error_at(name, errno))?;
+        let progress = self.progress;
+        let failed = |errno| progress.error_at(name, errno);
+        let source = reopen(held).map_err(failed)?;
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let target = rustix::fs::openat(to, name, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|errno| self.error_at(name, errno))?;
+        // Only this process looks in before the copy has its name.
+        let mode = Mode::from_raw_mode(stat.st_mode & 0o777);
+        let target = rustix::fs::openat(to, name, flags, mode).map_err(failed)?;
         crash_points::mark("make file");
-        let size = u64::try_from(stat.st_size).unwrap_or_default();
-        self.fill(&source, &target, size, name)?;
-        attributes::copy_file(source.as_fd(), target.as_fd(), stat, &mut self.buffer)
-            .map_err(|errno| self.error_at(name, errno))?;
+        let made = rustix::fs::fstat(&target).map_err(failed)?;
+        self.fill(&source, &target, stat, name)?;
+        let copy = (target.as_fd(), &made);
+        attributes::copy_file(source.as_fd(), copy, stat, &mut self.buffer).map_err(failed)?;
         crash_points::mark("file done");
         Ok(())
     }
@@ -114,57 +117,6 @@ impl Copier<'_> {
             rustix::fs::mknodat(to, name, kind, mode, stat.st_rdev)?;
         }
         attributes::copy_named(held.as_fd(), to.as_fd(), name, stat, &mut self.buffer)
-    }
-
-    /// Gives a file that was copied already a further name; `false` if it is new.
-    fn link(&mut self, to: &OwnedFd, name: &CStr, stat: &Stat) -> Result<bool, Error> {
-        let (Some(known), Some(folder)) = (self.links.get(&identity(stat)), &self.link_folder)
-        else {
-            return Ok(false);
-        };
-        match rustix::fs::linkat(folder, known.to_string(), to, name, AtFlags::empty()) {
-            Ok(()) => {
-                crash_points::mark("link file");
-                Ok(true)
-            }
-            // Our own extra name made one too many: the file is copied once more.
-            Err(Errno::MLINK) => Ok(false),
-            Err(errno) => Err(self.error_at(name, errno)),
-        }
-    }
-
-    fn keep_for_links(&mut self, to: &OwnedFd, name: &CStr, stat: &Stat) -> Result<(), Error> {
-        if stat.st_nlink < 2 || self.links.contains_key(&identity(stat)) {
-            return Ok(());
-        }
-        if self.link_folder.is_none() {
-            rustix::fs::mkdirat(self.folder, LINKS, Mode::RWXU)
-                .and_then(|()| disk::open_path(self.folder, LINKS))
-                .map(|folder| self.link_folder = Some(folder))
-                .map_err(|errno| self.error_at(name, errno))?;
-        }
-        if let Some(folder) = &self.link_folder {
-            let known = self.links.len() as u64;
-            rustix::fs::linkat(to, name, folder, known.to_string(), AtFlags::empty())
-                .map_err(|errno| self.error_at(name, errno))?;
-            crash_points::mark("keep link");
-            self.links.insert(identity(stat), known);
-        }
-        Ok(())
-    }
-
-    /// Takes the extra names away, so that link counts are those of the source.
-    pub(super) fn remove_links(&mut self) -> Result<(), Error> {
-        let Some(folder) = self.link_folder.take() else {
-            return Ok(());
-        };
-        for name in self.links.values() {
-            rustix::fs::unlinkat(&folder, name.to_string(), AtFlags::empty())
-                .map_err(|errno| self.error_at(c".", errno))?;
-            crash_points::mark("unlink");
-        }
-        rustix::fs::unlinkat(self.folder, LINKS, AtFlags::REMOVEDIR)
-            .map_err(|errno| self.error_at(c".", errno))
     }
 }
 

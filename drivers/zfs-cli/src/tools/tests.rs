@@ -131,9 +131,9 @@ fn cases() -> Vec<(&'static str, Host<'static>, &'static str, bool)> {
         ),
         ("another filesystem there", disk, "tank/v/a", false),
         (
-            "now",
+            "just now",
             Host {
-                ahead: Some(-1),
+                ahead: Some(-2),
                 ..PLAIN
             },
             "tank/v/a",
