@@ -72,7 +72,7 @@ pub enum Stream {
 /// A directory, and whether it still exists.
 pub struct Tree {
     dir: OwnedFd,
-    still_exists: Box<dyn Fn() -> bool + Send + Sync>,
+    still_exists: Box<dyn Fn() -> Result<bool, Error> + Send + Sync>,
 }
 
 /// Content piece by piece, on demand, so that nothing piles up.
@@ -163,7 +163,10 @@ impl fmt::Debug for Bookmark {
 impl Tree {
     /// An open directory. `still_exists` reports whether it still has its name: files are missing if
     /// it was deleted while it was read. It may block.
-    pub fn new(dir: OwnedFd, still_exists: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+    pub fn new(
+        dir: OwnedFd,
+        still_exists: impl Fn() -> Result<bool, Error> + Send + Sync + 'static,
+    ) -> Self {
         Self {
             dir,
             still_exists: Box::new(still_exists),
@@ -176,7 +179,7 @@ impl Tree {
     }
 
     /// Whether it still has its name.
-    pub fn still_exists(&self) -> bool {
+    pub fn still_exists(&self) -> Result<bool, Error> {
         (self.still_exists)()
     }
 }

@@ -5,8 +5,8 @@
 //! is followed and no other mount entered. Files that vanish during the copy are left out; what cannot be
 //! read fails the whole copy. The caller gives the target its name only after all of it succeeded.
 //!
-//! One thread walks the directories. On a share, where each step waits for the server, others copy
-//! the files meanwhile ([`workers`]); else it copies them itself.
+//! One thread walks the directories. On a share, where each step waits for the server, other threads copy
+//! the files ([`workers`]); elsewhere it copies them itself.
 
 mod attributes;
 mod content;

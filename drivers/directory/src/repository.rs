@@ -202,12 +202,12 @@ impl Directories {
         let made = repository.backup(call, &path, (&volume, &name), &doing);
         let backup = made.map_err(|error| error.with_effect(call.effect()))?;
         // If it was deleted during the backup, files are missing from the backup.
-        if !self
+        let whole = self
             .store
-            .still_exists(Collection::Volumes, volume.as_str(), &source)
-        {
+            .still_exists(Collection::Volumes, volume.as_str(), &source);
+        if !matches!(whole, Ok(true)) {
             repository.forget(call, &backup.id)?;
-            return Err(missing());
+            return Err(whole.err().unwrap_or_else(missing));
         }
         described(repository, call, &backup, self.topology())
     }

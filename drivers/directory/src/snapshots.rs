@@ -84,7 +84,7 @@ impl Directories {
         // If it was deleted during the copy, files are missing from the copy.
         if !self
             .store
-            .still_exists(Collection::Volumes, volume.as_str(), source)
+            .still_exists(Collection::Volumes, volume.as_str(), source)?
         {
             return Err(Error::not_found(format!("volume {volume}")));
         }

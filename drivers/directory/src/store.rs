@@ -149,16 +149,28 @@ impl Store {
             .map_or(Ok(None), |on| Self::find(&on, collection, name))
     }
 
-    /// Whether the open object still is the one with that name.
-    pub(crate) fn still_exists(&self, collection: Collection, name: &str, dir: &OwnedFd) -> bool {
-        let Ok(Some(on)) = self.collection(collection) else {
-            return false;
+    /// Whether the open object still is the one with that name; an error where that cannot be seen.
+    pub(crate) fn still_exists(
+        &self,
+        collection: Collection,
+        name: &str,
+        dir: &OwnedFd,
+    ) -> Result<bool, Error> {
+        let doing = || format!("looking for {} {name} again", collection.noun());
+        let Some(on) = self.collection(collection)? else {
+            return Ok(false);
         };
-        let now = rustix::fs::statat(&on, name, AtFlags::SYMLINK_NOFOLLOW);
-        match (now, rustix::fs::fstat(dir)) {
-            (Ok(now), Ok(then)) => (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino),
-            _ => false,
+        let now = match rustix::fs::statat(&on, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(now) => now,
+            Err(Errno::NOENT) => return Ok(false),
+            Err(errno) => return Err(failed(doing(), errno)),
+        };
+        let then = rustix::fs::fstat(dir).map_err(|errno| failed(doing(), errno))?;
+        if now.st_ino == then.st_ino && now.st_dev != then.st_dev {
+            return Err(Error::new(Kind::Busy, doing())
+                .because("its filesystem was mounted again in the meantime"));
         }
+        Ok((now.st_dev, now.st_ino) == (then.st_dev, then.st_ino))
     }
 
     /// What is said when a name is taken by no directory.
@@ -384,28 +396,34 @@ mod tests {
     #[test]
     fn an_object_that_was_replaced_is_no_longer_the_one_that_was_opened() {
         let top = tempfile::tempdir().expect("folder");
-        let base = AbsolutePath::parse(top.path().to_str().expect("text")).expect("path");
+        let [base, records] = ["base", "records"].map(|name| top.path().join(name));
+        std::fs::create_dir(&records).expect("folder");
+        let text = |path: &std::path::Path| path.to_str().expect("text").to_owned();
+        let [parsed, records] = [&base, &records].map(|path| AbsolutePath::parse(&text(path)));
+        let kind = DirectoryKind::LocalHostpath;
+        let records = Some(records.expect("path"));
         let store = Store::new(
-            Base::new(
-                DirectoryKind::LocalHostpath,
-                base,
-                Creation::IfNeverUsed,
-                None,
-            ),
+            Base::new(kind, parsed.expect("path"), Creation::IfNeverUsed, records),
             Quotas::default(),
         );
-        let path = top.path().join("v/one");
-        std::fs::create_dir_all(&path).expect("folders");
+        let path = base.join("v/one");
+        store.open_or_create(Collection::Volumes).expect("in use");
+        std::fs::create_dir(&path).expect("folder");
+        let still = |dir: &OwnedFd| store.still_exists(Collection::Volumes, "one", dir);
         let find = || {
             let found = store.look_for(Collection::Volumes, "one");
             found.expect("found").expect("one")
         };
         let first = find();
-        assert!(store.still_exists(Collection::Volumes, "one", &first));
-        std::fs::rename(&path, top.path().join("v/two")).expect("rename");
-        assert!(!store.still_exists(Collection::Volumes, "one", &first));
+        assert!(still(&first).expect("known"));
+        std::fs::rename(&path, base.join("v/two")).expect("rename");
+        assert!(!still(&first).expect("known"));
         std::fs::create_dir(&path).expect("folder");
-        assert!(!store.still_exists(Collection::Volumes, "one", &first));
-        assert!(store.still_exists(Collection::Volumes, "one", &find()));
+        assert!(!still(&first).expect("known"));
+        assert!(still(&find()).expect("known"));
+        std::fs::rename(&base, top.path().join("away")).expect("rename");
+        std::fs::create_dir(&base).expect("folder");
+        let error = still(&first).expect_err("a base that is not there");
+        assert_ne!(error.kind(), Kind::NotFound, "{}", error.chain());
     }
 }

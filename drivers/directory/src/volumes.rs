@@ -59,7 +59,7 @@ pub(crate) struct CopySource {
 pub(crate) struct Content<'a> {
     pub(crate) dir: &'a OwnedFd,
     /// Whether it has its name still.
-    pub(crate) still_exists: &'a dyn Fn() -> bool,
+    pub(crate) still_exists: &'a dyn Fn() -> Result<bool, Error>,
     pub(crate) least: u64,
     /// What it is, for errors.
     pub(crate) description: String,
@@ -308,7 +308,7 @@ impl Directories {
             let (dir, folder) = (staged.dir(), staged.folder());
             copied = Some(copy::copy_tree(content.dir, dir, folder, call, doing)?);
             // If it was deleted during the copy, files are missing from the copy.
-            if (content.still_exists)() {
+            if (content.still_exists)()? {
                 return Ok(());
             }
             let source = &content.description;

@@ -273,8 +273,25 @@ async fn smb_client_outlives_its_server() {
     outlives_its_server(SMB, NFS, "smbd").await;
 }
 
-/// Files of a volume: a copy of them over the wire takes a while, for the server writes each to its disk at once.
+/// Files of a volume.
 const FILES: usize = 240;
+
+/// A slow network, until it is dropped: a copy takes seconds.
+struct Slow;
+
+impl Slow {
+    fn begin() -> Self {
+        let netem = ["replace", "dev", "lo", "root", "netem", "delay", "20ms"];
+        run("tc", &[&["qdisc"], &netem[..]].concat());
+        Self
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        run("tc", &["qdisc", "del", "dev", "lo", "root"]);
+    }
+}
 
 async fn snapshot(driver: &DirectoryDriver, volume: &str) -> Result<Snapshot, Error> {
     let request = CreateSnapshot {
@@ -318,6 +335,7 @@ async fn survives_in_mid_copy(client: Client, hurt: impl Fn(&Path), heal: impl F
     }
     std::fs::create_dir_all("/etc/nfs.conf.d").unwrap();
     std::fs::write(GRACE, "[nfsd]\ngrace-time=5\n").unwrap();
+    let slow = Slow::begin();
     let is_hurt = async {
         let deadline = Instant::now() + Duration::from_mins(1);
         while copied(&base) < FILES / 10 {
@@ -328,10 +346,10 @@ async fn survives_in_mid_copy(client: Client, hurt: impl Fn(&Path), heal: impl F
         let seen = copied(&base);
         assert!(seen < FILES, "the copy was over");
         assert!(!base.join("s/pvc-1-one").exists());
-        Instant::now()
+        drop(slow);
     };
     let began = Instant::now();
-    let (taken, _) = tokio::join!(snapshot(&driver, "pvc-1"), is_hurt);
+    let (taken, ()) = tokio::join!(snapshot(&driver, "pvc-1"), is_hurt);
     assert!(began.elapsed() < Duration::from_mins(2));
     let whole = base.join("s/pvc-1-one");
     if let Err(error) = taken {

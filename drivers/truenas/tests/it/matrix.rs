@@ -368,7 +368,6 @@ impl World {
             }
             if struck && matches!(fault, Fault::Kill) {
                 worker.abort();
-                drop(driver);
                 let _ = worker.await;
                 self.nas.faults().release();
                 (struck, None)
@@ -382,6 +381,9 @@ impl World {
             let struck = rules.iter().all(|rule| rule.times == Some(0));
             (struck, Some(outcome))
         };
+        // The next try is that of another process: this one may have waited so long for the NAS that it tries again
+        // only after a minute.
+        drop(driver);
         Fault::end(&self.nas);
         let mut last = match outcome {
             Some(Ok(())) => return struck,
