@@ -210,10 +210,13 @@ impl Census {
     }
 
     fn table(&self) -> String {
-        let widest = self.connections.iter().map(|row| row.name.len()).max();
-        let widest = widest.unwrap_or_default().max(4);
+        let (mut names, mut drivers) = ("NAME".len(), "DRIVER".len());
+        for row in &self.connections {
+            names = names.max(row.name.len());
+            drivers = drivers.max(row.driver().len());
+        }
         let mut text = format!(
-            "{:<widest$}  {:<16}  {:<7}  {:>10}  {:>7}  ERROR\n",
+            "{:<names$}  {:<drivers$}  {:<7}  {:>10}  {:>7}  ERROR\n",
             "NAME", "DRIVER", "HEALTH", "FREE", "VOLUMES"
         );
         let dash = || "-".to_owned();
@@ -227,9 +230,9 @@ impl Census {
             // Writing to a string does not fail.
             let _ = writeln!(
                 text,
-                "{:<widest$}  {:<16}  {health:<7}  {:>10}  {:>7}  {}",
+                "{:<names$}  {:<drivers$}  {health:<7}  {:>10}  {:>7}  {}",
                 row.name,
-                row.driver.as_deref().unwrap_or("-"),
+                row.driver(),
                 row.available.map_or_else(dash, size),
                 row.volumes.map_or_else(dash, |volumes| volumes.to_string()),
                 row.error.as_deref().unwrap_or("-"),
@@ -239,6 +242,14 @@ impl Census {
             let _ = writeln!(text, "not served: {}", printable(odd));
         }
         text
+    }
+}
+
+// === impl Row ===
+
+impl Row {
+    fn driver(&self) -> &str {
+        self.driver.as_deref().unwrap_or("-")
     }
 }
 
@@ -326,11 +337,11 @@ mod tests {
         let lines: Vec<_> = table.lines().collect();
         assert_eq!(
             lines[1],
-            "a     local-hostpath    good        2.0 KiB        3  -"
+            "a     local-hostpath  good        2.0 KiB        3  -"
         );
         assert_eq!(
             lines[2],
-            "nas   local-hostpath    bad         2.0 KiB        3  gone"
+            "nas   local-hostpath  bad         2.0 KiB        3  gone"
         );
         assert_eq!(lines[3], "not served: /c/a b.yaml: no name");
     }
