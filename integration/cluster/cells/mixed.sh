@@ -63,10 +63,12 @@ lacks_connection() { # claim connection
 cell_reboot_node() {
     local kind before
     mixed_install nfs iscsi
-    # Of the node itself nothing may be lost: only of the driver, the pods and the storage, from here on.
-    in_node lab sync
     for kind in nfs iscsi; do
         writer "$kind" "mixed-$kind"
+    done
+    # The node itself loses nothing, such as what it knows of the networks of its pods; volumes keep what pods have synced.
+    in_node lab sync
+    for kind in nfs iscsi; do
         put "$kind" file "of $kind"
     done
     before=$(in_node lab cat /proc/sys/kernel/random/boot_id)
