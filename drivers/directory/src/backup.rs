@@ -63,13 +63,14 @@ pub(crate) trait Repository: Debug + Send + Sync {
     /// Makes the repository, unless it is there.
     fn init(&self, call: &Call) -> Result<(), Error>;
 
-    /// Makes a snapshot of the directory `path` and returns it, whole and with its name.
+    /// Makes a snapshot of the directory `path` and returns it, whole and with its name. There is none if, after
+    /// all was read, `is_whole` fails.
     fn backup(
         &self,
         call: &Call,
         path: &str,
         of: (&VolumeDir, &NamePart),
-        doing: &str,
+        how: (&str, &dyn Fn() -> Result<(), Error>),
     ) -> Result<Backup, Error>;
 
     /// The bytes that a restore writes.

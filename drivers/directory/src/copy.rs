@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use driver_core::{Call, Error, Kind};
-use rustix::fs::{Dir, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::crash_points;
@@ -34,7 +34,8 @@ use workers::{Directory, Job, Progress, Queue, Worker};
 /// How often a long copy says where it is.
 const PROGRESS: Duration = Duration::from_secs(10);
 /// Directories of the source kept open on the way down, so that a move of one does no harm. Deeper
-/// ones are found again by going up; a hundred copies at once still need few descriptors.
+/// ones are found again by going up; a hundred copies at once still need few descriptors. Files that are
+/// being copied keep theirs open, too.
 const HELD: usize = 8;
 /// The most memory for access control lists of directories that are not finished.
 const MAX_ACLS: usize = 16 << 20;
@@ -106,7 +107,7 @@ fn copy_tree_with(
     call: &Call,
     doing: &str,
 ) -> Result<Copied, Error> {
-    let progress = Progress::new(folder, call, doing);
+    let progress = Progress::new(source, folder, call, doing);
     workers::with(extra, &progress, |queue| {
         Walk::new(&progress, queue).run(source, target)
     })?;
@@ -136,11 +137,16 @@ fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-fn vanished(errno: Errno) -> bool {
-    matches!(
-        errno,
-        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE
-    )
+/// Whether an entry is a directory; asked only if the listing did not tell.
+fn is_dir(from: &OwnedFd, name: &CStr, listed: FileType) -> Result<bool, Errno> {
+    if listed != FileType::Unknown {
+        return Ok(listed == FileType::Directory);
+    }
+    match rustix::fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Directory),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno),
+    }
 }
 
 // === impl Copied ===
@@ -172,9 +178,24 @@ impl<'a> Walk<'a> {
     fn run(&mut self, top: &OwnedFd, target: BorrowedFd<'_>) -> Result<(), Error> {
         let own = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 0).map(Arc::new);
         let at_top = |errno| self.progress.error_at(c".", errno);
-        let mut target = own(target).map_err(at_top)?;
-        let source = own(top.as_fd()).map_err(at_top)?;
-        let mut trail = vec![self.enter(source, &target, c".".into(), true)?];
+        let pair = (
+            own(top.as_fd()).map_err(at_top)?,
+            own(target).map_err(at_top)?,
+        );
+        self.walk(pair, c".", true)
+    }
+
+    /// Copies a directory that was found where a file was listed.
+    fn subtree(&mut self, from: &OwnedFd, to: &OwnedFd, name: &CStr) -> Result<(), Error> {
+        match self.descend(from, to, name)? {
+            Some(pair) => self.walk(pair, name, false),
+            None => Ok(()),
+        }
+    }
+
+    fn walk(&mut self, (top, mut target): Pair, name: &CStr, is_top: bool) -> Result<(), Error> {
+        let first = self.enter(Arc::clone(&top), &target, name.into(), is_top)?;
+        let mut trail = vec![first];
         while let Some(level) = trail.last_mut() {
             self.progress.pause()?;
             if let (Some(from), Some(name)) = (&level.source, level.pending.pop()) {
@@ -193,7 +214,7 @@ impl<'a> Walk<'a> {
             target = climb(&target, parent.target_id)
                 .map(Arc::new)
                 .map_err(|errno| self.progress.error_at(&done.name, errno))?;
-            self.back(top, &mut trail, done.source.as_deref())?;
+            self.back(&top, &mut trail, done.source.as_deref())?;
         }
         Ok(())
     }
@@ -255,7 +276,8 @@ impl<'a> Walk<'a> {
                 continue;
             }
             progress.pause()?;
-            if disk::is_dir(from.as_fd(), child, entry.file_type()) {
+            let is_dir = is_dir(&from, child, entry.file_type());
+            if is_dir.map_err(|errno| progress.error_at(child, errno))? {
                 pending.push(child.to_owned());
                 continue;
             }
@@ -266,7 +288,7 @@ impl<'a> Walk<'a> {
                 directory: Arc::clone(&directory),
             };
             match &self.queue {
-                Some(queue) => queue.put(job),
+                Some(queue) => queue.put(job)?,
                 None => self.worker.work(job)?,
             }
         }
@@ -299,7 +321,7 @@ impl<'a> Walk<'a> {
                 );
                 None
             }
-            Err(errno) if vanished(errno) => return Ok(None),
+            Err(errno) if self.progress.has_vanished(from, errno) => return Ok(None),
             Err(errno) => return Err(failed(errno)),
         };
         // Only this process looks in before its own mode is set.
@@ -377,7 +399,7 @@ mod tests {
         std::fs::create_dir(&to).expect("folder");
         let (source, target) = (open(&from), open(&to));
         let call = Call::within(Duration::from_mins(1));
-        let progress = Progress::new(target.as_fd(), &call, "copying");
+        let progress = Progress::new(&source, target.as_fd(), &call, "copying");
         let target = Arc::new(open(&to));
         let mut copier = Walk::new(&progress, None);
         let mut enter = |path: &std::path::Path, name: &CStr| {
@@ -484,5 +506,22 @@ mod tests {
                 let _ = std::fs::remove_file(to.join(number.to_string()));
             }
         }
+    }
+
+    #[test]
+    fn what_has_become_a_directory_is_not_left_out() {
+        let top = tempfile::tempdir().expect("folder");
+        std::fs::create_dir(top.path().join("listed-as-a-file")).expect("folder");
+        let (from, call) = (open(top.path()), Call::within(Duration::from_mins(1)));
+        let progress = Progress::new(&from, from.as_fd(), &call, "copying");
+        let to = tempfile::tempdir().expect("folder");
+        std::fs::write(top.path().join("listed-as-a-file/file"), "content").expect("file");
+        let mut worker = Worker::new(&progress);
+        for name in [c"listed-as-a-file", c"vanished"] {
+            worker.entry(&from, &open(to.path()), name).expect("copied");
+        }
+        let text = std::fs::read_to_string(to.path().join("listed-as-a-file/file"));
+        assert_eq!(text.expect("file"), "content");
+        assert!(!to.path().join("vanished").exists());
     }
 }

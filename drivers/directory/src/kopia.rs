@@ -454,7 +454,7 @@ impl Repository for Kopia {
         call: &Call,
         path: &str,
         (volume, name): (&VolumeDir, &NamePart),
-        doing: &str,
+        (doing, is_whole): (&str, &dyn Fn() -> Result<(), Error>),
     ) -> Result<Backup, Error> {
         self.forget_unfinished(call, path, (volume, name.as_str()))?;
         let mut tags = vec![
@@ -488,6 +488,13 @@ impl Repository for Kopia {
             let _ = self.forget_unfinished(call, path, (volume, name.as_str()));
             return Err(Error::new(Kind::Internal, doing)
                 .because("kopia could not read every file; there is no snapshot"));
+        }
+        if let Err(error) = is_whole() {
+            if let Err(left) = self.forget(call, &made.id) {
+                let (snapshot, error) = (made.id.as_str(), left.chain());
+                tracing::warn!(snapshot, error, "cannot remove what may not be whole");
+            }
+            return Err(error);
         }
         // The first one counts, if two processes have made one at the same time.
         let all = self.list(call)?;

@@ -199,16 +199,15 @@ impl Directories {
         if let Some(location) = repository.location() {
             base.record_use(location);
         }
-        let made = repository.backup(call, &path, (&volume, &name), &doing);
-        let backup = made.map_err(|error| error.with_effect(call.effect()))?;
         // If it was deleted during the backup, files are missing from the backup.
-        let whole = self
-            .store
-            .still_exists(Collection::Volumes, volume.as_str(), &source);
-        if !matches!(whole, Ok(true)) {
-            repository.forget(call, &backup.id)?;
-            return Err(whole.err().unwrap_or_else(missing));
-        }
+        let is_whole = || {
+            let exists = self
+                .store
+                .still_exists(Collection::Volumes, volume.as_str(), &source)?;
+            if exists { Ok(()) } else { Err(missing()) }
+        };
+        let made = repository.backup(call, &path, (&volume, &name), (&doing, &is_whole));
+        let backup = made.map_err(|error| error.with_effect(call.effect()))?;
         described(repository, call, &backup, self.topology())
     }
 

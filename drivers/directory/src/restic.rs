@@ -303,7 +303,7 @@ impl Repository for Restic {
         call: &Call,
         path: &str,
         (volume, name): (&VolumeDir, &NamePart),
-        doing: &str,
+        (doing, is_whole): (&str, &dyn Fn() -> Result<(), Error>),
     ) -> Result<Backup, Error> {
         let pending = format!("{PENDING}={name}");
         let cut = format!("{},{pending}", self.tags(volume));
@@ -330,6 +330,11 @@ impl Repository for Restic {
                 return Err(failed(doing, error));
             }
         };
+        // Without its tags it is no snapshot.
+        if let Err(error) = is_whole() {
+            let _ = self.forget_unfinished(call, path, (volume, name.as_str()));
+            return Err(error);
+        }
         let mut add = format!("{NAME}={name},{SIZE}={size}");
         for tag in &self.config.tool.tags {
             add = format!("{add},{tag}");

@@ -11,7 +11,7 @@ use std::time::Duration;
 use driver_core::{Call, Error, Kind};
 use node_utils::Root;
 use node_utils::beneath::{Mounts, open_beneath};
-use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, accessat};
 use rustix::io::Errno;
 
 use crate::base::Base;
@@ -157,20 +157,23 @@ impl Store {
         dir: &OwnedFd,
     ) -> Result<bool, Error> {
         let doing = || format!("looking for {} {name} again", collection.noun());
-        let Some(on) = self.collection(collection)? else {
+        let Some(on) = Self::collection_in(&self.open()?, collection)? else {
             return Ok(false);
         };
-        let now = match rustix::fs::statat(&on, name, AtFlags::SYMLINK_NOFOLLOW) {
+        let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
+        let now = match rustix::fs::statx(&on, name, AtFlags::SYMLINK_NOFOLLOW, wanted) {
             Ok(now) => now,
             Err(Errno::NOENT) => return Ok(false),
             Err(errno) => return Err(failed(doing(), errno)),
         };
-        let then = rustix::fs::fstat(dir).map_err(|errno| failed(doing(), errno))?;
-        if now.st_ino == then.st_ino && now.st_dev != then.st_dev {
+        let then = rustix::fs::statx(dir, c"", AtFlags::EMPTY_PATH, wanted)
+            .map_err(|errno| failed(doing(), errno))?;
+        if now.stx_mnt_id != then.stx_mnt_id {
             return Err(Error::new(Kind::Busy, doing())
                 .because("its filesystem was mounted again in the meantime"));
         }
-        Ok((now.st_dev, now.st_ino) == (then.st_dev, then.st_ino))
+        let identity = |stat: &Statx| (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino);
+        Ok(identity(&now) == identity(&then))
     }
 
     /// What is said when a name is taken by no directory.

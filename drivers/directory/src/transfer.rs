@@ -95,7 +95,7 @@ impl DirectoryDriver {
             );
         };
         let asked = request.clone();
-        self.run(call, "copy_source a volume", move |directories, call| {
+        self.run(call, "filling a volume", move |directories, call| {
             directories.fill(call, directories.spec(&asked)?, &tree, least)
         })
         .await

@@ -78,7 +78,7 @@ impl DirAttributes {
 }
 
 /// Gives everything but the content of a file to its copy, which was made as `made`. On a share each change is
-/// an exchange with the server: what the copy has already is not set.
+/// an exchange with the server: an owner that the copy has already is not set.
 pub(super) fn copy_file(
     from: BorrowedFd<'_>,
     (to, made): (BorrowedFd<'_>, &Stat),
@@ -89,19 +89,13 @@ pub(super) fn copy_file(
     let mode = own(stat, other, |user, group| {
         rustix::fs::fchown(to, user, group)
     })?;
-    let mut has_acl = false;
     each_xattr(
         buffer,
         |buffer| rustix::fs::flistxattr(from, buffer),
         |name, buffer| rustix::fs::fgetxattr(from, name, buffer),
-        |name, value| {
-            has_acl |= name.to_bytes().starts_with(b"system.");
-            set_xattr(to, name, value)
-        },
+        |name, value| set_xattr(to, name, value),
     )?;
-    if has_acl || mode.as_raw_mode() != made.st_mode & 0o7777 {
-        rustix::fs::fchmod(to, mode)?;
-    }
+    rustix::fs::fchmod(to, mode)?;
     rustix::fs::futimens(to, &times(stat))
 }
 
@@ -138,7 +132,7 @@ pub(super) fn copy_named(
         },
     )?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
-        // It was made a moment ago in a directory that only we can attachment_kind: no link can be there.
+        // It was made a moment ago in a directory that only we can write: no link can be there.
         rustix::fs::chmodat(to, name, mode, AtFlags::empty())?;
     }
     rustix::fs::utimensat(to, name, &times(stat), no_follow)

@@ -2,7 +2,7 @@
 //! holes stay holes.
 //!
 //! What the filesystem cannot do is tried once per copy. A file that grows during the copy is copied up
-//! to the size it had when it was opened.
+//! to the size it had when it was found, or whole if it is shared.
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -13,6 +13,7 @@ use driver_core::Error;
 use rustix::fs::{SeekFrom, Stat};
 use rustix::io::Errno;
 
+use super::BUFFER;
 use super::workers::Worker;
 use crate::crash_points;
 
@@ -54,12 +55,14 @@ impl Worker<'_> {
         if size == 0 {
             return Ok(());
         }
+        // Should sharing fail, the file may have got a length by it.
+        let is_untouched = !progress.methods.reflink.load(Relaxed);
         if self.share(from, to).map_err(failed)? {
             progress.bytes.fetch_add(size, Relaxed);
             progress.shared.fetch_add(1, Relaxed);
             return Ok(());
         }
-        if is_small_without_holes(stat) {
+        if is_untouched && is_small_without_holes(stat) {
             return self.stretch(from, to, (0, size), name).map(drop);
         }
         rustix::fs::ftruncate(to, size).map_err(failed)?;
@@ -152,11 +155,12 @@ impl Worker<'_> {
     }
 }
 
-/// Whether a file is not worth a search for its holes, as it occupies all that it has.
+/// Whether a file is not worth a search for its holes, as it occupies all that it has. Not every share tells that
+/// truly, so that only small ones are not searched.
 fn is_small_without_holes(stat: &Stat) -> bool {
     let size = u64::try_from(stat.st_size).unwrap_or_default();
     let blocks = u64::try_from(stat.st_blocks).unwrap_or_default();
-    size <= CHUNK as u64 && blocks * 512 >= size
+    size <= BUFFER as u64 && blocks * 512 >= size
 }
 
 /// Where data ends early, the source may have been truncated since: no zeros stand in for what

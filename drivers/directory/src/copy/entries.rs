@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::links::Found;
 use super::workers::Worker;
-use super::{attributes, vanished};
+use super::{Walk, attributes};
 use crate::crash_points;
 
 /// Opens for reading what `held` stands for, whatever has its name now.
@@ -30,7 +30,7 @@ fn reopen(held: &OwnedFd) -> Result<OwnedFd, Errno> {
 // === impl Worker ===
 
 impl Worker<'_> {
-    /// Copies one entry that is no directory.
+    /// Copies one entry that was listed as no directory.
     pub(super) fn entry(&mut self, from: &OwnedFd, to: &OwnedFd, name: &CStr) -> Result<(), Error> {
         let progress = self.progress;
         let failed = |errno| progress.error_at(name, errno);
@@ -44,14 +44,14 @@ impl Worker<'_> {
                 );
                 return Ok(());
             }
-            Err(errno) if vanished(errno) => return Ok(()),
+            Err(errno) if progress.has_vanished(from, errno) => return Ok(()),
             Err(errno) => return Err(failed(errno)),
         };
         let stat = rustix::fs::fstat(&held).map_err(failed)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if kind == FileType::Directory {
-            // What was listed has vanished, and this came in its place.
-            return Ok(());
+            // It was no directory when it was listed.
+            return Walk::new(progress, None).subtree(from, to, name);
         }
         let first = match progress.links.find(&stat) {
             Found::Single => None,
@@ -63,6 +63,8 @@ impl Worker<'_> {
                 Err(errno) => return Err(failed(errno)),
             },
         };
+        // Another name of it may have been waited for, and its copy may have failed.
+        progress.pause()?;
         if kind == FileType::RegularFile {
             self.file(&held, to, name, &stat)?;
         } else {
@@ -88,8 +90,7 @@ impl Worker<'_> {
         let source = reopen(held).map_err(failed)?;
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // Only this process looks in before the copy has its name.
-        let mode = Mode::from_raw_mode(stat.st_mode & 0o777);
+        let mode = Mode::RUSR | Mode::WUSR;
         let target = rustix::fs::openat(to, name, flags, mode).map_err(failed)?;
         crash_points::mark("make file");
         let made = rustix::fs::fstat(&target).map_err(failed)?;

@@ -59,13 +59,11 @@ impl Links {
 
     /// Waits while another name of the file is being copied.
     pub(super) fn find(&self, stat: &Stat) -> Found<'_> {
-        if stat.st_nlink < 2 {
-            return Found::Single;
-        }
         let inode = identity(stat);
         let mut known = self.known();
         loop {
             match known.files.get(&inode) {
+                None if stat.st_nlink < 2 => return Found::Single,
                 None => {
                     known.files.insert(inode, None);
                     return Found::First(First { links: self, inode });
@@ -137,5 +135,42 @@ impl Drop for First<'_> {
             known.files.remove(&self.inode);
         }
         self.links.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_further_name_is_linked_also_when_it_is_the_last_one_left() {
+        let top = tempfile::tempdir().expect("folder");
+        let (one, two) = (top.path().join("one"), top.path().join("two"));
+        std::fs::write(&one, "content").expect("file");
+        std::fs::hard_link(&one, &two).expect("link");
+        let dir = OwnedFd::from(std::fs::File::open(top.path()).expect("open"));
+        let look = |name| rustix::fs::statat(&dir, name, AtFlags::empty()).expect("look");
+        let links = Links::default();
+        for _ in 0..2 {
+            let found = links.find(&look(c"one"));
+            assert!(matches!(found, Found::First(_)), "it was not kept before");
+        }
+        let Found::First(first) = links.find(&look(c"one")) else {
+            panic!("it was not kept before");
+        };
+        std::fs::write(top.path().join("copy"), "content").expect("file");
+        first.keep(dir.as_fd(), &dir, c"copy").expect("kept");
+        std::fs::remove_file(&one).expect("remove");
+        let Found::Copied(number) = links.find(&look(c"two")) else {
+            panic!("it was copied");
+        };
+        links.link(number, &dir, c"other").expect("linked");
+        links.remove(dir.as_fd()).expect("removed");
+        assert_eq!(look(c"copy").st_ino, look(c"other").st_ino);
+        assert_eq!(look(c"copy").st_nlink, 2);
+        std::fs::write(&one, "another one").expect("file");
+        assert!(matches!(links.find(&look(c"one")), Found::Single));
     }
 }

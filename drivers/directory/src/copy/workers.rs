@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Instant;
 
 use driver_core::{Call, Error, Kind};
-use rustix::fs::Stat;
+use rustix::fs::{AtFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use tracing::Span;
 
@@ -45,6 +45,7 @@ pub(super) struct Directory {
 /// One copy in progress.
 pub(super) struct Progress<'a> {
     call: &'a Call,
+    source: &'a OwnedFd,
     pub(super) doing: &'a str,
     pub(super) folder: BorrowedFd<'a>,
     pub(super) links: Links,
@@ -62,7 +63,7 @@ pub(super) struct Progress<'a> {
     logged: Mutex<Instant>,
 }
 
-/// A thread that copies files.
+/// What copies files one after the other, in a thread of its own or in that of the walk.
 pub(super) struct Worker<'a> {
     pub(super) progress: &'a Progress<'a>,
     pub(super) buffer: Vec<u8>,
@@ -73,6 +74,9 @@ pub(super) struct Queue(mpsc::SyncSender<Job>);
 
 /// Threads taken from those that are spare, until it is dropped.
 struct Taken(usize);
+
+/// A copy fails as soon as one of its threads panics.
+struct FailsByPanic<'a, 'b>(&'a Progress<'b>);
 
 /// Does `walk` with up to `extra` threads that do the jobs which it puts into the queue; without any if none
 /// is spare. Returns when all is done, with the first error.
@@ -111,10 +115,16 @@ pub(super) fn with(
 // === impl Progress ===
 
 impl<'a> Progress<'a> {
-    pub(super) fn new(folder: BorrowedFd<'a>, call: &'a Call, doing: &'a str) -> Self {
+    pub(super) fn new(
+        source: &'a OwnedFd,
+        folder: BorrowedFd<'a>,
+        call: &'a Call,
+        doing: &'a str,
+    ) -> Self {
         let now = Instant::now();
         Self {
             call,
+            source,
             doing,
             folder,
             links: Links::default(),
@@ -199,6 +209,19 @@ impl<'a> Progress<'a> {
         Ok(())
     }
 
+    /// Whether `errno` means that an entry of `from` is gone. A stale handle may also mean that its server does not
+    /// have the share at the moment.
+    pub(super) fn has_vanished(&self, from: &OwnedFd, errno: Errno) -> bool {
+        match errno {
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP => true,
+            Errno::STALE => {
+                let is_there = || ask(self.source).is_ok();
+                is_there() && ask(from) == Err(Errno::STALE) && is_there()
+            }
+            _ => false,
+        }
+    }
+
     /// Keeps the first failure.
     fn note(&self, done: Result<(), Error>) {
         if let Err(error) = done
@@ -217,6 +240,12 @@ impl<'a> Progress<'a> {
     }
 }
 
+/// Asks the server about a directory.
+fn ask(dir: &OwnedFd) -> Result<(), Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    rustix::fs::statx(dir, c"", flags, StatxFlags::INO).map(drop)
+}
+
 // === impl Worker ===
 
 impl<'a> Worker<'a> {
@@ -227,6 +256,7 @@ impl<'a> Worker<'a> {
 
     /// Does the jobs of a queue until it ends; after a failure they are left undone.
     fn run(&mut self, jobs: &Mutex<mpsc::Receiver<Job>>) {
+        let _failing = FailsByPanic(self.progress);
         loop {
             let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok(job) = job else { return };
@@ -246,9 +276,20 @@ impl<'a> Worker<'a> {
 
 impl Queue {
     /// Waits while all threads have enough to do.
-    pub(super) fn put(&self, job: Job) {
-        // None is left only if all of them have panicked; then the copy has failed.
-        let _ = self.0.send(job);
+    pub(super) fn put(&self, job: Job) -> Result<(), Error> {
+        // None is left only if all of them have panicked.
+        let gone = |_| Error::new(Kind::Internal, "handing over a file");
+        self.0.send(job).map_err(gone)
+    }
+}
+
+// === impl FailsByPanic ===
+
+impl Drop for FailsByPanic<'_, '_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.has_failed.store(true, Relaxed);
+        }
     }
 }
 
@@ -258,7 +299,8 @@ impl Taken {
     fn up_to(most: usize) -> Self {
         let mut taken = 0;
         let _ = SPARE.fetch_update(Relaxed, Relaxed, |spare| {
-            taken = spare.min(most);
+            // Half of them at most: copies from a server that does not answer leave some for others.
+            taken = spare.div_ceil(2).min(most);
             Some(spare - taken)
         });
         Self(taken)
