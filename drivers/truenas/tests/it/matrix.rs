@@ -71,6 +71,9 @@ enum Fault {
     Upgrade(Generation),
 }
 
+/// For how long nginx answers 502.
+const A_WHILE: Duration = Duration::from_secs(3);
+
 /// The methods with jobs.
 const JOBS: [&str; 2] = ["filesystem.setperm", "replication.run_onetime"];
 
@@ -357,7 +360,7 @@ impl World {
         let (method, before) = point;
         let rule = Rule::new(method, fault.action());
         self.nas.faults().add(rule.skip(*before).times(1));
-        let worker = tokio::spawn(rpc.run(Arc::clone(&driver)));
+        let mut worker = tokio::spawn(rpc.run(Arc::clone(&driver)));
         let (struck, outcome) = if fault.holds() {
             while self.nas.faults().holding() == 0 && !worker.is_finished() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -373,7 +376,16 @@ impl World {
                 (struck, None)
             } else {
                 self.nas.faults().release();
-                (struck, Some(worker.await.expect("no panic")))
+                // What follows a job waits for the NAS as long as its caller lets it.
+                let early = tokio::time::timeout(A_WHILE, &mut worker).await;
+                if early.is_err() {
+                    Fault::end(&self.nas);
+                }
+                let outcome = match early {
+                    Ok(outcome) => outcome,
+                    Err(_) => worker.await,
+                };
+                (struck, Some(outcome.expect("no panic")))
             }
         } else {
             let outcome = worker.await.expect("no panic");
