@@ -294,7 +294,14 @@ impl Nas {
             Action::Delay(milliseconds) => {
                 tokio::time::sleep(Duration::from_millis(*milliseconds)).await;
             }
-            Action::Hold => self.faults.hold().await,
+            Action::Hold => {
+                let boot = self.boot_id();
+                self.faults.hold().await;
+                // A restart forgets the calls that it interrupts.
+                if self.boot_id() != boot {
+                    return Some(Err(Failure::Cut));
+                }
+            }
             Action::Fail { errno, reason } => return Some(Err(Failure::call(*errno, reason))),
             Action::Answer(value) => return Some(Ok(value.clone())),
             Action::CutBefore => {
