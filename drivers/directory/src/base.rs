@@ -314,15 +314,15 @@ impl Base {
 
     /// Whether the base is on the filesystem of a share, if it has to be.
     fn is_on_share(&self, root: Option<&Root>) -> Result<bool, Error> {
-        let Some(types) = self.kind.mounted_types() else {
+        if !self.kind.is_of_share() {
             return Ok(true);
-        };
+        }
         let stat = match root {
             Some(root) => rustix::fs::fstatfs(root),
             None => self.nearest(|path| rustix::fs::statfs(path)),
         };
         let stat = stat.map_err(|errno| failed(self.doing(), errno))?;
-        Ok(u64::try_from(stat.f_type).is_ok_and(|found| types.contains(&found)))
+        Ok(self.kind.is_mounted_as(&stat))
     }
 
     /// Asks about the base or, if it does not exist, about the directory in which it would be made.

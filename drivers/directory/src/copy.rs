@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use driver_core::{Call, Error, Kind};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::fs::{Dir, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::crash_points;
@@ -137,18 +137,6 @@ fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-/// Whether an entry is a directory; asked only if the listing did not tell.
-fn is_dir(from: &OwnedFd, name: &CStr, listed: FileType) -> Result<bool, Errno> {
-    if listed != FileType::Unknown {
-        return Ok(listed == FileType::Directory);
-    }
-    match rustix::fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Directory),
-        Err(Errno::NOENT) => Ok(false),
-        Err(errno) => Err(errno),
-    }
-}
-
 // === impl Copied ===
 
 impl Copied {
@@ -237,13 +225,9 @@ impl<'a> Walk<'a> {
             .or_else(|| reopen(top, trail));
         if found.is_none() && !level.pending.is_empty() {
             // What is left in there may still exist elsewhere: it must not be missing in silence.
-            let name = level.name.to_string_lossy();
-            return Err(Error::new(
-                Kind::Busy,
-                format!("{}, at `{}`", self.progress.doing, name.escape_debug()),
-            )
-            .because("directories are moved faster than they can be copied")
-            .advise("stop what writes to the volume, or try again"));
+            return Err(Error::new(Kind::Busy, self.progress.doing_at(&level.name))
+                .because("directories are moved faster than they can be copied")
+                .advise("stop what writes to the volume, or try again"));
         }
         if let Some(level) = trail.last_mut() {
             level.source = found.map(Arc::new);
@@ -276,20 +260,19 @@ impl<'a> Walk<'a> {
                 continue;
             }
             progress.pause()?;
-            let is_dir = is_dir(&from, child, entry.file_type());
+            let is_dir = disk::is_dir(from.as_fd(), child, entry.file_type());
             if is_dir.map_err(|errno| progress.error_at(child, errno))? {
                 pending.push(child.to_owned());
                 continue;
             }
-            let job = Job {
-                from: Arc::clone(&from),
-                to: Arc::clone(to),
-                name: child.to_owned(),
-                directory: Arc::clone(&directory),
-            };
             match &self.queue {
-                Some(queue) => queue.put(job)?,
-                None => self.worker.work(job)?,
+                Some(queue) => queue.put(Job {
+                    from: Arc::clone(&from),
+                    to: Arc::clone(to),
+                    name: child.to_owned(),
+                    directory: Arc::clone(&directory),
+                })?,
+                None => self.worker.entry(&from, to, child)?,
             }
         }
         Ok(Level {

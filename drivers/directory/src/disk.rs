@@ -49,12 +49,15 @@ pub(crate) fn entries(dir: BorrowedFd<'_>) -> Result<Vec<(CString, FileType)>, E
     Ok(entries)
 }
 
-/// Whether `name` is a directory, asked only if the listing did not tell.
-pub(crate) fn is_dir(parent: BorrowedFd<'_>, name: &CStr, listed: FileType) -> bool {
-    match listed {
-        FileType::Unknown => rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
-            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory),
-        known => known == FileType::Directory,
+/// Whether `name` is a directory, asked only if the listing did not tell. What has vanished is none.
+pub(crate) fn is_dir(parent: BorrowedFd<'_>, name: &CStr, listed: FileType) -> Result<bool, Errno> {
+    if listed != FileType::Unknown {
+        return Ok(listed == FileType::Directory);
+    }
+    match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Directory),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno),
     }
 }
 

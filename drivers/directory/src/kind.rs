@@ -34,14 +34,12 @@ pub enum Location {
 
 /// Whether a filesystem is a share, where each step waits for a server.
 pub(crate) fn is_share(filesystem: &StatFs) -> bool {
-    let found = u64::try_from(filesystem.f_type).ok();
     let kinds = [
         DirectoryKind::NfsClient,
         DirectoryKind::SmbClient,
         DirectoryKind::LustreClient,
     ];
-    let types = kinds.into_iter().filter_map(DirectoryKind::mounted_types);
-    types.flatten().any(|known| Some(*known) == found)
+    kinds.into_iter().any(|kind| kind.is_mounted_as(filesystem))
 }
 
 // === impl DirectoryKind ===
@@ -85,15 +83,25 @@ impl DirectoryKind {
         }
     }
 
-    /// The types that `statfs` shows of a mounted share; `None` if there is no share.
-    pub(crate) const fn mounted_types(self) -> Option<&'static [u64]> {
+    /// The types that `statfs` shows of a mounted share; none if there is no share.
+    const fn mounted_types(self) -> &'static [u64] {
         match self {
-            Self::LocalHostpath => None,
-            Self::NfsClient => Some(&[0x6969]),
+            Self::LocalHostpath => &[],
+            Self::NfsClient => &[0x6969],
             // Of the filesystem for version 1 of the protocol, and for later ones.
-            Self::SmbClient => Some(&[0xff53_4d42, 0xfe53_4d42]),
-            Self::LustreClient => Some(&[0x0bd0_0bd0]),
+            Self::SmbClient => &[0xff53_4d42, 0xfe53_4d42],
+            Self::LustreClient => &[0x0bd0_0bd0],
         }
+    }
+
+    /// Whether a share has to be mounted.
+    pub(crate) const fn is_of_share(self) -> bool {
+        !self.mounted_types().is_empty()
+    }
+
+    /// Whether a filesystem is a share of this kind.
+    pub(crate) fn is_mounted_as(self, filesystem: &StatFs) -> bool {
+        u64::try_from(filesystem.f_type).is_ok_and(|found| self.mounted_types().contains(&found))
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn page(
         let Ok(text) = name.to_str() else { continue };
         if ours(text)
             && after.is_none_or(|after| *key(text) > *after)
-            && disk::is_dir(dir.as_fd(), &name, kind)
+            && disk::is_dir(dir.as_fd(), &name, kind).unwrap_or(false)
         {
             names.push(text.to_owned());
         }

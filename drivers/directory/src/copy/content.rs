@@ -55,14 +55,14 @@ impl Worker<'_> {
         if size == 0 {
             return Ok(());
         }
-        // Should sharing fail, the file may have got a length by it.
-        let is_untouched = !progress.methods.reflink.load(Relaxed);
-        if self.share(from, to).map_err(failed)? {
-            progress.bytes.fetch_add(size, Relaxed);
-            progress.shared.fetch_add(1, Relaxed);
-            return Ok(());
-        }
-        if is_untouched && is_small_without_holes(stat) {
+        if progress.methods.reflink.load(Relaxed) {
+            if self.share(from, to).map_err(failed)? {
+                progress.bytes.fetch_add(size, Relaxed);
+                progress.shared.fetch_add(1, Relaxed);
+                return Ok(());
+            }
+            // The file may have got a length by the attempt: the size is set below.
+        } else if is_small_without_holes(stat) {
             return self.stretch(from, to, (0, size), name).map(drop);
         }
         rustix::fs::ftruncate(to, size).map_err(failed)?;
@@ -106,10 +106,6 @@ impl Worker<'_> {
 
     /// Shares all blocks with the source; `false` where that cannot be done.
     fn share(&self, from: &OwnedFd, to: &OwnedFd) -> Result<bool, Errno> {
-        let methods = &self.progress.methods;
-        if !methods.reflink.load(Relaxed) {
-            return Ok(false);
-        }
         match rustix::fs::ioctl_ficlone(to, from) {
             Ok(()) => {
                 crash_points::mark("share");
@@ -119,7 +115,7 @@ impl Worker<'_> {
             // Something about this one file: swap, immutable, other flags than the target's.
             Err(Errno::INVAL | Errno::TXTBSY | Errno::PERM | Errno::BADF) => Ok(false),
             Err(_) => {
-                methods.reflink.store(false, Relaxed);
+                self.progress.methods.reflink.store(false, Relaxed);
                 Ok(false)
             }
         }

@@ -231,12 +231,13 @@ impl<'a> Progress<'a> {
         }
     }
 
-    pub(super) fn error_at(&self, name: &CStr, errno: Errno) -> Error {
+    pub(super) fn doing_at(&self, name: &CStr) -> String {
         let name = name.to_string_lossy();
-        failed(
-            format!("{}, at `{}`", self.doing, name.escape_debug()),
-            errno,
-        )
+        format!("{}, at `{}`", self.doing, name.escape_debug())
+    }
+
+    pub(super) fn error_at(&self, name: &CStr, errno: Errno) -> Error {
+        failed(self.doing_at(name), errno)
     }
 }
 
@@ -266,7 +267,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    pub(super) fn work(&mut self, job: Job) -> Result<(), Error> {
+    fn work(&mut self, job: Job) -> Result<(), Error> {
         self.entry(&job.from, &job.to, &job.name)?;
         self.progress.leave(job.directory, job.to.as_fd())
     }

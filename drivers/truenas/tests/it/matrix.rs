@@ -378,12 +378,11 @@ impl World {
                 self.nas.faults().release();
                 // What follows a job waits for the NAS as long as its caller lets it.
                 let early = tokio::time::timeout(A_WHILE, &mut worker).await;
-                if early.is_err() {
+                let outcome = if let Ok(outcome) = early {
+                    outcome
+                } else {
                     Fault::end(&self.nas);
-                }
-                let outcome = match early {
-                    Ok(outcome) => outcome,
-                    Err(_) => worker.await,
+                    worker.await
                 };
                 (struck, Some(outcome.expect("no panic")))
             }
