@@ -3,6 +3,7 @@
 //
 //	chart-check manifests < rendered.yaml
 //	chart-check secret NAME KEY < rendered.yaml
+//	chart-check mount CONTAINER PATH < rendered.yaml
 //	chart-check values deploy/chart/values.schema.json deploy/chart/values.yaml > docs/chart-values.md
 package main
 
@@ -18,10 +19,12 @@ func main() {
 		err = checkManifests(os.Stdin, os.Stdout)
 	case len(os.Args) == 4 && os.Args[1] == "secret":
 		err = printSecret(os.Stdin, os.Args[2], os.Args[3], os.Stdout)
+	case len(os.Args) == 4 && os.Args[1] == "mount":
+		err = printMount(os.Stdin, os.Args[2], os.Args[3], os.Stdout)
 	case len(os.Args) == 4 && os.Args[1] == "values":
 		err = writeValues(os.Args[2], os.Args[3], os.Stdout)
 	default:
-		err = fmt.Errorf("usage: chart-check manifests | chart-check secret NAME KEY | chart-check values SCHEMA VALUES")
+		err = fmt.Errorf("usage: chart-check manifests | chart-check secret NAME KEY | chart-check mount CONTAINER PATH | chart-check values SCHEMA VALUES")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

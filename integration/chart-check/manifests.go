@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -12,6 +13,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -126,10 +128,39 @@ func (c *checker) document(document []byte) {
 		c.workload(name, object.Spec.Selector, &object.Spec.Template)
 	case *appsv1.DaemonSet:
 		c.workload(name, object.Spec.Selector, &object.Spec.Template)
+	case *corev1.Secret:
+		// A key that is left out of stringData stays in the cluster: what the values remove has to go.
+		if len(object.StringData) > 0 {
+			c.problem("%s: stringData", name)
+		}
 	case *rbacv1.ClusterRole:
 		c.roles(name, object.Rules)
 	case *rbacv1.Role:
 		c.roles(name, object.Rules)
+	}
+}
+
+// Each container says what it needs at least and at most, and a sidecar, which is a program in Go, knows the latter.
+func (c *checker) resources(name string, container *corev1.Container) {
+	if !strings.Contains(container.Image, "omnibus-csi") && !strings.HasPrefix(container.Image, "registry.k8s.io/sig-storage/") {
+		return
+	}
+	resources := container.Resources
+	if resources.Requests.Memory().IsZero() || resources.Requests.Cpu().IsZero() || resources.Limits.Memory().IsZero() {
+		c.problem("%s: %s: no requests or no limit: %v", name, container.Name, resources)
+	}
+	if container.Name == "csi-driver" {
+		return
+	}
+	limit := ""
+	for _, variable := range container.Env {
+		if variable.Name == "GOMEMLIMIT" {
+			limit = variable.Value
+		}
+	}
+	soft, err := resource.ParseQuantity(strings.TrimSuffix(limit, "B"))
+	if err != nil || soft.Cmp(*resources.Limits.Memory()) >= 0 {
+		c.problem("%s: %s: GOMEMLIMIT %q with a limit of %s", name, container.Name, limit, resources.Limits.Memory())
 	}
 }
 
@@ -141,6 +172,9 @@ func (c *checker) roles(name string, rules []rbacv1.PolicyRule) {
 		all := strings.Join(append(append(rule.Verbs, rule.Resources...), rule.APIGroups...), " ")
 		if strings.Contains(all, "*") {
 			c.problem("%s: a rule for everything: %v", name, rule)
+		}
+		if slices.Contains(rule.Resources, "secrets") && !slices.Equal(rule.Verbs, []string{"get"}) {
+			c.problem("%s: more than getting secrets: %v", name, rule)
 		}
 	}
 }
@@ -178,6 +212,7 @@ func (c *checker) workload(name string, selector *metav1.LabelSelector, template
 		if container.Image == "" || strings.Contains(container.Image, "<no value>") || strings.HasSuffix(container.Image, ":latest") {
 			c.problem("%s: %s: image %q is not pinned", name, container.Name, container.Image)
 		}
+		c.resources(name, &container)
 		for _, argument := range container.Args {
 			if strings.Contains(argument, "<no value>") || strings.Contains(argument, "{{") {
 				c.problem("%s: %s: argument %q", name, container.Name, argument)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	sigsyaml "sigs.k8s.io/yaml"
@@ -48,13 +49,44 @@ func printSecret(in io.Reader, name, key string, out io.Writer) error {
 		if sigsyaml.Unmarshal(document, &secret) != nil || secret.Kind != "Secret" || secret.Name != name {
 			return
 		}
-		if text, there := secret.StringData[key]; there {
+		if text, there := secret.Data[key]; there {
 			found = true
-			_, failure = io.WriteString(out, text)
+			_, failure = out.Write(text)
 		}
 	})
 	if err == nil && failure == nil && !found {
 		err = fmt.Errorf("no Secret %s with the key %s", name, key)
 	}
 	return errors.Join(err, failure)
+}
+
+// Prints the folder of the host that a container of the node pods has at a path.
+func printMount(in io.Reader, container, path string, out io.Writer) error {
+	var folders []string
+	err := documents(in, func(document []byte) {
+		var set appsv1.DaemonSet
+		if sigsyaml.Unmarshal(document, &set) != nil || set.Kind != "DaemonSet" {
+			return
+		}
+		sources := map[string]string{}
+		for _, volume := range set.Spec.Template.Spec.Volumes {
+			if volume.HostPath != nil {
+				sources[volume.Name] = volume.HostPath.Path
+			}
+		}
+		for _, one := range set.Spec.Template.Spec.Containers {
+			for _, mount := range one.VolumeMounts {
+				if one.Name == container && mount.MountPath == path {
+					folders = append(folders, sources[mount.Name])
+				}
+			}
+		}
+	})
+	if err == nil && len(folders) != 1 {
+		err = fmt.Errorf("%s has %d mounts at %s", container, len(folders), path)
+	}
+	if err == nil {
+		_, err = fmt.Fprintln(out, folders[0])
+	}
+	return err
 }

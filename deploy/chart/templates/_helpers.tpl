@@ -26,9 +26,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "omnibus-csi.labels" -}}
 {{ include "omnibus-csi.selector" . }}
+app.kubernetes.io/part-of: omnibus-csi
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "omnibus-csi.image" -}}
@@ -41,8 +45,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if or .Values.connections .Values.existingConnectionsSecret }}true{{ end }}
 {{- end }}
 
+{{/*
+Not `-connections`, as once: that one was written as stringData, and helm never removes a key that such a Secret had.
+*/}}
 {{- define "omnibus-csi.connectionsSecret" -}}
-{{- .Values.existingConnectionsSecret | default (printf "%s-connections" (include "omnibus-csi.fullname" .)) }}
+{{- .Values.existingConnectionsSecret | default (printf "%s-connection-files" (include "omnibus-csi.fullname" .)) }}
 {{- end }}
 
 {{/* Where the connections are mounted: what the main file says, or ours. */}}
@@ -58,6 +65,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- $proxy := merge (dict) ($config.proxy | default dict) }}
 {{- if not $proxy.configFolder }}{{ $_ := set $proxy "configFolder" (include "omnibus-csi.connectionsFolder" .) }}{{ end }}
 {{- if include "omnibus-csi.withInline" . }}{{ $_ := set $proxy "inlineVolumes" true }}{{ end }}
+{{- /* Without it every connection with storage of the nodes is refused. */}}
+{{- if and (eq (include "omnibus-csi.strategy" .) "node") (not $proxy.nodeTopology) }}
+{{- $_ := set $proxy "nodeTopology" (dict "type" (list "cluster" "node")) }}
+{{- end }}
 {{- $_ := set $config "driver" "proxy" }}
 {{- $_ := set $config "proxy" $proxy }}
 {{- end }}
@@ -72,18 +83,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- join " " $kinds }}
 {{- end }}
 
+{{/* Where storage is, each once: `local` on the nodes, `inline` for the pods of a node, `network` for the rest. */}}
+{{- define "omnibus-csi.places" -}}
+{{- $places := list }}
+{{- range splitList " " (include "omnibus-csi.kinds" .) }}
+{{- if hasSuffix "-ephemeral-inline" . }}{{ $places = append $places "inline" }}
+{{- else if has . (list "local-hostpath" "zfs-local-dataset" "zfs-local-zvol") }}{{ $places = append $places "local" }}
+{{- else }}{{ $places = append $places "network" }}{{ end }}
+{{- end }}
+{{- $places | uniq | sortAlpha | join " " }}
+{{- end }}
+
 {{/* Whether pods describe volumes themselves: "true" or nothing. */}}
 {{- define "omnibus-csi.withInline" -}}
-{{- $with := dig "proxy" "inlineVolumes" false .Values.driver.config }}
-{{- range splitList " " (include "omnibus-csi.kinds" .) }}{{ if hasSuffix "-ephemeral-inline" . }}{{ $with = true }}{{ end }}{{ end }}
-{{- if $with }}true{{ end }}
+{{- if or (dig "proxy" "inlineVolumes" false .Values.driver.config) (contains "inline" (include "omnibus-csi.places" .)) }}true{{ end }}
 {{- end }}
 
 {{/* Whether there are no other volumes, and no controller for them: "true" or nothing. */}}
 {{- define "omnibus-csi.onlyInline" -}}
-{{- $only := true }}
-{{- range splitList " " (include "omnibus-csi.kinds" .) }}{{ if not (hasSuffix "-ephemeral-inline" .) }}{{ $only = false }}{{ end }}{{ end }}
-{{- if $only }}true{{ end }}
+{{- if eq (include "omnibus-csi.places" .) "inline" }}true{{ end }}
 {{- end }}
 
 {{/* What the CSIDriver lists. Nothing: the default of Kubernetes, Persistent. */}}
@@ -101,12 +119,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if .Values.controller.strategy }}
 {{- .Values.controller.strategy }}
 {{- else if not (include "omnibus-csi.onlyInline" .) }}
-{{- $local := list "local-hostpath" "zfs-local-dataset" "zfs-local-zvol" }}
-{{- $strategy := "node" }}
-{{- range splitList " " (include "omnibus-csi.kinds" .) }}
-{{- if not (or (has . $local) (hasSuffix "-ephemeral-inline" .)) }}{{ $strategy = "deployment" }}{{ end }}
-{{- end }}
-{{- $strategy }}
+{{- ternary "deployment" "node" (contains "network" (include "omnibus-csi.places" .)) }}
 {{- end }}
 {{- end }}
 
@@ -145,9 +158,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- include "omnibus-csi.sidecarEnabled" (list . .Values.controller.externalResizer "true") }}
 {{- end }}
 
+{{/* Of a half: (root, controller or node). */}}
 {{- define "omnibus-csi.serviceAccount" -}}
 {{- $root := index . 0 }}
-{{- printf "%s-%s-sa" (include "omnibus-csi.fullname" $root) (index . 1) }}
+{{- $half := index . 1 }}
+{{- (index $root.Values $half).serviceAccount.name | default (printf "%s-%s-sa" (include "omnibus-csi.fullname" $root) $half) }}
+{{- end }}
+
+{{/* The line of the pods: nothing where neither the chart makes the account nor the values name it. */}}
+{{- define "omnibus-csi.serviceAccountName" -}}
+{{- $own := index (index . 0).Values (index . 1) }}
+{{- if or $own.rbac.enabled $own.serviceAccount.name }}
+serviceAccountName: {{ include "omnibus-csi.serviceAccount" . }}
+{{- end }}
 {{- end }}
 
 {{- define "omnibus-csi.probe" -}}
@@ -167,35 +190,4 @@ livenessProbe:
 {{- define "omnibus-csi.classSecret" -}}
 {{- $root := index . 0 }}
 {{- printf "%s-%s-%s" (index . 2) (index . 1) (include "omnibus-csi.longname" $root) | trunc 63 | trimSuffix "-" }}
-{{- end }}
-
-{{/* What no template can do without. */}}
-{{- define "omnibus-csi.validate" -}}
-{{- if not .Values.csiDriver.name }}
-{{- fail "csiDriver.name is required: one name in the cluster that never changes, such as org.example.csi" }}
-{{- end }}
-{{- $kind := .Values.driver.config.driver }}
-{{- if include "omnibus-csi.hasConnections" . }}
-{{- if and $kind (ne $kind "proxy") }}
-{{- fail (printf "driver.config.driver is %s, but there are connections: make it one of them, or set driver: proxy" $kind) }}
-{{- end }}
-{{- if .Values.driver.existingConfigSecret }}
-{{- if not (dig "proxy" "configFolder" "" .Values.driver.config) }}
-{{- fail "with driver.existingConfigSecret and connections, repeat driver.config.proxy.configFolder: the chart mounts the connections there" }}
-{{- end }}
-{{- end }}
-{{- else if not $kind }}
-{{- fail "no storage is configured: set connections, or driver.config.driver" }}
-{{- end }}
-{{- range list .Values.controller.driver.image .Values.node.driver.image }}
-{{- if contains "democratic-csi/democratic-csi" (.registry | default "") }}
-{{- fail "controller.driver.image or node.driver.image names the image of democratic-csi: leave it out" }}
-{{- end }}
-{{- end }}
-{{- if and .Values.connections .Values.existingConnectionsSecret }}
-{{- fail "connections and existingConnectionsSecret exclude each other" }}
-{{- end }}
-{{- if and (eq (include "omnibus-csi.strategy" .) "node") (not .Values.node.enabled) .Values.controller.enabled }}
-{{- fail "controller.strategy node runs the controller in the node pods, but node.enabled is false" }}
-{{- end }}
 {{- end }}

@@ -99,9 +99,34 @@
   resources: [events]
   verbs: [list, watch, create, update, patch]
 {{- if eq $c.rbac.secrets "cluster" }}
+# secrets of classes
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [get, list]
+  verbs: [get]
+{{- end }}
+{{- end }}
+
+{{/*
+Secrets of the release's namespace that sidecars read for the classes: a list of names, `*` where a name is a template.
+Those of the node half are read by the kubelet.
+*/}}
+{{- define "omnibus-csi.classSecrets" -}}
+{{- $root := . }}
+{{- $names := list }}
+{{- range $class := concat (.Values.storageClasses | default list) (.Values.volumeSnapshotClasses | default list) }}
+{{- range $kind, $_ := $class.secrets }}
+{{- if not (hasPrefix "node-" $kind) }}{{ $names = append $names (include "omnibus-csi.classSecret" (list $root $class.name $kind)) }}{{ end }}
+{{- end }}
+{{- range $key, $value := $class.parameters }}
+{{- if and $value (hasPrefix "csi.storage.k8s.io/" $key) (hasSuffix "-secret-name" $key) (not (hasPrefix "csi.storage.k8s.io/node-" $key)) }}
+{{- $namespace := get $class.parameters (printf "%s-namespace" (trimSuffix "-name" $key)) | default "" | toString }}
+{{- if or (contains "$" (toString $value)) (contains "$" $namespace) }}{{ $names = append $names "*" }}
+{{- else if eq $namespace $root.Release.Namespace }}{{ $names = append $names (toString $value) }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range $names | uniq | sortAlpha }}
+- {{ quote . }}
 {{- end }}
 {{- end }}
 
@@ -113,11 +138,18 @@
   resources: [leases]
   verbs: [get, list, watch, create, update, patch, delete]
 {{- end }}
-{{- if eq .Values.controller.rbac.secrets "namespace" }}
-# secrets of the classes
+{{- $secrets := include "omnibus-csi.classSecrets" . | fromYamlArray }}
+{{- if or (eq .Values.controller.rbac.secrets "namespace") (and $secrets (not .Values.controller.rbac.secrets)) }}
+# secrets of classes
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [get, list]
+  {{- if and (not .Values.controller.rbac.secrets) (not (has "*" $secrets)) }}
+  resourceNames:
+  {{- range $secrets }}
+  - {{ . }}
+  {{- end }}
+  {{- end }}
+  verbs: [get]
 {{- end }}
 # who owns a CSIStorageCapacity: the pod, and what made it
 - apiGroups: [""]
@@ -146,13 +178,20 @@
 {{- $root := .root }}
 {{- $name := printf "%s-%s" (include "omnibus-csi.fullname" $root) .half }}
 {{- $account := include "omnibus-csi.serviceAccount" (list $root .half) }}
+{{- $own := (index $root.Values .half).serviceAccount }}
+{{- if $own.create }}
 apiVersion: v1
 kind: ServiceAccount
 metadata:
   name: {{ $account }}
   namespace: {{ $root.Release.Namespace }}
+  {{- with $own.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   labels:
     {{- include "omnibus-csi.labels" $root | nindent 4 }}
+{{- end }}
 {{- if or .controller .scc }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1

@@ -22,11 +22,16 @@ One sidecar: a dict with root, name, values, args (a YAML list) and, if asked fo
     valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
   - name: POD_NAME
     valueFrom: {fieldRef: {fieldPath: metadata.name}}
+  {{- $resources := .values.resources | default $root.Values.sidecarResources }}
+  {{- with include "omnibus-csi.goMemoryLimit" $resources }}
+  - name: GOMEMLIMIT
+    value: {{ . }}
+  {{- end }}
   securityContext:
     allowPrivilegeEscalation: false
     readOnlyRootFilesystem: true
     capabilities: {drop: [ALL]}
-  {{- with .values.resources }}
+  {{- with $resources }}
   resources:
     {{- toYaml . | nindent 4 }}
   {{- end }}
@@ -48,6 +53,9 @@ One sidecar: a dict with root, name, values, args (a YAML list) and, if asked fo
 - --leader-election-namespace={{ .root.Release.Namespace }}
 {{- end }}
 - --timeout=90s
+# The default of five requests a second is what many claims at once wait for.
+- --kube-api-qps=20
+- --kube-api-burst=40
 {{- end }}
 
 {{/* All sidecars of the controller: (root). */}}
@@ -90,7 +98,7 @@ One sidecar: a dict with root, name, values, args (a YAML list) and, if asked fo
 {{ include "omnibus-csi.sidecar" (dict "root" $root "name" "external-health-monitor-controller" "values" . "args" (printf "%s\n- --worker-threads=10" $args)) }}
 {{- end }}{{ end }}
 {{- with $c.externalSnapshotMetadata }}{{ if .enabled }}
-{{- $args := printf "- --v=%v\n- --csi-address=/csi-data/csi.sock\n- --port=%v\n- --tls-cert=/tls/tls.crt\n- --tls-key=/tls/tls.key" .verbosityLevel .port }}
+{{- $args := printf "- --v=%v\n- --csi-address=/csi-data/csi.sock\n- --port=%v\n- --tls-cert=/tls/tls.crt\n- --tls-key=/tls/tls.key\n- --kube-api-qps=20\n- --kube-api-burst=40" .verbosityLevel .port }}
 {{ include "omnibus-csi.sidecar" (dict "root" $root "name" "external-snapshot-metadata" "values" . "args" $args "mounts" "- name: snapshot-metadata-tls\n  mountPath: /tls\n  readOnly: true") }}
 {{- end }}{{ end }}
 {{- end }}
