@@ -163,6 +163,25 @@ impl Runner for Remembering {
             .push(command.to_string());
         self.local.run(command).await
     }
+
+    async fn run_all(&self, commands: &[exec::Command]) -> exec::Batch {
+        exec::one_by_one(self, commands).await
+    }
+
+    async fn stream_output(
+        &self,
+        command: &exec::Command,
+    ) -> Result<Box<dyn exec::OutputStream>, exec::RunError> {
+        self.local.stream_output(command).await
+    }
+
+    async fn run_with_input(
+        &self,
+        command: &exec::Command,
+        input: &mut dyn exec::InputStream,
+    ) -> Result<exec::Output, exec::RunError> {
+        self.local.run_with_input(command, input).await
+    }
 }
 
 /// A node: its tools, and what it ran.

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use exec::script::{FramedScript, REMOTE_COMMAND, Shell};
-use exec::{Batch, Command, InputStream, Output, OutputStream, RunError, Runner};
+use exec::{
+    Batch, Command, InputStream, Output, OutputStream, RunError, Runner, one_by_one, stream,
+};
 use tokio::time::{Instant, timeout_at};
 
 use crate::pool::{Pool, SessionPermit};
@@ -146,6 +148,23 @@ impl Runner for ScriptTransport {
         }
         let place = self.place();
         Err(unreachable(command, NotSent::Session { place }))
+    }
+
+    async fn run_all(&self, commands: &[Command]) -> Batch {
+        one_by_one(self, commands).await
+    }
+
+    /// Streams have sessions of their own: see [`Ssh`].
+    async fn stream_output(&self, command: &Command) -> Result<Box<dyn OutputStream>, RunError> {
+        Err(stream::refused(command))
+    }
+
+    async fn run_with_input(
+        &self,
+        command: &Command,
+        _: &mut dyn InputStream,
+    ) -> Result<Output, RunError> {
+        Err(stream::refused(command))
     }
 }
 

@@ -8,7 +8,6 @@
 mod command;
 mod error;
 mod host_runner;
-mod limited;
 mod local;
 mod lock;
 mod observed;
@@ -28,13 +27,12 @@ pub use command::{
 };
 pub use error::{Effect, RunError};
 pub use host_runner::{Host, HostAccess, HostSettings, InvalidHostSettings};
-pub use limited::Limited;
 pub use local::Local;
 pub use lock::{Lock, Locked};
 pub use observed::{Observation, Observed, Observer, RunOutcome};
 pub use output::{Output, Status};
 pub use quote::{NulByte, quote};
-pub use runner::{Batch, BatchError, Runner, Step};
+pub use runner::{Batch, BatchError, Runner, Step, one_by_one};
 pub use search::{DIRECTORIES, resolve};
 pub use stream::{InputStream, OutputStream};
 pub use sudo::Sudo;

@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use crate::command::{Argument, Command, Input, Program};
 use crate::error::RunError;
 use crate::output::Output;
-use crate::runner::Runner;
+use crate::runner::{Batch, Runner, one_by_one};
 use crate::search::{self, DIRECTORIES};
 use crate::stream::{self, InputStream, OutputStream};
 
@@ -119,6 +119,10 @@ impl Runner for Local {
         })?;
         let child = self.start(command, false)?;
         child::finish(child, command).await
+    }
+
+    async fn run_all(&self, commands: &[Command]) -> Batch {
+        one_by_one(self, commands).await
     }
 
     async fn stream_output(&self, command: &Command) -> Result<Box<dyn OutputStream>, RunError> {

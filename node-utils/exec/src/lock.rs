@@ -17,7 +17,7 @@ use crate::error::{Effect, RunError};
 use crate::output::{Output, Status};
 use crate::runner::{Batch, Runner};
 use crate::script::Script as List;
-use crate::stream::InputStream;
+use crate::stream::{self, InputStream, OutputStream};
 
 const SH: Program = Program::constant("sh");
 
@@ -221,6 +221,11 @@ impl<R: Runner> Runner for Locked<R> {
             Err(error) if error.effect() == Effect::None => Batch::not_started(commands, error),
             Err(error) => script.read(&[], &[], Some(error)),
         }
+    }
+
+    /// No output is streamed under a lock: a slow reader would hold it.
+    async fn stream_output(&self, command: &Command) -> Result<Box<dyn OutputStream>, RunError> {
+        Err(stream::refused(command))
     }
 
     /// The input is read by the command, never by the process that holds the lock.

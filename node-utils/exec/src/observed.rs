@@ -13,6 +13,7 @@ use crate::command::Command;
 use crate::error::{Effect, RunError};
 use crate::output::Output;
 use crate::runner::{Batch, Runner};
+use crate::stream::{InputStream, OutputStream};
 
 /// Is called after every exchange with a runner.
 pub trait Observer: Send + Sync + fmt::Debug {
@@ -51,6 +52,16 @@ pub struct Observed<R, O> {
     observer: O,
 }
 
+/// The output of a command, which is reported once it has ended.
+#[derive(Debug)]
+struct ObservedStream<O: Observer> {
+    stream: Box<dyn OutputStream>,
+    observer: O,
+    command: Command,
+    started: Instant,
+    is_reported: bool,
+}
+
 // === impl Observed ===
 
 impl<R: Runner, O: Observer> Observed<R, O> {
@@ -60,28 +71,28 @@ impl<R: Runner, O: Observer> Observed<R, O> {
     }
 
     fn report(&self, commands: &[Command], started: Instant, outcome: RunOutcome) {
-        let elapsed = started.elapsed();
-        for command in commands {
-            tracing::debug!(%command, ?elapsed, ?outcome, "ran");
-        }
-        self.observer.observe(&Observation {
-            commands,
-            elapsed,
-            outcome,
-        });
+        report(&self.observer, commands, started, outcome);
     }
 }
 
+fn report<O: Observer>(observer: &O, commands: &[Command], started: Instant, outcome: RunOutcome) {
+    let elapsed = started.elapsed();
+    for command in commands {
+        tracing::debug!(%command, ?elapsed, ?outcome, "ran");
+    }
+    observer.observe(&Observation {
+        commands,
+        elapsed,
+        outcome,
+    });
+}
+
 #[async_trait]
-impl<R: Runner, O: Observer> Runner for Observed<R, O> {
+impl<R: Runner, O: Observer + Clone + 'static> Runner for Observed<R, O> {
     async fn run(&self, command: &Command) -> Result<Output, RunError> {
         let started = Instant::now();
         let answer = self.inner.run(command).await;
-        let outcome = match &answer {
-            Ok(output) if output.status.is_accepted_by(command.accept()) => RunOutcome::Done,
-            Ok(_) => RunOutcome::Failed,
-            Err(error) => RunOutcome::of(error),
-        };
+        let outcome = RunOutcome::of_answer(command, &answer);
         self.report(std::slice::from_ref(command), started, outcome);
         answer
     }
@@ -91,6 +102,67 @@ impl<R: Runner, O: Observer> Runner for Observed<R, O> {
         let batch = self.inner.run_all(commands).await;
         self.report(commands, started, RunOutcome::of_batch(&batch));
         batch
+    }
+
+    /// The exchange ends with the stream, or when the stream is dropped.
+    async fn stream_output(&self, command: &Command) -> Result<Box<dyn OutputStream>, RunError> {
+        let started = Instant::now();
+        match self.inner.stream_output(command).await {
+            Ok(stream) => Ok(Box::new(ObservedStream {
+                stream,
+                observer: self.observer.clone(),
+                command: command.clone(),
+                started,
+                is_reported: false,
+            })),
+            Err(error) => {
+                let outcome = RunOutcome::of(&error);
+                self.report(std::slice::from_ref(command), started, outcome);
+                Err(error)
+            }
+        }
+    }
+
+    async fn run_with_input(
+        &self,
+        command: &Command,
+        input: &mut dyn InputStream,
+    ) -> Result<Output, RunError> {
+        let started = Instant::now();
+        let answer = self.inner.run_with_input(command, input).await;
+        let outcome = RunOutcome::of_answer(command, &answer);
+        self.report(std::slice::from_ref(command), started, outcome);
+        answer
+    }
+}
+
+// === impl ObservedStream ===
+
+impl<O: Observer> ObservedStream<O> {
+    fn report(&mut self, outcome: RunOutcome) {
+        if !std::mem::replace(&mut self.is_reported, true) {
+            let commands = std::slice::from_ref(&self.command);
+            report(&self.observer, commands, self.started, outcome);
+        }
+    }
+}
+
+#[async_trait]
+impl<O: Observer> OutputStream for ObservedStream<O> {
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, RunError> {
+        let chunk = self.stream.next().await;
+        match &chunk {
+            Ok(Some(_)) => {}
+            Ok(None) => self.report(RunOutcome::Done),
+            Err(error) => self.report(RunOutcome::of(error)),
+        }
+        chunk
+    }
+}
+
+impl<O: Observer> Drop for ObservedStream<O> {
+    fn drop(&mut self) {
+        self.report(RunOutcome::Unknown);
     }
 }
 
@@ -103,6 +175,14 @@ impl<O: Observer + ?Sized> Observer for std::sync::Arc<O> {
 // === impl RunOutcome ===
 
 impl RunOutcome {
+    fn of_answer(command: &Command, answer: &Result<Output, RunError>) -> Self {
+        match answer {
+            Ok(output) if output.status.is_accepted_by(command.accept()) => Self::Done,
+            Ok(_) => Self::Failed,
+            Err(error) => Self::of(error),
+        }
+    }
+
     fn of(error: &RunError) -> Self {
         match (error.outcome_known(), error.effect()) {
             (false, _) => Self::Unknown,

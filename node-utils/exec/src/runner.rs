@@ -11,9 +11,8 @@
 //!  |  run_with_input stdin in chunks  <- InputStream -> Output     |
 //!  +---------------------------------------------------------------+
 //!         |  decorators, each a Runner around a Runner:
-//!         |    Observed  metrics and log       Limited  at most N at once
-//!         |    Sudo      as root               Locked   under a lock on the machine
-//!         |    Host      chroot or nsenter into the host
+//!         |    Observed  metrics and log       Sudo     as root
+//!         |    Host      chroot or nsenter     Locked   under a lock on the machine
 //!         v
 //!  Local                        script::Shell
 //!  child process of this one    a list as one `sh` script, one round trip
@@ -24,6 +23,10 @@
 //!
 //! A runner does not interpret the output of a tool, and it never retries: only the caller knows whether a command
 //! may run twice.
+//!
+//! These four methods have no default: a decorator that forgot one would answer for the runner inside it. A runner
+//! at the end of the chain that has no lists or streams of its own says so with [`one_by_one`] and
+//! [`crate::stream::refused`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,7 +36,7 @@ use async_trait::async_trait;
 use crate::command::{Command, CommandLine};
 use crate::error::{Effect, RunError};
 use crate::output::Output;
-use crate::stream::{self, InputStream, OutputStream};
+use crate::stream::{InputStream, OutputStream};
 
 /// Runs commands somewhere: here, on the host, over SSH.
 ///
@@ -50,36 +53,12 @@ pub trait Runner: Send + Sync + fmt::Debug {
     /// Runs commands in order and stops at the first whose status it does not accept.
     ///
     /// A remote runner spends one round trip on the whole list. The result has one step per command. Nothing after
-    /// a step that is not [`Step::Done`] was done. The default calls [`Runner::run`] for each.
-    async fn run_all(&self, commands: &[Command]) -> Batch {
-        let mut steps = Vec::with_capacity(commands.len());
-        let mut cut = None;
-        for command in commands {
-            let ended = match self.run(command).await {
-                Ok(output) => output.check(command),
-                Err(error) => Err(error),
-            };
-            match ended {
-                Ok(output) => steps.push(Step::Done(output)),
-                Err(error) if error.outcome_known() => {
-                    steps.push(Step::Failed(error));
-                    break;
-                }
-                Err(error) => {
-                    steps.push(Step::Unknown);
-                    cut = Some(error);
-                    break;
-                }
-            }
-        }
-        Batch::new(commands, steps, cut)
-    }
+    /// a step that is not [`Step::Done`] was done.
+    async fn run_all(&self, commands: &[Command]) -> Batch;
 
     /// Runs one command and returns its standard output as a stream. It has no input, and the output cap does not
     /// apply. A runner without streams refuses before anything starts.
-    async fn stream_output(&self, command: &Command) -> Result<Box<dyn OutputStream>, RunError> {
-        Err(stream::refused(command))
-    }
+    async fn stream_output(&self, command: &Command) -> Result<Box<dyn OutputStream>, RunError>;
 
     /// Runs one command to its end, as [`Runner::run`] does, with `input` as its standard input. An aborted input
     /// looks to the command like a complete one, so the data itself must show its end. A runner without streams
@@ -87,10 +66,8 @@ pub trait Runner: Send + Sync + fmt::Debug {
     async fn run_with_input(
         &self,
         command: &Command,
-        _input: &mut dyn InputStream,
-    ) -> Result<Output, RunError> {
-        Err(stream::refused(command))
-    }
+        input: &mut dyn InputStream,
+    ) -> Result<Output, RunError>;
 
     /// Runs one command and returns an error if it does not accept the status.
     async fn run_checked(&self, command: &Command) -> Result<Output, RunError> {
@@ -101,6 +78,31 @@ pub trait Runner: Send + Sync + fmt::Debug {
     async fn perform(&self, command: &Command) -> Result<(), RunError> {
         self.run_checked(command).await.map(drop)
     }
+}
+
+/// [`Runner::run_all`] of a runner that has nothing better than to call [`Runner::run`] for each command.
+pub async fn one_by_one<R: Runner + ?Sized>(runner: &R, commands: &[Command]) -> Batch {
+    let mut steps = Vec::with_capacity(commands.len());
+    let mut cut = None;
+    for command in commands {
+        let ended = match runner.run(command).await {
+            Ok(output) => output.check(command),
+            Err(error) => Err(error),
+        };
+        match ended {
+            Ok(output) => steps.push(Step::Done(output)),
+            Err(error) if error.outcome_known() => {
+                steps.push(Step::Failed(error));
+                break;
+            }
+            Err(error) => {
+                steps.push(Step::Unknown);
+                cut = Some(error);
+                break;
+            }
+        }
+    }
+    Batch::new(commands, steps, cut)
 }
 
 /// The result of one command of a list.

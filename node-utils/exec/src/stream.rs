@@ -43,8 +43,8 @@ pub(crate) enum NotStreamable {
     HasInput,
 }
 
-/// The error of a runner without streams.
-pub(crate) fn refused(command: &Command) -> RunError {
+/// The error of a runner without streams. Nothing was started.
+pub fn refused(command: &Command) -> RunError {
     refusal(command, NotStreamable::Unsupported)
 }
 

@@ -61,6 +61,27 @@ impl exec::Runner for Counted {
         self.0.fetch_add(1, Ordering::Relaxed);
         self.1.run(command).await
     }
+
+    async fn run_all(&self, commands: &[exec::Command]) -> exec::Batch {
+        exec::one_by_one(self, commands).await
+    }
+
+    async fn stream_output(
+        &self,
+        command: &exec::Command,
+    ) -> Result<Box<dyn exec::OutputStream>, exec::RunError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        self.1.stream_output(command).await
+    }
+
+    async fn run_with_input(
+        &self,
+        command: &exec::Command,
+        input: &mut dyn exec::InputStream,
+    ) -> Result<exec::Output, exec::RunError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        self.1.run_with_input(command, input).await
+    }
 }
 
 fn bench(test: impl FnOnce(&Bench) + Send + 'static) {

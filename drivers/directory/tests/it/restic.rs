@@ -420,6 +420,19 @@ impl Runner for Unreadable {
             command: command.clone(),
         }))
     }
+
+    async fn run_all(&self, commands: &[exec::Command]) -> exec::Batch {
+        exec::one_by_one(self, commands).await
+    }
+
+    async fn run_with_input(
+        &self,
+        command: &exec::Command,
+        input: &mut dyn exec::InputStream,
+    ) -> Result<Output, RunError> {
+        keeps_secrets(command);
+        self.tool.run_with_input(command, input).await
+    }
 }
 
 #[async_trait]

@@ -38,6 +38,21 @@ impl Runner for Found {
         let commands: Vec<_> = commands.iter().map(|command| self.first(command)).collect();
         self.inner.run_all(&commands).await
     }
+
+    async fn stream_output(
+        &self,
+        command: &exec::Command,
+    ) -> Result<Box<dyn exec::OutputStream>, exec::RunError> {
+        self.inner.stream_output(&self.first(command)).await
+    }
+
+    async fn run_with_input(
+        &self,
+        command: &exec::Command,
+        input: &mut dyn exec::InputStream,
+    ) -> Result<exec::Output, exec::RunError> {
+        self.inner.run_with_input(&self.first(command), input).await
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

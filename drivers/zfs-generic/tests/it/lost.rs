@@ -16,7 +16,7 @@ use driver_zfs::observed::VolumeKind;
 use driver_zfs::{ZfsConfig, ZfsDriver};
 use driver_zfs_cli::Cli;
 use driver_zfs_cli::ZfsTools;
-use driver_zfs_cli::exec::{Command, Output, RunError, Runner};
+use driver_zfs_cli::exec::{self, Command, Output, RunError, Runner};
 use driver_zfs_generic::{DiskExport, Protocol, ShareExport};
 
 const CONNECTION: &str = "driver: zfs-generic-iscsi
@@ -71,6 +71,25 @@ impl fmt::Debug for On {
 impl Runner for On {
     async fn run(&self, command: &Command) -> Result<Output, RunError> {
         self.0.run(command).await
+    }
+
+    async fn run_all(&self, commands: &[exec::Command]) -> exec::Batch {
+        exec::one_by_one(self, commands).await
+    }
+
+    async fn stream_output(
+        &self,
+        command: &exec::Command,
+    ) -> Result<Box<dyn exec::OutputStream>, exec::RunError> {
+        Err(exec::stream::refused(command))
+    }
+
+    async fn run_with_input(
+        &self,
+        command: &exec::Command,
+        _: &mut dyn exec::InputStream,
+    ) -> Result<exec::Output, exec::RunError> {
+        Err(exec::stream::refused(command))
     }
 }
 

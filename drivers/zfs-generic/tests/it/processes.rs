@@ -21,7 +21,7 @@ use driver_core::{
 use driver_zfs::property::PropertyName;
 use driver_zfs::{Export, ZfsConfig, ZfsDriver};
 use driver_zfs_cli::exec::script::Shell;
-use driver_zfs_cli::exec::{Command, Local, Output, Program, RunError, Runner};
+use driver_zfs_cli::exec::{self, Command, Local, Output, Program, RunError, Runner};
 use driver_zfs_cli::{Cli, ZfsTools};
 use driver_zfs_generic::{Protocol, ShareExport};
 use node_utils::requirement::this_test_could_not_run;
@@ -60,6 +60,25 @@ impl Runner for Counted {
             .with_output_cap(command.output_cap())
             .within(command.deadline());
         Local::new().run(&counted).await
+    }
+
+    async fn run_all(&self, commands: &[exec::Command]) -> exec::Batch {
+        exec::one_by_one(self, commands).await
+    }
+
+    async fn stream_output(
+        &self,
+        command: &exec::Command,
+    ) -> Result<Box<dyn exec::OutputStream>, exec::RunError> {
+        Err(exec::stream::refused(command))
+    }
+
+    async fn run_with_input(
+        &self,
+        command: &exec::Command,
+        _: &mut dyn exec::InputStream,
+    ) -> Result<exec::Output, exec::RunError> {
+        Err(exec::stream::refused(command))
     }
 }
 

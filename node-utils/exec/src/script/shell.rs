@@ -12,6 +12,7 @@ use crate::command::Command;
 use crate::error::{Effect, RunError, StderrTail};
 use crate::output::Output;
 use crate::runner::{Batch, Runner};
+use crate::stream::{self, InputStream, OutputStream};
 
 /// Runs lists of commands in one exchange with the inner runner.
 #[derive(Debug, Clone)]
@@ -72,5 +73,18 @@ impl<R: Runner> Runner for Shell<R> {
             Err(error) if error.effect() == Effect::None => Batch::not_started(commands, error),
             Err(error) => script.read(&[], &[], Some(error)),
         }
+    }
+
+    /// A stream needs [`super::REMOTE_STREAM`], so the transport has to offer it beside this runner.
+    async fn stream_output(&self, command: &Command) -> Result<Box<dyn OutputStream>, RunError> {
+        Err(stream::refused(command))
+    }
+
+    async fn run_with_input(
+        &self,
+        command: &Command,
+        _: &mut dyn InputStream,
+    ) -> Result<Output, RunError> {
+        Err(stream::refused(command))
     }
 }

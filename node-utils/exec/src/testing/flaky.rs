@@ -11,6 +11,7 @@ use crate::command::Command;
 use crate::error::RunError;
 use crate::output::Output;
 use crate::runner::{Batch, Runner, Step};
+use crate::stream::{InputStream, OutputStream};
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +106,35 @@ impl<R: Runner> Runner for Flaky<R> {
         steps.truncate(here);
         steps.resize_with(commands.len(), || Step::Unknown);
         Batch::new(commands, steps, Some(lost(&commands[here])))
+    }
+
+    /// `After` loses the answer of a command that was started and then killed.
+    async fn stream_output(&self, command: &Command) -> Result<Box<dyn OutputStream>, RunError> {
+        let number = self.seen.fetch_add(1, Ordering::SeqCst);
+        if number == self.at && self.fault == Fault::Before {
+            return Err(unreachable(command));
+        }
+        let stream = self.inner.stream_output(command).await;
+        if number == self.at {
+            return Err(lost(command));
+        }
+        stream
+    }
+
+    async fn run_with_input(
+        &self,
+        command: &Command,
+        input: &mut dyn InputStream,
+    ) -> Result<Output, RunError> {
+        let number = self.seen.fetch_add(1, Ordering::SeqCst);
+        if number == self.at && self.fault == Fault::Before {
+            return Err(unreachable(command));
+        }
+        let answer = self.inner.run_with_input(command, input).await;
+        if number == self.at {
+            return Err(lost(command));
+        }
+        answer
     }
 }
 

@@ -11,7 +11,8 @@ use async_trait::async_trait;
 use crate::command::Command;
 use crate::error::RunError;
 use crate::output::{Output, Status};
-use crate::runner::Runner;
+use crate::runner::{Batch, Runner, one_by_one};
+use crate::stream::{self, InputStream, OutputStream};
 
 /// What an expected command answers.
 #[derive(Debug, Clone)]
@@ -125,6 +126,21 @@ impl Runner for Scripted {
                 source: "scripted".into(),
             }),
         }
+    }
+    async fn run_all(&self, commands: &[Command]) -> Batch {
+        one_by_one(self, commands).await
+    }
+
+    async fn stream_output(&self, command: &Command) -> Result<Box<dyn OutputStream>, RunError> {
+        Err(stream::refused(command))
+    }
+
+    async fn run_with_input(
+        &self,
+        command: &Command,
+        _: &mut dyn InputStream,
+    ) -> Result<Output, RunError> {
+        Err(stream::refused(command))
     }
 }
 

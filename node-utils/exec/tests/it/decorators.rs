@@ -1,11 +1,11 @@
 //! Runners around runners: what they count and what they hold back.
 
-use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use exec::stream::InputAborted;
 use exec::{
-    Command, Effect, Limited, Local, Observation, Observed, Observer, Program, RunError,
+    Command, InputStream, Local, Observation, Observed, Observer, OutputStream, Program, RunError,
     RunOutcome, Runner,
 };
 
@@ -49,32 +49,49 @@ async fn an_observer_hears_of_every_exchange_and_how_it_ended() {
     assert_eq!(recorder, expected);
 }
 
+/// Gives its chunks, one after another.
+struct Chunks(Vec<&'static str>);
+
+#[async_trait::async_trait]
+impl InputStream for Chunks {
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, InputAborted> {
+        let next = (!self.0.is_empty()).then(|| self.0.remove(0));
+        Ok(next.map(|chunk| chunk.as_bytes().to_vec()))
+    }
+}
+
+async fn drain(mut stream: Box<dyn OutputStream>) -> Result<Vec<u8>, RunError> {
+    let mut output = Vec::new();
+    while let Some(chunk) = stream.next().await? {
+        output.extend(chunk);
+    }
+    Ok(output)
+}
+
 #[tokio::test]
-async fn a_limited_runner_runs_no_more_at_once_and_gives_up_without_an_effect() {
-    let folder = tempfile::tempdir().unwrap();
-    let gate = folder.path().join("gate").to_str().unwrap().to_owned();
-    let runner = Limited::new(Local::new(), 1);
-    let first = {
-        let (runner, gate) = (runner.clone(), gate.clone());
-        let wait = "until [ -e \"$1\" ]; do sleep 0.01; done";
-        tokio::spawn(async move {
-            runner
-                .perform(&sh(wait).args(["sh".to_owned(), gate]))
-                .await
-        })
-    };
-    let second = sh("exit 0").within(Duration::from_millis(200));
-    // The first may not have its turn yet; it has it once the second finds none.
-    let error = loop {
-        match runner.perform(&second).await {
-            // On a busy machine it may have its turn and too little time.
-            Ok(()) | Err(RunError::Deadline { .. }) => tokio::task::yield_now().await,
-            Err(error) => break error,
-        }
-    };
-    assert!(matches!(error, RunError::QueueTimeout { .. }), "{error:?}");
-    assert_eq!(error.effect(), Effect::None);
-    fs::write(&gate, "").unwrap();
-    first.await.unwrap().unwrap();
-    runner.perform(&sh("exit 0")).await.unwrap();
+async fn an_observed_runner_carries_streams_and_reports_each_once_it_has_ended() {
+    let recorder = Arc::new(Recorder::default());
+    let runner: Arc<dyn Runner> = Arc::new(Observed::new(Local::new(), Arc::clone(&recorder)));
+    let seen = || recorder.0.lock().unwrap().clone();
+
+    let stream = runner.stream_output(&sh("echo some")).await.unwrap();
+    assert_eq!(seen(), [], "it has not ended");
+    assert_eq!(drain(stream).await.unwrap(), b"some\n");
+    let stream = runner.stream_output(&sh("echo x; exit 1")).await.unwrap();
+    drain(stream).await.unwrap_err();
+    let missing = Command::new(Program::constant("no-such-program"));
+    runner.stream_output(&missing).await.unwrap_err();
+    drop(runner.stream_output(&sh("exec sleep 100")).await.unwrap());
+
+    let mut input = Chunks(vec!["a", "b"]);
+    let output = runner.run_with_input(&sh("exec cat"), &mut input).await;
+    assert_eq!(output.unwrap().text(), "ab");
+    let expected = [
+        RunOutcome::Done,
+        RunOutcome::Failed,
+        RunOutcome::NotStarted,
+        RunOutcome::Unknown,
+        RunOutcome::Done,
+    ];
+    assert_eq!(seen(), expected.map(|outcome| (1, outcome)));
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use exec::script::{Script, Shell};
 use exec::{
-    Accept, Command, Effect, Limited, Local, Lock, Locked, Program, RunError, Runner, Status, Step,
-    Variable,
+    Accept, Command, Effect, Local, Lock, Locked, Program, RunError, Runner, Status, Step, Variable,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -34,6 +33,25 @@ impl Runner for Through {
             .with_output_cap(command.output_cap());
         Local::new().run(&shell).await
     }
+
+    async fn run_all(&self, commands: &[exec::Command]) -> exec::Batch {
+        exec::one_by_one(self, commands).await
+    }
+
+    async fn stream_output(
+        &self,
+        command: &exec::Command,
+    ) -> Result<Box<dyn exec::OutputStream>, exec::RunError> {
+        Err(exec::stream::refused(command))
+    }
+
+    async fn run_with_input(
+        &self,
+        command: &exec::Command,
+        _: &mut dyn exec::InputStream,
+    ) -> Result<exec::Output, exec::RunError> {
+        Err(exec::stream::refused(command))
+    }
 }
 
 /// No test waits for a lock of another one.
@@ -41,11 +59,8 @@ static LOCKS: AtomicU32 = AtomicU32::new(0);
 
 /// Every runner that is to keep the rules, and that can be had on this machine.
 fn runners() -> Vec<Box<dyn Runner>> {
-    let mut runners: Vec<Box<dyn Runner>> = vec![
-        Box::new(Local::new()),
-        Box::new(Shell::new(Local::new())),
-        Box::new(Limited::new(Shell::new(Local::new()), 1)),
-    ];
+    let mut runners: Vec<Box<dyn Runner>> =
+        vec![Box::new(Local::new()), Box::new(Shell::new(Local::new()))];
     let shells: [(&str, &[&str]); 3] = [
         ("/bin/dash", &["-s"]),
         ("/bin/bash", &["-s"]),
@@ -313,6 +328,25 @@ impl Runner for HeldOpen {
             .secret_stdin(command.input().bytes())
             .within(command.deadline());
         Local::new().run(&held).await
+    }
+
+    async fn run_all(&self, commands: &[exec::Command]) -> exec::Batch {
+        exec::one_by_one(self, commands).await
+    }
+
+    async fn stream_output(
+        &self,
+        command: &exec::Command,
+    ) -> Result<Box<dyn exec::OutputStream>, exec::RunError> {
+        Err(exec::stream::refused(command))
+    }
+
+    async fn run_with_input(
+        &self,
+        command: &exec::Command,
+        _: &mut dyn exec::InputStream,
+    ) -> Result<exec::Output, exec::RunError> {
+        Err(exec::stream::refused(command))
     }
 }
 

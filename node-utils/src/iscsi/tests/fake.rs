@@ -447,4 +447,23 @@ impl Runner for Initiator {
             stderr: Vec::new(),
         })
     }
+
+    async fn run_all(&self, commands: &[exec::Command]) -> exec::Batch {
+        exec::one_by_one(self, commands).await
+    }
+
+    async fn stream_output(
+        &self,
+        command: &exec::Command,
+    ) -> Result<Box<dyn exec::OutputStream>, exec::RunError> {
+        Err(exec::stream::refused(command))
+    }
+
+    async fn run_with_input(
+        &self,
+        command: &exec::Command,
+        _: &mut dyn exec::InputStream,
+    ) -> Result<exec::Output, exec::RunError> {
+        Err(exec::stream::refused(command))
+    }
 }

@@ -210,6 +210,25 @@ impl Runner for Target {
         }
         Ok(ends(0, ""))
     }
+
+    async fn run_all(&self, commands: &[exec::Command]) -> exec::Batch {
+        exec::one_by_one(self, commands).await
+    }
+
+    async fn stream_output(
+        &self,
+        command: &exec::Command,
+    ) -> Result<Box<dyn exec::OutputStream>, exec::RunError> {
+        Err(exec::stream::refused(command))
+    }
+
+    async fn run_with_input(
+        &self,
+        command: &exec::Command,
+        _: &mut dyn exec::InputStream,
+    ) -> Result<exec::Output, exec::RunError> {
+        Err(exec::stream::refused(command))
+    }
 }
 
 /// Runs `work` with the kernel at work beside it.
