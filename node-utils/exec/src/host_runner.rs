@@ -9,6 +9,8 @@
 mod find_daemon;
 mod settings;
 
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
@@ -35,7 +37,8 @@ pub enum HostAccess {
         root: PathBuf,
     },
     /// `nsenter` into the mount and network namespaces of a daemon's oldest process, for hosts
-    /// that keep the daemon in a container of its own (Talos). It needs `hostPID`.
+    /// that keep the daemon in a container of its own (Talos). It needs `hostPID`. A process of that name in a pod,
+    /// or without all rights, is not the daemon.
     Daemon {
         /// The daemon's name as the kernel has it, such as `iscsid`.
         name: String,
@@ -62,6 +65,21 @@ struct Entry {
     prefix: Vec<String>,
     /// The program as it is called once inside.
     program: String,
+    /// The namespaces that `prefix` names, to be kept open until the wrapper has entered them.
+    held: Vec<File>,
+}
+
+/// A command that enters the host.
+struct Inside {
+    command: Command,
+    held: Vec<File>,
+}
+
+/// The output of a command, with what it entered by.
+#[derive(Debug)]
+struct HeldStream {
+    stream: Box<dyn OutputStream>,
+    _held: Vec<File>,
 }
 
 // === impl Host ===
@@ -72,7 +90,7 @@ impl<R: Runner> Host<R> {
         Self { inner, way }
     }
 
-    async fn enter(&self, command: &Command) -> Result<Command, RunError> {
+    async fn enter(&self, command: &Command) -> Result<Inside, RunError> {
         let way = self.way.clone();
         let program = command.program().clone();
         // The host's filesystem may be slow or stuck, and these calls block.
@@ -81,27 +99,34 @@ impl<R: Runner> Host<R> {
             program: command.program().clone(),
             place: self.way.place(),
         })?;
+        let held = entry.held;
         let mut inside = command.wrapped(entry.wrapper, entry.prefix, entry.program);
         // Tools of the host start others by name, so they get the same search path.
         if !command.environment().iter().any(|(name, _)| *name == PATH) {
             inside = inside.env(PATH, search::path_variable(&DIRECTORIES));
         }
-        Ok(inside)
+        let command = inside;
+        Ok(Inside { command, held })
     }
 }
 
 #[async_trait]
 impl<R: Runner> Runner for Host<R> {
     async fn run(&self, command: &Command) -> Result<Output, RunError> {
-        self.inner.run(&self.enter(command).await?).await
+        let inside = self.enter(command).await?;
+        self.inner.run(&inside.command).await
     }
 
     async fn run_all(&self, commands: &[Command]) -> Batch {
         // A program that a later step names is missing now: better nothing than half a list.
         let mut inside = Vec::with_capacity(commands.len());
+        let mut held = Vec::new();
         for command in commands {
             match self.enter(command).await {
-                Ok(entered) => inside.push(entered),
+                Ok(entered) => {
+                    inside.push(entered.command);
+                    held.extend(entered.held);
+                }
                 Err(error) => return Batch::not_started(commands, error),
             }
         }
@@ -109,7 +134,11 @@ impl<R: Runner> Runner for Host<R> {
     }
 
     async fn stream_output(&self, command: &Command) -> Result<Box<dyn OutputStream>, RunError> {
-        self.inner.stream_output(&self.enter(command).await?).await
+        let inside = self.enter(command).await?;
+        Ok(Box::new(HeldStream {
+            stream: self.inner.stream_output(&inside.command).await?,
+            _held: inside.held,
+        }))
     }
 
     async fn run_with_input(
@@ -117,9 +146,15 @@ impl<R: Runner> Runner for Host<R> {
         command: &Command,
         input: &mut dyn InputStream,
     ) -> Result<Output, RunError> {
-        self.inner
-            .run_with_input(&self.enter(command).await?, input)
-            .await
+        let inside = self.enter(command).await?;
+        self.inner.run_with_input(&inside.command, input).await
+    }
+}
+
+#[async_trait]
+impl OutputStream for HeldStream {
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, RunError> {
+        self.stream.next().await
     }
 }
 
@@ -154,8 +189,8 @@ impl HostAccess {
         match self {
             Self::Chroot { root } => Some(root.clone()),
             Self::Daemon { name, proc } => {
-                let pid = find_daemon::oldest(proc, name)?;
-                Some(proc.join(pid.to_string()).join("root"))
+                let daemon = find_daemon::oldest(proc, name)?;
+                Some(proc.join(daemon.pid.to_string()).join("root"))
             }
             Self::Init { proc } => Some(proc.join("1/root")),
         }
@@ -168,12 +203,19 @@ impl HostAccess {
                 program: search::find(root, program, &DIRECTORIES)?,
                 wrapper: CHROOT,
                 prefix: vec![root.to_str()?.to_owned()],
+                held: Vec::new(),
             }),
-            Self::Daemon { name, proc } => {
-                let pid = find_daemon::oldest(proc, name)?;
-                namespaces(proc, pid, &["mnt", "net"], program)
-            }
-            Self::Init { proc } => namespaces(proc, 1, &["mnt"], program),
+            Self::Daemon { name, proc } => daemon(proc, name, program),
+            // The number of process 1 is never another's.
+            Self::Init { proc } => Some(Entry {
+                program: search::find(&proc.join("1/root"), program, &DIRECTORIES)?,
+                wrapper: NSENTER,
+                prefix: vec![
+                    format!("--mount={}", proc.join("1/ns/mnt").to_str()?),
+                    "--".to_owned(),
+                ],
+                held: Vec::new(),
+            }),
         }
     }
 
@@ -181,27 +223,31 @@ impl HostAccess {
         let folders = search::path_variable(&DIRECTORIES);
         match self {
             Self::Chroot { root } => format!("{folders} below {}", root.display()),
-            Self::Daemon { name, .. } => format!("{folders} of the daemon {name}, if it runs"),
+            Self::Daemon { name, .. } => {
+                format!("{folders} of the daemon {name}, if it runs with all rights and in no pod")
+            }
             Self::Init { .. } => format!("{folders} of process 1"),
         }
     }
 }
 
-fn namespaces(proc: &Path, pid: u32, kinds: &[&str], program: &Program) -> Option<Entry> {
-    let process = proc.join(pid.to_string());
-    let found = search::find(&process.join("root"), program, &DIRECTORIES)?;
-    let option = |kind: &&str| {
-        let long = if *kind == "mnt" { "mount" } else { kind };
-        Some(format!(
-            "--{long}={}",
-            process.join("ns").join(kind).to_str()?
-        ))
-    };
-    let mut prefix = kinds.iter().map(option).collect::<Option<Vec<String>>>()?;
+/// Enters by namespaces that were opened while the number of the process was surely the daemon's.
+fn daemon(proc: &Path, name: &str, program: &Program) -> Option<Entry> {
+    let daemon = find_daemon::oldest(proc, name)?;
+    let process = proc.join(daemon.pid.to_string());
+    let (mut prefix, mut held) = (Vec::new(), Vec::new());
+    for (option, kind) in [("mount", "mnt"), ("net", "net")] {
+        let namespace = File::open(process.join("ns").join(kind)).ok()?;
+        let (ours, number) = (std::process::id(), namespace.as_raw_fd());
+        prefix.push(format!("--{option}=/proc/{ours}/fd/{number}"));
+        held.push(namespace);
+    }
     prefix.push("--".to_owned());
-    Some(Entry {
+    let found = search::find(&process.join("root"), program, &DIRECTORIES)?;
+    daemon.is_still_there(proc, name).then_some(Entry {
         wrapper: NSENTER,
         prefix,
         program: found,
+        held,
     })
 }

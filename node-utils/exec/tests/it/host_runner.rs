@@ -1,7 +1,7 @@
 //! The host runner: what it starts, and that what it starts works.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use exec::{
@@ -76,29 +76,71 @@ async fn chroot_is_given_the_absolute_path_the_arguments_the_input_and_the_hosts
     );
 }
 
+/// A `/proc` with one process, a daemon `iscsid` of the host with the namespaces in `ns`.
+fn proc_with_daemon(ns: &Path) -> tempfile::TempDir {
+    let proc = tempfile::tempdir().unwrap();
+    for folder in ["self/ns", "1", "77"] {
+        fs::create_dir_all(proc.path().join(folder)).unwrap();
+    }
+    symlink(ns, proc.path().join("77/ns")).unwrap();
+    let user = fs::read_link(ns.join("user")).unwrap();
+    symlink(user, proc.path().join("self/ns/user")).unwrap();
+    for (file, text) in [
+        (
+            "77/stat",
+            &*format!("77 (iscsid) S {}9 0\n", "0 ".repeat(18)),
+        ),
+        ("77/status", "CapEff:\t000001ffffffffff\n"),
+        ("77/cgroup", "0::/a\n"),
+        ("1/cgroup", "0::/b\n"),
+    ] {
+        fs::write(proc.path().join(file), text).unwrap();
+    }
+    proc
+}
+
+fn iscsid(proc: &Path) -> HostAccess {
+    HostAccess::Daemon {
+        name: "iscsid".into(),
+        proc: proc.to_owned(),
+    }
+}
+
 #[tokio::test]
 async fn nsenter_enters_the_daemons_namespaces_and_finds_the_program_there() {
     let (_folder, local) = talking_wrappers().await;
-    let proc = tempfile::tempdir().unwrap();
-    let stat = format!("77 (iscsid) S {}9 0\n", "0 ".repeat(18));
-    fs::create_dir_all(proc.path().join("77")).unwrap();
-    fs::write(proc.path().join("77/stat"), stat).unwrap();
+    let proc = proc_with_daemon(Path::new("/proc/self/ns"));
     install(&proc.path().join("77/root"), "/usr/local/sbin/iscsiadm", "");
-    let way = HostAccess::Daemon {
-        name: "iscsid".into(),
-        proc: proc.path().to_owned(),
-    };
-    let called = lines(&Host::new(local, way), &login()).await;
-    let ns = proc.path().join("77/ns");
-    let expected = [
-        "nsenter".to_owned(),
-        format!("--mount={}", ns.join("mnt").display()),
-        format!("--net={}", ns.join("net").display()),
-        "--".to_owned(),
-        "/usr/local/sbin/iscsiadm".to_owned(),
-        "--login".to_owned(),
-    ];
-    assert_eq!(called[..6], expected);
+    let called = lines(&Host::new(local, iscsid(proc.path())), &login()).await;
+    // Descriptors of this process, so that the number of the daemon does not matter any more.
+    let ours = format!("/proc/{}/fd/", std::process::id());
+    assert!(
+        called[1].starts_with(&format!("--mount={ours}")),
+        "{called:?}"
+    );
+    assert!(
+        called[2].starts_with(&format!("--net={ours}")),
+        "{called:?}"
+    );
+    assert_eq!(called[3..6], ["--", "/usr/local/sbin/iscsiadm", "--login"]);
+}
+
+/// setns(2) needs root; as any other user the real tool must refuse, and say so.
+#[tokio::test]
+async fn the_real_nsenter_enters_by_the_descriptors() {
+    let id = Command::new(Program::constant("id")).arg("-u");
+    let root = Local::new().run_checked(&id).await.unwrap().text().trim() == "0";
+    let proc = proc_with_daemon(Path::new("/proc/self/ns"));
+    symlink("/", proc.path().join("77/root")).unwrap();
+    let runner = Host::new(Local::new(), iscsid(proc.path()));
+    let ended = runner.run_checked(&id).await;
+    if root {
+        assert_eq!(ended.unwrap().text(), "0\n");
+        let mut stream = runner.stream_output(&id).await.unwrap();
+        assert_eq!(stream.next().await.unwrap().unwrap(), b"0\n");
+    } else {
+        assert!(ended.unwrap_err().stderr().contains("nsenter"));
+    }
 }
 
 #[tokio::test]
