@@ -13,20 +13,21 @@ mod probe;
 mod superblock;
 #[cfg(test)]
 mod tests;
+mod xfs_log;
 
 use std::time::Duration;
 
 use exec::{Command, Program, RunError};
 use tokio::time::Instant;
 
-pub(crate) use blank::how_to_empty;
+pub(crate) use blank::HOW_TO_EMPTY;
 pub use check::check;
 pub use csi_types::filesystem::{
     CheckOptions, FilesystemKind, FilesystemSettings, InvalidOption, OptionWord,
 };
 pub use grow::{grow_mounted, grow_unmounted};
 pub use make::{Ensured, ensure, forget_unfinished};
-pub use probe::{Content, probe};
+pub use probe::{Content, has_to_be_recovered, probe};
 
 use crate::device::BlockDevice;
 use crate::kernel::Kernel;

@@ -1,7 +1,9 @@
 //! Whether a device holds nothing at all where anything would show.
 //!
 //! A disk is given a filesystem only if its beginning and its end are zeros: there every format that
-//! `blkid` or we know has its first or its last label, and unknown content is still data. Where they are zeros `blkid` has nothing to find and is not run.
+//! `blkid` or we know has its first or its last label, and unknown content is still data. Where they are zeros
+//! `blkid` has nothing to find and is not run. Samples between them find data without a label, and an ext4 whose
+//! beginning was overwritten.
 
 use std::fs::File;
 use std::io;
@@ -16,26 +18,37 @@ const HEAD: u64 = 5 << 20;
 const TAIL: u64 = 2 << 20;
 /// One read.
 const PIECE: usize = 256 * 1024;
+/// The number of samples between the beginning and the end, at equal distances.
+const SAMPLES: u64 = 32;
+/// The length of a sample.
+const SAMPLE: u64 = 4096;
+/// The distance of the groups of an ext filesystem for blocks of 1, 2 and 4 KiB, and the groups with a copy of the
+/// superblock (`sparse_super` of ext4(5)). With blocks of 1 KiB it is one block further, within the sample.
+const EXT_GROUPS: [u64; 3] = [8 << 20, 32 << 20, 128 << 20];
+const EXT_COPIES: [u64; 5] = [1, 3, 5, 7, 9];
 /// What a blank piece is like: compared as a whole, it costs nothing beside the reading.
 static BLANK: [u8; PIECE] = [0; PIECE];
 
 /// How to make a device blank, for errors.
-pub(crate) fn how_to_empty() -> String {
-    format!(
-        "`wipefs --all` and overwrite its first {} MiB and its last {} MiB with zeros",
-        HEAD >> 20,
-        TAIL >> 20
-    )
-}
+pub(crate) const HOW_TO_EMPTY: &str = "overwrite all of it with zeros (`blkdiscard --zeroout`)";
 
 /// The parts of a device of that size which have to be zeros.
 fn windows(size: u64) -> impl Iterator<Item = (u64, u64)> {
     let head = (0, size.min(HEAD));
     let tail = (size.saturating_sub(TAIL).max(head.1), size);
-    [head, tail].into_iter().filter(|(from, to)| from < to)
+    let between = tail.0 - head.1;
+    let spread = (1..=SAMPLES).map(move |number| {
+        let at = head.1 + between / (SAMPLES + 1) * number;
+        at / SAMPLE * SAMPLE
+    });
+    let of_ext = |group: u64| EXT_COPIES.map(|copy| group * copy);
+    let samples = spread.chain(EXT_GROUPS.into_iter().flat_map(of_ext));
+    let samples = samples.map(move |at| (at.max(head.1), (at + SAMPLE).min(tail.0)));
+    let ends = [head, tail].into_iter();
+    ends.chain(samples).filter(|(from, to)| from < to)
 }
 
-/// Whether the beginning and the end of a device are zeros. `except` is a part that does not count.
+/// Whether the beginning, the end and the samples between them are zeros. `except` is a part that does not count.
 pub(super) fn is_blank(device: &File, size: u64, except: (u64, u64)) -> io::Result<bool> {
     let mut piece = vec![0; PIECE];
     for (from, to) in windows(size) {
@@ -81,6 +94,33 @@ mod tests {
             assert!(!is_blank(&file, size, (0, 0)).expect("read"), "{at}");
             assert!(is_blank(&file, size, (at, at + 1)).expect("read"), "{at}");
         }
+    }
+
+    #[test]
+    fn data_that_fills_the_middle_is_seen_and_so_is_a_copy_of_an_ext_superblock() {
+        let size = 300 << 20;
+        let file = device(size);
+        // A thirtieth of the device, at any place.
+        for at in [10, 47, 133, 200, 288] {
+            file.write_all_at(&vec![7; 10 << 20], at << 20)
+                .expect("written");
+            assert!(!is_blank(&file, size, (0, 0)).expect("read"), "{at}");
+            file.write_all_at(&vec![0; 10 << 20], at << 20)
+                .expect("written");
+        }
+        let block = 1024;
+        for at in [
+            128 << 20,
+            32 << 20,
+            96 << 20,
+            (8 << 20) + block,
+            (72 << 20) + block,
+        ] {
+            file.write_all_at(&[0x53, 0xef], at + 56).expect("written");
+            assert!(!is_blank(&file, size, (0, 0)).expect("read"), "{at}");
+            file.write_all_at(&[0, 0], at + 56).expect("written");
+        }
+        assert!(is_blank(&file, size, (0, 0)).expect("read"));
     }
 
     #[test]

@@ -111,10 +111,26 @@ pub async fn probe(
     }
 }
 
+/// Whether mounting the filesystem of this device would write to it, even read-only.
+pub async fn has_to_be_recovered(
+    kernel: &Kernel,
+    device: &BlockDevice,
+    kind: FilesystemKind,
+    deadline: Instant,
+) -> Result<bool, Error> {
+    let doing = format!("read the journal of {device}");
+    let (path, _) = opened(kernel, device, deadline).await?;
+    look(deadline, &doing.clone(), move || {
+        let file = File::open(&path).map_err(|error| unreadable(&doing, error))?;
+        superblock::has_to_be_recovered(&file, kind).map_err(|error| unreadable(&doing, error))
+    })
+    .await
+}
+
 fn doubtful(doing: String, why: &str) -> Error {
     Error::new(Kind::Busy, doing).advise(format!(
         "{why}; it is neither formatted nor mounted. If nothing on it is of use, {}",
-        blank::how_to_empty()
+        blank::HOW_TO_EMPTY
     ))
 }
 

@@ -1,4 +1,5 @@
-//! What the superblock of a filesystem says about its size, and whether it was ever finished.
+//! What the superblock of a filesystem says about its size, whether it was ever finished, and whether its mount would
+//! write to it.
 //!
 //! Only fields at fixed places are read, from the layouts in the kernel's `fs/ext4/ext4.h`,
 //! `fs/xfs/libxfs/xfs_format.h` and `include/uapi/linux/btrfs_tree.h`.
@@ -7,9 +8,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use super::FilesystemKind;
+use super::{FilesystemKind, xfs_log};
 
-fn bytes<const N: usize>(device: &File, at: u64) -> io::Result<[u8; N]> {
+pub(super) fn bytes<const N: usize>(device: &File, at: u64) -> io::Result<[u8; N]> {
     let mut found = [0; N];
     device.read_exact_at(&mut found, at)?;
     Ok(found)
@@ -57,6 +58,28 @@ pub(super) fn is_unused_ext(device: &File) -> io::Result<bool> {
     let mounted_at: [u8; 4] = bytes(device, SUPERBLOCK + 0x2c)?;
     let mounts: [u8; 2] = bytes(device, SUPERBLOCK + 0x34)?;
     Ok(mounted_at == [0; 4] && mounts == [0; 2])
+}
+
+/// Whether the kernel would write to this filesystem if it were mounted read-only: by replaying its journal, or by
+/// deleting files that were in use when the machine stopped. Of vfat, exfat and ntfs it does neither.
+pub(super) fn has_to_be_recovered(device: &File, kind: FilesystemKind) -> io::Result<bool> {
+    match kind {
+        FilesystemKind::Ext3 | FilesystemKind::Ext4 => {
+            const SUPERBLOCK: u64 = 1024;
+            const RECOVER: u32 = 0x4;
+            const ORPHAN_PRESENT: u32 = 0x1_0000;
+            let word = |at| bytes(device, SUPERBLOCK + at).map(u32::from_le_bytes);
+            let (incompat, ro_compat, last_orphan) = (word(0x60)?, word(0x64)?, word(0xe8)?);
+            Ok(incompat & RECOVER != 0 || ro_compat & ORPHAN_PRESENT != 0 || last_orphan != 0)
+        }
+        FilesystemKind::Xfs => xfs_log::is_dirty(device),
+        FilesystemKind::Btrfs => {
+            const SUPERBLOCK: u64 = 64 << 10;
+            const LOG_ROOT: u64 = 0x60;
+            Ok(bytes(device, SUPERBLOCK + LOG_ROOT)? != [0; 8])
+        }
+        FilesystemKind::Vfat | FilesystemKind::Exfat | FilesystemKind::Ntfs => Ok(false),
+    }
 }
 
 /// Whether `mkfs.xfs` was killed here: the kernel refuses such a filesystem, so nothing was ever

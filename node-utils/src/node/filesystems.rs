@@ -71,14 +71,25 @@ pub(super) async fn prepare(
     Ok(Ready { device, kind })
 }
 
-/// Finds the filesystem on the device and changes nothing.
+/// Finds the filesystem on the device and changes nothing. One that a mount would write to is refused: each of several
+/// nodes would do so, and see only its own writes.
 pub(super) async fn find(
     context: &Arc<Context>,
     device: &BlockDevice,
     deadline: Instant,
 ) -> Result<Ready, Error> {
     let content = probe(context, device, deadline).await?;
-    on(context, device, &content, deadline).await
+    let ready = on(context, device, &content, deadline).await?;
+    let Ready { device, kind } = &ready;
+    if filesystem::has_to_be_recovered(&context.kernel, device, *kind, deadline).await? {
+        let doing = format!("use the filesystem of {device}, which was not unmounted");
+        return Err(Error::new(Kind::Busy, doing).advise(
+            "in a mode in which several nodes read, nothing is written to it, and its journal would \
+             have to be replayed: stage it for writing once (a pod with a ReadWriteOnce claim), and \
+             unstage it",
+        ));
+    }
+    Ok(ready)
 }
 
 /// The filesystem of a device that holds this: there, or in its last partition.
@@ -158,7 +169,7 @@ fn made_by_others(device: &BlockDevice, content: &Content) -> Result<FilesystemK
     Err(Error::new(Kind::Busy, doing).advise(format!(
         "a disk with a partition table is not formatted: make a filesystem in the partition by \
          hand; or, if nothing on the disk is of use, {}",
-        filesystem::how_to_empty()
+        filesystem::HOW_TO_EMPTY
     )))
 }
 
@@ -267,6 +278,11 @@ impl Ready {
     pub(super) fn takes_group(&self) -> bool {
         use FilesystemKind as K;
         matches!(self.kind, K::Vfat | K::Exfat | K::Ntfs)
+    }
+
+    /// Whether a mount writes to its log even where there is nothing to replay, unless an option forbids that.
+    pub(super) fn clears_its_log(&self) -> bool {
+        self.kind == FilesystemKind::Xfs
     }
 
     /// Whether a copy may be mounted beside it only with an option.

@@ -1,7 +1,7 @@
 //! The filesystem of a device: probed, made if the device is blank, mounted by a system call.
 //!
 //! What is on the device decides how it is mounted, not what the request calls it. In a mode in
-//! which several nodes read, nothing is written to the device by us. compat: "Filesystems".
+//! which several nodes read, nothing is written to the device, by us or by the kernel. compat: "Filesystems".
 
 use std::sync::Arc;
 
@@ -90,6 +90,9 @@ fn options(access: &MountAccess, ready: &Ready, only_read: bool) -> Result<Mount
     }
     if ready.minds_its_twin() && !flags.iter().any(|flag| flag == "nouuid") {
         flags.push("nouuid".to_owned());
+    }
+    if only_read && ready.clears_its_log() && !flags.iter().any(|flag| flag == "norecovery") {
+        flags.push("norecovery".to_owned());
     }
     let mut options = MountOptions::sort(flags.iter().map(String::as_str));
     super::only_mounts(&options).map_err(|advice| {

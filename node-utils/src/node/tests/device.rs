@@ -1,5 +1,8 @@
 //! Volumes with a filesystem on a device: loop devices stand in for those of a storage network.
 
+use std::fs::File;
+use std::io::Write as _;
+
 use super::*;
 use crate::mount;
 use csi_types::capability::FsType;
@@ -307,4 +310,65 @@ fn a_volume_in_use_is_neither_unmounted_nor_detached() {
         bench.unstage("s").expect("unstage");
         bench.nothing_is_left(before);
     });
+}
+
+#[test]
+fn several_readers_never_replay_a_journal() {
+    for (kind, size) in [
+        ("ext3", 64 * MIB),
+        ("ext4", 64 * MIB),
+        ("xfs", XFS),
+        ("btrfs", 128 * MIB),
+    ] {
+        bench(move |bench| {
+            let request = |volume, staging, mode| {
+                let access = Access::Mount(MountAccess {
+                    fs_type: Some(FsType::parse(kind).expect("a type")),
+                    ..MountAccess::default()
+                });
+                let mut request = bench.stage_request(volume, staging, access);
+                request.capability.mode = mode;
+                request
+            };
+            let write = |volume, staging| request(volume, staging, AccessMode::SingleNodeWriter);
+            let read = |volume, staging| request(volume, staging, AccessMode::MultiNodeReaderOnly);
+            let stage = |request| bench.run(bench.node.stage(soon(), request));
+            let bytes = |name| fs::read(bench.storage.file(name)).expect("an image");
+
+            bench.storage.put("one", size);
+            stage(write("one", "s")).expect("staged");
+            let file = bench.path("k/s/file");
+            fs::write(&file, "content").expect("a file");
+            rustix::fs::sync();
+            // In use, so that it is kept on the list of what is to be deleted, and in the journal.
+            let mut open = File::create(&file).expect("a file");
+            fs::write(bench.path("k/s/other"), "more").expect("a file");
+            open.write_all(b"later").expect("written");
+            open.sync_all().expect("on the disk");
+            // As a snapshot of a volume in use has it.
+            fs::copy(bench.storage.file("one"), bench.storage.file("two")).expect("copied");
+            drop(open);
+            bench.unstage("s").expect("unstaged");
+
+            let before = bytes("two");
+            let error = stage(read("two", "t")).expect_err("it was not unmounted");
+            assert_eq!(error.kind(), Kind::Busy, "{kind}: {}", error.chain());
+            assert!(
+                error.chain().contains("for writing once"),
+                "{}",
+                error.chain()
+            );
+            assert!(bytes("two") == before, "{kind} was written to");
+
+            stage(write("two", "t")).expect("staged for writing");
+            let text = fs::read(bench.path("k/t/file")).expect("a file");
+            assert_eq!(text, b"later", "{kind}");
+            bench.unstage("t").expect("unstaged");
+            let before = bytes("two");
+            stage(read("two", "t")).expect("several may read it");
+            assert_eq!(fs::read(bench.path("k/t/file")).expect("a file"), b"later");
+            bench.unstage("t").expect("unstaged");
+            assert!(bytes("two") == before, "{kind} was written to");
+        });
+    }
 }
