@@ -32,6 +32,9 @@ const GROUP_MODES: [([&str; 2], &str); 2] = [
     (["dir_mode=", "dmask="], "02775"),
 ];
 
+/// The beginnings of options whose value is a secret.
+const HIDDEN: [&str; 4] = ["pass", "password", "token", "secret"];
+
 /// A command and where it runs.
 pub(super) struct Plan<'a> {
     pub(super) place: &'a dyn Runner,
@@ -61,7 +64,7 @@ pub(super) fn plan<'a>(tools: &'a Tools, request: &MountRequest<'_>) -> Result<P
         }
         Attachment::Smb(share) => smb(tools, request, asked.unwrap_or("cifs"), share.unc_form()),
         Attachment::Objectivefs(objectivefs) => objectivefs_of(tools, request, objectivefs),
-        Attachment::Oneclient(oneclient) => Ok(oneclient_of(tools, request, oneclient)),
+        Attachment::Oneclient(oneclient) => oneclient_of(tools, request, oneclient),
         Attachment::Hostpath(_)
         | Attachment::Iscsi(_)
         | Attachment::Nvmeof(_)
@@ -80,6 +83,7 @@ fn flags(request: &MountRequest<'_>) -> Result<Vec<String>, Error> {
     let mut flags = Vec::new();
     for flag in request.access.flags.iter() {
         check(flag)?;
+        check_hidden(flag)?;
         flags.push(flag.to_owned());
     }
     flags.push("defaults".to_owned());
@@ -171,16 +175,22 @@ fn smb<'a>(
     Ok(plan)
 }
 
-/// The second password of Linux 6.10 has no other place than the command line.
+/// Refuses options that hold a password or a token: every user of the node sees the command line. Those of SMB that
+/// can go another way were taken out before; the second password of Linux 6.10 cannot.
 fn check_hidden(flag: &str) -> Result<(), Error> {
-    if !["password2=", "pass2="]
-        .iter()
-        .any(|head| starts(flag, head))
-    {
-        return Ok(());
-    }
-    Err(Error::invalid("use the mount option `password2`")
-        .advise("every user of the node would see it; give the one password that is valid now"))
+    let is_token = flag.starts_with("-t") && !flag.starts_with("--");
+    let name = flag.trim_start_matches('-');
+    let Some(hidden) = HIDDEN.iter().find(|hidden| starts(name, hidden)) else {
+        return if is_token { Err(shown("-t")) } else { Ok(()) };
+    };
+    Err(shown(hidden))
+}
+
+fn shown(option: &str) -> Error {
+    Error::invalid(format!("use the mount option `{option}`")).advise(
+        "every user of the node would see its value. For SMB give the one password that is valid now, \
+         for oneclient the secret `token`; mounts of NFS and Lustre have no password",
+    )
 }
 
 fn starts(flag: &str, head: &str) -> bool {
@@ -188,12 +198,22 @@ fn starts(flag: &str, head: &str) -> bool {
         .is_some_and(|start| start.eq_ignore_ascii_case(head))
 }
 
+/// A value with a comma has quotes around it, which are not part of it. `mount.cifs` knows no quotes, so all others are.
+fn unquoted(value: &str) -> &str {
+    let inside = value
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'));
+    inside
+        .filter(|inside| inside.contains(','))
+        .unwrap_or(value)
+}
+
 impl Login {
     /// Takes what an option says about who logs in; `false` if it says nothing about that.
     fn takes(&mut self, flag: &str) -> bool {
         let value = |heads: &[&str]| {
             let head = heads.iter().find(|head| starts(flag, head))?;
-            Some(flag[head.len()..].trim_matches('"'))
+            Some(unquoted(&flag[head.len()..]))
         };
         if let Some(password) = value(&["password=", "pass="]) {
             self.password = Some(SecretString::from(password));
@@ -261,6 +281,7 @@ fn objectivefs_of<'a>(
     let flags: Vec<&str> = request.access.flags.iter().collect();
     for flag in &flags {
         check(flag)?;
+        check_hidden(flag)?;
     }
     if !flags.is_empty() {
         command = with_options(command.arg("-o"), flags.join(","));
@@ -278,11 +299,16 @@ fn objectivefs_of<'a>(
     })
 }
 
-fn oneclient_of<'a>(tools: &'a Tools, request: &MountRequest<'_>, volume: &Oneclient) -> Plan<'a> {
+fn oneclient_of<'a>(
+    tools: &'a Tools,
+    request: &MountRequest<'_>,
+    volume: &Oneclient,
+) -> Result<Plan<'a>, Error> {
     let mut command = Command::new(ONECLIENT)
         .arg("-H")
         .arg(volume.server.as_str());
     for flag in request.access.flags.iter() {
+        check_hidden(flag)?;
         command = with_options(command, flag.to_owned());
     }
     for (option, spaces) in [
@@ -302,9 +328,9 @@ fn oneclient_of<'a>(tools: &'a Tools, request: &MountRequest<'_>, volume: &Onecl
     if let Some(token) = request.secrets.token.as_ref().or(of_volume) {
         command = command.secret_env(TOKEN, token.clone());
     }
-    Plan {
+    Ok(Plan {
         place: tools.host(),
         command,
         source: "oneclient".to_owned(),
-    }
+    })
 }

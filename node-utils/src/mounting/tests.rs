@@ -132,6 +132,16 @@ fn the_user_of_an_smb_server_is_on_no_command_line() {
     let (line, env) = with(&["username=me", "password=\"a,b\""]);
     assert_eq!(line, format!("{head} defaults //nas/share/v/a STAGING"));
     assert_eq!(env, ["USER=me", "PASSWD=a,b"]);
+    // Quotes that hold no comma are part of the password, as for mount.cifs.
+    for (flag, password) in [
+        ("password=\"ab\"", "PASSWD=\"ab\""),
+        ("password=\"a\"b", "PASSWD=\"a\"b"),
+        ("password=a\"b\"", "PASSWD=a\"b\""),
+        ("password=\"\"", "PASSWD=\"\""),
+    ] {
+        let (_, env) = with(&["username=me", flag]);
+        assert_eq!(env, ["USER=me", password], "{flag}");
+    }
     for (flags, options) in [
         (
             &["guest"][..],
@@ -173,6 +183,49 @@ fn a_second_smb_password_is_refused_and_on_no_command_line() {
         let error = plan.expect_err("it would be seen");
         assert_eq!(error.kind(), Kind::Invalid);
         assert!(!error.chain().contains("c4n4ry"), "{}", error.chain());
+    }
+}
+
+#[test]
+fn a_password_or_a_token_is_never_an_argument() {
+    let kinds: [&[(&str, &str)]; 4] = [
+        &[
+            ("node_attach_driver", "nfs"),
+            ("server", "a"),
+            ("share", "/a"),
+        ],
+        &[
+            ("node_attach_driver", "lustre"),
+            ("server", "a"),
+            ("share", "/a"),
+        ],
+        &[
+            ("node_attach_driver", "objectivefs"),
+            ("filesystem", "s3://a/b"),
+        ],
+        &[("node_attach_driver", "oneclient"), ("server", "a")],
+    ];
+    let (tools, staging, secrets) = (nowhere(), staging(), StageSecrets::default());
+    for pairs in kinds {
+        let attachment = attachment(pairs);
+        for flag in [
+            "password=c4n4ry",
+            "Pass=c4n4ry",
+            "--token=c4n4ry",
+            "-tc4n4ry",
+        ] {
+            let access = access(&["ro", flag]);
+            let request = MountRequest {
+                attachment: &attachment,
+                access: &access,
+                secrets: &secrets,
+                staging: &staging,
+            };
+            let plan = command::plan(&tools, &request).map(|plan| plan.source);
+            let error = plan.expect_err("it would be seen");
+            assert_eq!(error.kind(), Kind::Invalid);
+            assert!(!error.chain().contains("c4n4ry"), "{}", error.chain());
+        }
     }
 }
 

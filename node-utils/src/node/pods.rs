@@ -12,7 +12,8 @@ use crate::mount::{MountTable, as_listed};
 use csi_types::attachment::AbsolutePath;
 use csi_types::error::{Effect, Error, Kind};
 
-/// Makes the directory that a program is going to mount a volume at. The folder around it exists.
+/// Makes the directory that a program is going to mount a volume at. The folder around it exists. One that is there and
+/// has content is refused: the volume would hide it.
 pub fn make_target(target: &AbsolutePath) -> Result<(), Error> {
     let doing = || format!("make the directory `{target}`");
     let refused = |errno: Errno| Error::new(Kind::Internal, doing()).because(errno);
@@ -24,10 +25,24 @@ pub fn make_target(target: &AbsolutePath) -> Result<(), Error> {
     // A link would have the volume mounted elsewhere.
     let found = rustix::fs::statat(CWD, target.as_path(), AtFlags::SYMLINK_NOFOLLOW);
     match found.map(|found| FileType::from_raw_mode(found.st_mode)) {
-        Ok(FileType::Directory) => Ok(()),
+        Ok(FileType::Directory) if is_empty(target).map_err(refused)? => Ok(()),
+        Ok(FileType::Directory) => Err(Error::new(Kind::Busy, doing())
+            .because("it is there and has content")
+            .advise("move the content away; it was not touched")),
         Ok(_) => Err(Error::new(Kind::Conflict, doing()).because("something else is there")),
         Err(errno) => Err(refused(errno)),
     }
+}
+
+fn is_empty(target: &AbsolutePath) -> Result<bool, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(target.as_path(), flags, Mode::empty())?;
+    for entry in Dir::new(opened)? {
+        if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Whether anything is mounted at a target.
@@ -131,6 +146,9 @@ mod tests {
             make_target(&link).expect_err("a link").kind(),
             Kind::Conflict
         );
+        std::fs::write(target.as_path().join("file"), "").expect("a file");
+        let error = make_target(&target).expect_err("it has content");
+        assert_eq!((error.kind(), error.effect()), (Kind::Busy, Effect::None));
         let deep = path(&folder.path().join("none/mount"));
         assert!(
             make_target(&deep).is_err(),
