@@ -14,6 +14,11 @@ impl Process {
         self.status("VmRSS:")
     }
 
+    /// The part of it that belongs to the process alone and to no file, in KiB.
+    pub fn anonymous_kib(self) -> u64 {
+        self.status("RssAnon:")
+    }
+
     /// The highest resident memory so far in KiB.
     pub fn peak_rss_kib(self) -> u64 {
         self.status("VmHWM:")

@@ -9,11 +9,9 @@ pub mod subvolumes;
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd};
-use std::{fs, io};
 
 use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::mm::Advice;
 use rustix::mount::MountAttrFlags;
 
 /// `struct mount_attr` of the kernel, version 0.
@@ -55,40 +53,6 @@ pub(crate) fn mount_setattr(
         Ok(())
     } else {
         Err(last_error())
-    }
-}
-
-/// Unmaps the code of this program and of its libraries. What runs again is mapped again, from the
-/// kernel's cache of the file.
-pub fn unmap_code() -> io::Result<()> {
-    for line in fs::read_to_string("/proc/self/maps")?.lines() {
-        let Some((start, end)) = file_code(line) else {
-            continue;
-        };
-        let address = std::ptr::with_exposed_provenance_mut(start);
-        #[expect(unsafe_code, reason = "unmapping pages is unsafe in rustix")]
-        // SAFETY: the kernel reports this range as a mapping of a file that can be executed and not be
-        // written, so its pages have what the file has, and are read from there again when they are
-        // next used. Nothing else can take the range in between: this program unloads no library (no
-        // `dlclose`) and unmaps no code, so a mapping of code, once made, stays for its whole life.
-        unsafe {
-            rustix::mm::madvise(address, end - start, Advice::LinuxDontNeed)?;
-        }
-    }
-    Ok(())
-}
-
-/// The range of a line of `/proc/self/maps`, if it is code of a file.
-fn file_code(line: &str) -> Option<(usize, usize)> {
-    let mut fields = line.split_ascii_whitespace();
-    let (start, end) = fields.next()?.split_once('-')?;
-    // Flags; then offset, device and the number of the file, which is 0 without one.
-    let is_code = fields.next()? == "r-xp" && fields.nth(2)? != "0";
-    let address = |text| usize::from_str_radix(text, 16).ok();
-    if is_code {
-        Some((address(start)?, address(end)?))
-    } else {
-        None
     }
 }
 
@@ -172,41 +136,4 @@ pub(crate) fn lease(fd: impl AsFd) -> libc::c_int {
 
 fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_code_of_files_is_unmapped() {
-        let lines = [
-            "55d0-66e0 r-xp 00a6c000 fe:00 1443 /usr/bin/omnibus-csi",
-            "66e0-77f0 r--p 01b00000 fe:00 1443 /usr/bin/omnibus-csi",
-            "77f0-7800 rw-p 01c00000 fe:00 1443 /usr/bin/omnibus-csi",
-            "7f10-7f20 rwxp 01c00000 fe:00 1443 /usr/bin/omnibus-csi",
-            "7ffd-7fff r-xp 00000000 00:00 0    [vdso]",
-            "",
-        ];
-        let found: Vec<_> = lines.into_iter().filter_map(file_code).collect();
-        assert_eq!(found, [(0x55d0, 0x66e0)]);
-    }
-
-    #[test]
-    fn a_program_whose_code_was_unmapped_goes_on() {
-        let mapped = || {
-            let status = fs::read_to_string("/proc/self/status").expect("read");
-            let line = status.lines().find(|line| line.starts_with("RssFile:"));
-            let size = line.and_then(|line| line.split_ascii_whitespace().nth(1));
-            size.and_then(|size| size.parse::<u64>().ok())
-                .expect("a size")
-        };
-        // Other tests run in this process and map code again, so one of several times has to show it.
-        let less = (0..100).any(|_| {
-            let before = mapped();
-            unmap_code().expect("unmapped");
-            mapped() < before
-        });
-        assert!(less);
-    }
 }

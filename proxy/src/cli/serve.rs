@@ -12,12 +12,11 @@ use node_utils::shares;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server;
 use tonic_health::server::{HealthReporter, health_reporter};
-use tracing::{debug, error, info, warn};
+use tracing::{error, info, warn};
 
 use crate::app::{App, Environment};
 use crate::cli::args::{self, EX_USAGE, Serve};
@@ -173,7 +172,6 @@ async fn serve_until_stopped(
     running.announce(ServingStatus::Serving).await;
     let version = env!("CARGO_PKG_VERSION");
     info!(driver, version, pid = std::process::id(), "serving");
-    let _unmapping = AbortOnDropHandle::new(tokio::spawn(unmap_unused_code()));
     let registered = match serve.registration.as_ref().map(|to| to.begin(&serve.name)) {
         Some(Err(error)) => {
             error!(
@@ -205,20 +203,6 @@ async fn serve_until_stopped(
     remove(remains.as_ref());
     shares::unmount_all(LINGER);
     code
-}
-
-/// Unmaps the code of the start when that is over, and of calls once a minute. Most of it does not run
-/// again soon, and would count as memory of this process.
-async fn unmap_unused_code() {
-    let first = Instant::now() + Duration::from_millis(500);
-    let mut ticks = tokio::time::interval_at(first, Duration::from_mins(1));
-    loop {
-        ticks.tick().await;
-        if let Err(error) = node_utils::unmap_code() {
-            debug!(error = %error, "could not unmap unused code");
-            return;
-        }
-    }
 }
 
 /// Removes the socket.

@@ -13,8 +13,8 @@ use crate::report::{Figures, Report, median, row, title};
 
 /// The longest time from start to first answer, in milliseconds.
 const START_AIM: f64 = 10.0;
-/// The largest idle memory, in MiB.
-const MEMORY_AIM: f64 = 8.0;
+/// The largest anonymous memory of an idle process, in MiB.
+const MEMORY_AIM: f64 = 2.0;
 
 /// Starts the program and its baseline in turn.
 pub(crate) async fn starts(
@@ -51,17 +51,23 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Resident memory now.
+/// Resident memory now, and its anonymous part. The rest are pages of files, which processes share.
 pub(crate) fn memory(when: &str, ours: Process, floor: Process, report: &mut Report) {
     #[expect(clippy::cast_precision_loss, reason = "a few thousand KiB")]
-    let mib = |process: Process| process.rss_kib() as f64 / 1024.0;
+    let mib = |kib: u64| kib as f64 / 1024.0;
     title(&format!("resident memory, {when}"));
-    row("empty service", &format!("{:.1} MiB", mib(floor)));
-    let text = format!("{:.1} MiB   ratio {:.2}", mib(ours), mib(ours) / mib(floor));
+    row("empty service", &format!("{:.1} MiB", mib(floor.rss_kib())));
+    let (resident, own) = (mib(ours.rss_kib()), mib(ours.anonymous_kib()));
+    let ratio = resident / mib(floor.rss_kib());
+    row(
+        "omnibus-csi",
+        &format!("{resident:.1} MiB   ratio {ratio:.2}"),
+    );
+    let text = format!("{own:.1} MiB");
     if when == "idle" {
-        report.aimed("omnibus-csi (aim in MiB)", &text, mib(ours), MEMORY_AIM);
+        report.aimed("anonymous (aim in MiB)", &text, own, MEMORY_AIM);
     } else {
-        row("omnibus-csi", &text);
+        row("anonymous", &text);
     }
 }
 
