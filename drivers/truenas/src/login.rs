@@ -1,6 +1,5 @@
 //! Logging in, in every way that a generation has.
 
-use node_utils::blocking::spawn_on_account;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
@@ -145,14 +144,7 @@ async fn with_scram(session: &Session, first: ClientFirst) -> Result<(), Error> 
     let answer = send("CLIENT_FIRST_MESSAGE", first.message()).await?;
     let server_first = scram_text(&answer, "SERVER_FIRST_RESPONSE")?.to_owned();
     // Half a million iterations would hold up every other task of the thread.
-    let doing = "answer the SCRAM challenge";
-    let work = spawn_on_account(doing, move || first.answer(&server_first)).await;
-    let work = work.map_err(|_| {
-        Error::new(
-            Kind::NotSent,
-            "no thread is free to answer the SCRAM challenge",
-        )
-    })?;
+    let work = tokio::task::spawn_blocking(move || first.answer(&server_first));
     let (text, proof) = match work.await {
         Ok(outcome) => outcome.map_err(untrusted)?,
         Err(_) => return Err(Error::protocol("the SCRAM exchange was interrupted")),
