@@ -9,6 +9,7 @@ pub mod migrate_values;
 pub mod orphans;
 mod selection;
 pub mod serve;
+#[cfg(feature = "truenas")]
 pub mod truenas;
 pub mod try_out;
 pub mod version;

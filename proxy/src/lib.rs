@@ -9,6 +9,10 @@
 //! `app` puts them together for one configuration file.
 #![forbid(unsafe_code)]
 
+// Tests name kinds of every family.
+#[cfg(all(test, not(feature = "every-driver")))]
+compile_error!("the tests of this crate need its default features");
+
 pub mod app;
 pub mod cli;
 pub mod csi;

@@ -5,8 +5,7 @@ use std::process::ExitCode;
 
 use omnibus_csi::cli::args::{self, Command, Invocation};
 use omnibus_csi::cli::{
-    check, connections, exports, liveness_probe, migrate_values, orphans, serve, truenas, try_out,
-    version,
+    check, connections, exports, liveness_probe, migrate_values, orphans, serve, try_out, version,
 };
 use omnibus_csi::process;
 
@@ -22,7 +21,10 @@ fn main() -> ExitCode {
         Ok(Invocation::Command(Command::Try(flags))) => try_out::run(&flags),
         Ok(Invocation::Command(Command::MigrateValues(flags))) => migrate_values::run(&flags),
         Ok(Invocation::Command(Command::LivenessProbe(flags))) => liveness_probe::run(&flags),
-        Ok(Invocation::Command(Command::Truenas(command))) => truenas::run(&command),
+        #[cfg(feature = "truenas")]
+        Ok(Invocation::Command(Command::Truenas(command))) => {
+            omnibus_csi::cli::truenas::run(&command)
+        }
         Ok(Invocation::Command(Command::Version { environment })) => version::run(environment),
         Err(error) => {
             error.print();

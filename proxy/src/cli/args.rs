@@ -56,6 +56,7 @@ pub enum Command {
     /// Let a volume live its whole life: on this machine, or on your own storage
     Try(TryFlags),
     /// Prepare a TrueNAS for a driver
+    #[cfg(feature = "truenas")]
     #[command(subcommand)]
     Truenas(TruenasCommand),
     /// Ask a running server whether it is ready: exit 0 if it is

@@ -7,15 +7,22 @@ use serde_json::Value;
 
 use super::ConnectionContext;
 
-/// The drivers of this build: each is registered here and nowhere else.
-static FACTORIES: [DriverFactory<ConnectionContext>; 8] = [
+/// The drivers of this build: each is registered here and nowhere else, by the feature of its family.
+static FACTORIES: &[DriverFactory<ConnectionContext>] = &[
+    #[cfg(feature = "directory")]
     driver_directory::factory(),
     driver_node_manual::factory(),
+    #[cfg(feature = "zfs-generic")]
     driver_zfs_generic::factory(),
+    #[cfg(feature = "zfs-local")]
     driver_zfs_local::factory(),
+    #[cfg(feature = "truenas")]
     driver_truenas::factory(),
+    #[cfg(feature = "synology")]
     driver_synology::factory(),
+    #[cfg(feature = "objectivefs")]
     driver_objectivefs::factory(),
+    #[cfg(feature = "inline")]
     driver_inline::factory(),
 ];
 
@@ -93,6 +100,14 @@ fn unknown(name: &str) -> ConfigError {
         );
     }
     let shown: String = name.chars().take(64).flat_map(char::escape_debug).collect();
+    if !cfg!(feature = "every-driver") {
+        return ConfigError::at(
+            "driver",
+            format!(
+                "this build has no driver `{shown}`: it was built with some of them only: {built}"
+            ),
+        );
+    }
     let error = ConfigError::at(
         "driver",
         format!("there is no driver `{shown}`; this build has: {built}"),
