@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build symbols demo test lint fmt bench fuzz test-all proto lab lab-test truenas-test cluster cluster-down cluster-test image release release-test image-test chart-test monitoring-test
+.PHONY: help build symbols demo test test-real lint fmt bench fuzz test-all proto lab lab-test truenas-test cluster cluster-down cluster-test image release release-test image-test chart-test monitoring-test
 # One target at a time: they share a target directory, two cores and the machine's mounts.
 .NOTPARALLEL:
 # Of the image.
@@ -17,7 +17,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 	@echo
 	@echo '  OMNIBUS_REQUIRE_ALL=1   a part that could not run is a failure (what .ci/run does)'
-	@echo '  FUZZ_SECONDS=n          for each fuzz target: 10 in test, 600 in fuzz and test-all'
+	@echo '  FUZZ_SECONDS=n          for each fuzz target: 10 in test-real, 600 in fuzz and test-all'
 	@echo '  FORCE=1                 test-all runs again what already passed at this commit'
 	@echo '  OMNIBUS_ADVISORY_DB=dir a clone of the RustSec advisory database, where github.com is not'
 
@@ -52,8 +52,11 @@ monitoring-test: ## alerts, dashboard and metrics, by promtool
 demo: ## watch a volume live its whole life, on this machine, in a temporary folder
 	@scripts/demo
 
-test: ## every test: unit, whole program, csi-sanity, the lab, a cluster, seconds of fuzzing
+test: ## is it sound: unit, contract, whole program, csi-sanity, simulators, the chart
 	@scripts/test
+
+test-real: ## real storage in the lab, a cluster, seconds of fuzzing, kopia, Prometheus
+	@scripts/test-real
 
 lint: ## format, clippy, allowed imports, licences, advisories, docs, scripts
 	@scripts/lint

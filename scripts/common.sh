@@ -50,10 +50,10 @@ sum_of() {
 }
 
 # The tests that were ignored, without those of `*_in_the_lab`, which are for another machine, and those that say
-# that they are a cell of `make test-all`.
+# that they are a cell of `make test-all` or a part of `make test-real`.
 ignored_here() { # log
     awk '/^ *(Running|Doc-tests) / { lab = /_in_the_lab/ }
-        /^test .* ignored, .*: a cell of `make test-all`$/ && !lab { n-- }
+        /^test .* ignored, .*: (a cell of `make test-all`|a part of `make test-real`)$/ && !lab { n-- }
         /^test result: / && !lab { for (i = 2; i <= NF; i++) if ($i ~ /^ignored/) n += $(i - 1) }
         END { print n + 0 }' "$1"
 }
@@ -94,6 +94,18 @@ part() {
     else
         enter FAILED "$name" $((SECONDS - began)) "$passed" "$failed" "$detail"
     fi
+}
+
+# Begins the account of tests that cannot do their work here, and ends it: each becomes a part that did not run.
+collect_reports() {
+    export OMNIBUS_COULD_NOT_RUN=$OMNIBUS_LOGS/could-not-run.txt
+    : >"$OMNIBUS_COULD_NOT_RUN"
+}
+enter_reports() {
+    local what why
+    while IFS=$'\t' read -r what why; do
+        [ -z "$what" ] || could_not_run "$what" "${why:-it does not say why}"
+    done < <(sort -u "$OMNIBUS_COULD_NOT_RUN")
 }
 
 # A part that could not run here: said aloud, and a failure where everything is required.

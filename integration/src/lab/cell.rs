@@ -30,14 +30,14 @@ pub struct Cell {
     pub name: String,
     /// Longer than this is a failure.
     pub limit: Duration,
-    /// When `make test` runs it; `make test-all` runs every one.
+    /// When `make test-real` runs it; `make test-all` runs every one.
     pub when: When,
     /// How many machines it needs.
     pub machines: Machines,
     work: Work,
 }
 
-/// When `make test` runs a cell.
+/// When `make test-real` runs a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     /// Each time: without it, something that must never happen would not be tested.
@@ -57,7 +57,7 @@ pub enum Machines {
     Pair,
 }
 
-/// Those that `make test` always runs: each sentence of what is promised, on a kind of volume where
+/// Those that `make test-real` always runs: each sentence of what is promised, on a kind of volume where
 /// it is hard to keep.
 const ALWAYS: [&str; 26] = [
     "nfs-life",
@@ -91,7 +91,7 @@ const ALWAYS: [&str; 26] = [
 /// Of each of them one cell is run in turn.
 const TURNS: [&str; 6] = ["hostpath", "nfs", "smb", "iscsi", "nvmeof", "zfs-local"];
 
-/// What `make test` runs on a day, counted from any begin.
+/// What `make test-real` runs on a day, counted from any begin.
 pub fn due(day: u64) -> Vec<Cell> {
     let mut chosen = Vec::new();
     for protocol in TURNS {

@@ -34,6 +34,7 @@ const FIGURES: [(&str, &str, f64); 6] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "it needs Prometheus and waits for its samples: a part of `make test-real`"]
 async fn each_query_of_the_dashboard_and_each_alert_finds_data_in_a_real_prometheus() {
     const WHAT: &str = "dashboard and alerts over Prometheus";
     let Some(program) = requirement::tool_from(WHAT, "OMNIBUS_PROMETHEUS") else {

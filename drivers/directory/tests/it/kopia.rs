@@ -124,6 +124,7 @@ fn handle(printed: &Value) -> SnapshotId {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "kopia takes minutes to build: a part of `make test-real`"]
 async fn a_snapshot_outlives_its_volume_and_is_restored_as_it_was() {
     let Some(place) = Place::new() else { return };
     let driver = place.driver("");
@@ -160,6 +161,7 @@ async fn a_snapshot_outlives_its_volume_and_is_restored_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "kopia takes minutes to build: a part of `make test-real`"]
 async fn a_repository_of_democratic_csi_is_taken_over_and_given_back() {
     let Some(place) = Place::new() else { return };
     let driver = place.driver("");
@@ -218,6 +220,7 @@ async fn a_repository_of_democratic_csi_is_taken_over_and_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "kopia takes minutes to build: a part of `make test-real`"]
 async fn snapshots_stay_however_few_the_policy_keeps_and_others_are_not_touched() {
     let Some(place) = Place::new() else { return };
     let policy = ["policy", "set", "--global", "--keep-latest", "1"];
@@ -253,6 +256,7 @@ async fn snapshots_stay_however_few_the_policy_keeps_and_others_are_not_touched(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "kopia takes minutes to build: a part of `make test-real`"]
 async fn a_snapshot_that_was_cut_is_none_and_a_retry_replaces_it() {
     let Some(place) = Place::new() else { return };
     let driver = place.driver("");
@@ -306,6 +310,7 @@ async fn a_snapshot_that_was_cut_is_none_and_a_retry_replaces_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "kopia takes minutes to build: a part of `make test-real`"]
 async fn a_snapshot_has_what_the_volume_or_the_policy_would_leave_out() {
     let Some(place) = Place::new() else { return };
     let driver = place.driver("");
@@ -332,6 +337,7 @@ async fn a_snapshot_has_what_the_volume_or_the_policy_would_leave_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "kopia takes minutes to build: a part of `make test-real`"]
 async fn a_repository_that_cannot_be_opened_is_no_empty_one_and_no_secret_is_shown() {
     let Some(place) = Place::new() else { return };
     let driver = place.driver("");

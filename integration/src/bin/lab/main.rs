@@ -1,7 +1,7 @@
 //! Runs the cells of the lab: `lab run` on the host, `lab node CELL` inside the machine.
 //!
 //! `lab list [--all]` names them; `lab run [--results FILE] [CELL ...]` runs those named, or all
-//! that `make test` runs, and writes a line of "state, name, seconds, detail" for each. What does not
+//! that `make test-real` runs, and writes a line of "state, name, seconds, detail" for each. What does not
 //! fit into `OMNIBUS_LAB_MINUTES` is a failure: a cell is never left out in silence.
 #![expect(
     clippy::print_stdout,
