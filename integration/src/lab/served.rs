@@ -287,7 +287,7 @@ impl Served {
     /// format on an emulated processor. TrueNAS takes no quota below 1 GiB.
     fn sizes(&self) -> (u64, u64) {
         match self.kind {
-            "freenas-api-nfs" | "freenas-api-smb" => (1 << 30, 1536 << 20),
+            "freenas-api-nfs" | "freenas-api-smb" | "synology-iscsi" => (1 << 30, 1536 << 20),
             _ => (SIZE, LARGER),
         }
     }

@@ -1,6 +1,8 @@
 //! The state of one NAS, sessions, and the way of a call to its method.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::time::Duration;
 
 use nas_host::Answer;
 use serde_json::{Map, Value, json};
@@ -36,6 +38,9 @@ pub struct Options {
     pub lag: usize,
     /// Whether every call has to echo the token of the login. pve (see [`crate`]): a setting of DSM.
     pub csrf: bool,
+    /// Whether a parameter that no source names, and one in the URL, is refused or recorded. A NAS ignores the
+    /// first and takes the second.
+    pub strict: bool,
     /// Whether it serves HTTPS in place of HTTP.
     pub tls: bool,
     /// Whether the answer to a snapshot has its uuid in capital letters, and lists have not. No source: a
@@ -43,6 +48,8 @@ pub struct Options {
     pub capital_uuids: bool,
     /// Whether the copy of a shared folder has its quota. csi says that it may be 0 until it is set.
     pub clones_keep_quota: bool,
+    /// Whether a copy has the description of its source and not the one that was asked for. No source.
+    pub clones_keep_description: bool,
 }
 
 /// One volume of the NAS.
@@ -67,6 +74,15 @@ pub(crate) struct Dsm {
     pub(crate) luns: Vec<Lun>,
     pub(crate) targets: Vec<Target>,
     pub(crate) shares: Vec<Share>,
+    /// Objects of other packages: the list that shows each, and how it is shown.
+    pub(crate) foreign: Vec<(String, Value)>,
+    /// Where each call is recorded.
+    pub(crate) record: Option<File>,
+    /// How much later each answer comes.
+    pub(crate) slowness: Duration,
+    /// Calls that are not answered yet, and how often there was none before one came.
+    pub(crate) in_flight: usize,
+    pub(crate) rounds: usize,
     pub(crate) clock: u64,
     next: u64,
     host: Option<Host>,
@@ -85,6 +101,8 @@ pub(crate) struct Held {
 pub(crate) struct Carrier {
     pub(crate) cookie: Option<String>,
     pub(crate) token: Option<String>,
+    /// `_sid` of the URL.
+    pub(crate) in_url: Option<String>,
 }
 
 // === impl Options ===
@@ -105,9 +123,11 @@ impl Options {
             most: (256, 128, 256),
             lag: 1,
             csrf: version.is_7(),
+            strict: true,
             tls: false,
             capital_uuids: false,
             clones_keep_quota: false,
+            clones_keep_description: false,
         }
     }
 }
@@ -125,6 +145,11 @@ impl Dsm {
             luns: Vec::new(),
             targets: Vec::new(),
             shares: Vec::new(),
+            foreign: Vec::new(),
+            record: None,
+            slowness: Duration::ZERO,
+            in_flight: 0,
+            rounds: 0,
             clock: 1_700_000_000,
             next: 1,
             host: None,
@@ -213,7 +238,15 @@ impl Dsm {
     pub(crate) fn changes(method: &str) -> bool {
         !matches!(
             method,
-            "query" | "login" | "logout" | "list" | "get" | "info" | "load" | "list_snapshot"
+            "query"
+                | "login"
+                | "logout"
+                | "list"
+                | "get"
+                | "info"
+                | "load"
+                | "list_snapshot"
+                | "get_snapshot"
         )
     }
 
@@ -242,11 +275,14 @@ impl Dsm {
     fn call(&mut self, path: &str, form: &[u8], carrier: &Carrier) -> Result<Value, Failure> {
         let (api, method, version) = named(form)?;
         let apis = self.options.version.apis();
+        let strict = self.options.strict;
         if api == "SYNO.API.Info" {
-            return info(&apis, path, &method, form);
+            return info(&apis, path, &method, form, strict);
         }
         let known = apis.get(&api).ok_or_else(|| Failure::of(code::NO_API))?;
-        if known["path"] != path {
+        // Both CSI drivers and Cinder log in there, whatever the list of APIs says.
+        let is_old_login = api == "SYNO.API.Auth" && path == "auth.cgi";
+        if known["path"] != path && !is_old_login {
             return Err(Failure::strict(
                 code::NO_API,
                 format!("{api} is not on {path} of this release"),
@@ -259,7 +295,7 @@ impl Dsm {
         {
             return Err(Failure::of(code::NO_VERSION));
         }
-        let mut params = Params::read(form, known["requestFormat"] == "JSON");
+        let mut params = Params::read(form, known["requestFormat"] == "JSON", strict);
         for key in ["api", "method", "version"] {
             params.take(key);
         }
@@ -272,6 +308,7 @@ impl Dsm {
             "SYNO.Core.ISCSI.Target" => self.target_method(&method, params),
             "SYNO.Core.Storage.Volume" => self.volume_method(&method, params),
             "SYNO.Core.System" => self.system_method(&method, params),
+            "SYNO.Core.ISCSI.Node" => node_method(&method, params),
             _ => self.share_method(&api, &method, version, params),
         }
     }
@@ -298,8 +335,9 @@ impl Dsm {
         }
         let (account, password) = (params.text("account")?, params.text("passwd")?);
         params.optional_text("session")?;
-        if params.optional_text("format")?.as_deref() != Some("sid") {
-            return Err(Failure::strict(code::PARAMETER, "format is not sid"));
+        let format = params.optional_text("format")?;
+        if !matches!(format.as_deref(), None | Some("sid" | "cookie")) {
+            return Err(Failure::of(code::PARAMETER));
         }
         let wants_token = params.optional_text("enable_syno_token")?.as_deref() == Some("yes");
         params.done()?;
@@ -318,12 +356,13 @@ impl Dsm {
     }
 
     /// Read from: pve: on DSM 7.1.1 `_sid` in a form counts for nothing, the cookie `id` does; with
-    /// protection against CSRF the token has to be there, or the answer is 105. Both CSI drivers use
-    /// DSM 6.2 with one of the two.
+    /// protection against CSRF the token has to be there, or the answer is 105. csi uses the cookie, dcsi
+    /// `_sid` in the URL, which a log of DSM 7 shows, too (its issue 374).
     fn admit(&self, params: &mut Params, carrier: &Carrier) -> Result<(), Failure> {
         let in_form = params.optional_text("_sid")?;
         let in_form = in_form.filter(|_| !self.options.version.is_7());
-        let sid = carrier.cookie.clone().or(in_form);
+        let sid = carrier.cookie.clone().or(carrier.in_url.clone());
+        let sid = sid.or(in_form);
         let session = sid.and_then(|sid| self.sessions.get(&sid));
         let Some(token) = session else {
             return Err(Failure::of(code::NO_SESSION));
@@ -335,51 +374,92 @@ impl Dsm {
         Ok(())
     }
 
-    /// Read from: csi, storage.go (fields; sizes are texts) and pve (117 for a volume that is not
-    /// there).
+    /// Read from: csi, storage.go (fields; sizes are texts), cinder (`readonly`, `eppool_used_byte`) and pve
+    /// (117 for a volume that is not there).
     fn volume_method(&mut self, method: &str, mut params: Params) -> Result<Value, Failure> {
-        if method != "get" {
-            return Err(Failure::of(code::NO_METHOD));
+        match method {
+            "get" => {
+                let path = params.text("volume_path")?;
+                params.done()?;
+                let volume = self
+                    .volume(&path)
+                    .ok_or_else(|| Failure::of(code::NO_VOLUME))?;
+                Ok(json!({"volume": self.shown_volume(volume)}))
+            }
+            "list" => {
+                params.ignore(&["limit", "offset", "location"]);
+                params.done()?;
+                let volumes = self.options.volumes.iter();
+                let shown: Vec<Value> = volumes.map(|volume| self.shown_volume(volume)).collect();
+                Ok(json!({"volumes": shown}))
+            }
+            _ => Err(Failure::of(code::NO_METHOD)),
         }
-        let path = params.text("volume_path")?;
-        params.done()?;
-        let free = self.free(&path);
-        let volume = self
-            .volume(&path)
-            .ok_or_else(|| Failure::of(code::NO_VOLUME))?;
-        Ok(json!({"volume": {
-            "display_name": path.trim_start_matches('/'),
-            "volume_path": path,
+    }
+
+    fn shown_volume(&self, volume: &VolumeOptions) -> Value {
+        let free = self.free(&volume.path);
+        json!({
+            "display_name": volume.path.trim_start_matches('/'),
+            "volume_path": volume.path,
             "status": "normal",
+            "readonly": false,
             "fs_type": volume.filesystem,
             "size_total_byte": volume.size.to_string(),
             "size_free_byte": free.to_string(),
+            "eppool_used_byte": volume.size.saturating_sub(free).to_string(),
             "container": "internal",
             "location": "internal",
-        }}))
+        })
     }
 
-    /// Read from: csi, systeminfo.go.
-    fn system_method(&mut self, method: &str, params: Params) -> Result<Value, Failure> {
+    /// Read from: csi, systeminfo.go (`type` `network` gives the name of the host), cinder (`firmware` and
+    /// `define`).
+    fn system_method(&mut self, method: &str, mut params: Params) -> Result<Value, Failure> {
         if method != "info" {
             return Err(Failure::of(code::NO_METHOD));
         }
+        let kind = params.optional_text("type")?;
         params.done()?;
-        Ok(json!({
-            "model": "DS918+",
-            "firmware_ver": self.options.version.firmware(),
-            "serial": "1930PDN000000",
-        }))
+        Ok(match kind.as_deref() {
+            Some("network") => json!({"hostname": "simulated"}),
+            Some("define") => json!({
+                "support_storage_mgr": "yes",
+                "support_iscsi_target": "yes",
+                "support_vaai": "yes",
+                "supportsnapshot": "yes",
+            }),
+            _ => json!({
+                "model": "DS918+",
+                "firmware_ver": self.options.version.firmware(),
+                "serial": "1930PDN000000",
+            }),
+        })
+    }
+
+    /// Objects of other packages in a list, such as `luns`.
+    pub(crate) fn foreign(&self, list: &str) -> impl Iterator<Item = Value> {
+        let foreign = self.foreign.iter().filter(move |(known, _)| known == list);
+        foreign.map(|(_, object)| object.clone())
     }
 }
 
-/// Which method a form asks for.
+/// Read from: cinder.
+fn node_method(method: &str, params: Params) -> Result<Value, Failure> {
+    if method != "list" {
+        return Err(Failure::of(code::NO_METHOD));
+    }
+    params.done()?;
+    Ok(json!({"nodes": [{"uuid": "00000001-5eed-4000-8000-000000000001"}]}))
+}
+
+/// Which method a form asks for. Cinder writes these three as JSON, too.
 pub(crate) fn named(form: &[u8]) -> Result<(String, String, u64), Failure> {
     let mut found: BTreeMap<String, String> = form_urlencoded::parse(form).into_owned().collect();
     let mut take = |key: &str| {
-        found
-            .remove(key)
-            .ok_or_else(|| Failure::of(code::PARAMETER))
+        let text = found.remove(key);
+        let text = text.ok_or_else(|| Failure::of(code::PARAMETER))?;
+        Ok::<_, Failure>(serde_json::from_str::<String>(&text).unwrap_or(text))
     };
     let (api, method) = (take("api")?, take("method")?);
     let version = take("version")?
@@ -388,11 +468,17 @@ pub(crate) fn named(form: &[u8]) -> Result<(String, String, u64), Failure> {
     Ok((api, method, version))
 }
 
-fn info(apis: &Value, path: &str, method: &str, form: &[u8]) -> Result<Value, Failure> {
+fn info(
+    apis: &Value,
+    path: &str,
+    method: &str,
+    form: &[u8],
+    strict: bool,
+) -> Result<Value, Failure> {
     if path != "query.cgi" || method != "query" {
         return Err(Failure::of(code::NO_METHOD));
     }
-    let mut params = Params::read(form, false);
+    let mut params = Params::read(form, false, strict);
     for key in ["api", "method", "version"] {
         params.take(key);
     }

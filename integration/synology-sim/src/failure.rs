@@ -30,6 +30,8 @@ impl Failure {
 /// - dcsi: democratic-csi, src/driver/controller-synology/http/index.js
 /// - pve: jasoncheng7115/jt-pve-storage-synology, lib/.../Synology/API.pm and docs/TESTING.md, where
 ///   it says "observed" on a DS918+ with DSM 7.1.1
+/// - n4s4: N4S4/synology-api, `error_codes.py`
+/// - cinder: Cinder of `OpenStack`, `synology_common.py`
 pub(crate) mod code {
     /// guide: unknown error; here what the storage of this machine did not do.
     pub(crate) const UNKNOWN: i64 = 100;
@@ -53,8 +55,9 @@ pub(crate) mod code {
     pub(crate) const NO_SHARE: i64 = 402;
     /// csi: invalid value of a share.
     pub(crate) const BAD_SHARE: i64 = 403;
-    /// csi: the source of a clone, or its snapshot, is not there.
-    pub(crate) const NO_SHARE_SOURCE: i64 = 3300;
+    /// csi: the source of a clone, or its snapshot, is not there; csi, issue 38: the location of a new
+    /// share is wrong.
+    pub(crate) const SHARE_FAILED: i64 = 3300;
     /// csi: a share of that name exists.
     pub(crate) const SHARE_EXISTS: i64 = 3301;
     /// csi: the most shares.
@@ -63,6 +66,16 @@ pub(crate) mod code {
     pub(crate) const NO_SPACE: i64 = 18_990_002;
     /// pve (observed): the name is too long, and the LUN was made.
     pub(crate) const LONG_NAME_MADE: i64 = 18_990_068;
+    /// n4s4: the location is not there.
+    pub(crate) const BAD_LOCATION: i64 = 18_990_501;
+    /// n4s4: the size is wrong; dcsi, issue 497: it is below the least.
+    pub(crate) const BAD_SIZE: i64 = 18_990_502;
+    /// csi, issue 23: what `map_target` answers for a LUN that cannot be loaded.
+    pub(crate) const CANNOT_LOAD: i64 = 18_990_570;
+    /// n4s4: no session is possible with that authentication.
+    pub(crate) const BAD_AUTH_TYPE: i64 = 18_990_702;
+    /// n4s4: a target of that IQN exists.
+    pub(crate) const IQN_EXISTS: i64 = 18_990_745;
     /// dcsi: the type does not fit the filesystem.
     pub(crate) const TYPE_OF_FILESYSTEM: i64 = 18_990_318;
     /// csi, dcsi: bad LUN type.

@@ -12,6 +12,9 @@ pub enum Action {
     Refuse(i64),
     /// The call is refused with this code after it was done: DSM does that for a name of 255 bytes.
     RefuseAfter(i64),
+    /// The call succeeds, and its answer is a list that holds this code for the object: nothing is done.
+    /// n4s4: `delete_snapshot`; csi: `ShareSnapshotDelete`.
+    RefuseInside(i64),
     /// All sessions end, and the call is refused with 119.
     ExpireSessions,
     /// The connection is cut, and nothing is done.

@@ -21,5 +21,5 @@ mod version;
 
 pub use dsm::{Options, VolumeOptions};
 pub use faults::{Action, Fault};
-pub use server::Simulator;
+pub use server::{Simulator, shape};
 pub use version::Version;

@@ -12,6 +12,7 @@ use crate::failure::{Failure, code};
 use crate::host::Origin;
 use crate::params::Params;
 use crate::snapshot::Snapshot;
+use crate::version::Version;
 
 /// One LUN.
 #[derive(Debug, Clone)]
@@ -23,6 +24,7 @@ pub(crate) struct Lun {
     pub(crate) location: String,
     pub(crate) size: u64,
     pub(crate) kind: String,
+    /// Those that were asked for.
     pub(crate) attributes: Value,
     pub(crate) snapshots: Vec<Snapshot>,
     pub(crate) origin: Origin,
@@ -33,14 +35,22 @@ pub(crate) struct Lun {
 }
 
 /// The types, whether they are thin and which filesystem they need. csi: models/dsm.go; dcsi:
-/// examples/synology-iscsi.yaml; n4s4: the comment of the class `LUN`.
-const TYPES: [(&str, u64, bool, &str); 5] = [
+/// examples/synology-iscsi.yaml; n4s4: the comment of the class `LUN`; cinder: its own type.
+const TYPES: [(&str, u64, bool, &str); 6] = [
     ("BLUN", 263, true, "btrfs"),
     ("BLUN_THICK", 259, false, "btrfs"),
     ("THIN", 1, true, ""),
     ("ADV", 3, true, "ext4"),
     ("FILE", 2, false, ""),
+    ("CINDER", 0, true, ""),
 ];
+
+/// The least size. dcsi, issue 497; Synology's specification of its models. pve (observed): DSM 7.1.1 takes
+/// less.
+const LEAST: u64 = 1 << 30;
+/// The least size of a LUN of the type `ADV`: the help of DSM 6.2.4; csi, issue 23: a smaller one is made, and
+/// cannot be loaded.
+const LEAST_ADVANCED: u64 = 10 << 30;
 
 /// n4s4: `LUN.create`. The two of flushing came with DSM 7.
 const ATTRIBUTES: [(&str, bool); 7] = [
@@ -68,15 +78,56 @@ impl Lun {
         self.going.is_none()
     }
 
-    /// n4s4: the examples of `LUN.list` and `LUN.get`. `snapshots` comes with `snapshot_info`, which is
-    /// read of DSM 7 only.
-    fn shown(&self, additional: &[String], is_7: bool) -> Value {
+    /// Whether it is this LUN: by its uuid, or by its name, as csi and cinder ask.
+    fn is(&self, uuid_or_name: &str) -> bool {
+        self.uuid == uuid_or_name || self.name == uuid_or_name
+    }
+
+    /// All attributes: those that were asked for, and the defaults. pve (observed): a thick LUN has
+    /// `can_snapshot` 0; csi, issue 23: a thin one has 1, and `emulate_tpu` 0.
+    fn shown_attributes(&self, is_7: bool) -> Value {
+        let asked = self.attributes.as_array().into_iter().flatten();
+        let asked: Vec<&Value> = asked.collect();
+        let all = ATTRIBUTES.iter().filter(|(_, of_7)| !of_7 || is_7);
+        all.map(|(name, _)| {
+            let default = u64::from(*name == "can_snapshot" && !self.is_thick());
+            let mut asked = asked.iter();
+            let given = asked.find(|entry| entry["dev_attrib"] == **name);
+            let enable = given.map_or(Value::from(default), |entry| entry["enable"].clone());
+            json!({"dev_attrib": name, "enable": enable})
+        })
+        .collect()
+    }
+
+    /// One more look at it: what DSM works on ends. Whether it is still there.
+    fn looked(&mut self) -> bool {
+        self.locked = self.locked.saturating_sub(1);
+        match &mut self.going {
+            None => true,
+            Some(0) => false,
+            Some(left) => {
+                *left -= 1;
+                *left > 0
+            }
+        }
+    }
+
+    /// n4s4: the examples of `LUN.list` and `LUN.get`; pve (observed): the fields. `snapshots` comes with
+    /// `snapshot_info`, which is read of DSM 7 only; DSM 7.0.1 says `null` for none
+    /// (synoiscsiwebapi; csi, issue 23).
+    fn shown(&self, additional: &[String], version: Version) -> Value {
         let number = TYPES.iter().find(|(name, ..)| *name == self.kind);
         let mut shown = json!({
             "block_size": 512,
             "create_from": "",
             "description": self.description,
-            "dev_attribs": self.attributes,
+            "dev_attribs": self.shown_attributes(version.is_7()),
+            "dev_attribs_bitmap": 0,
+            "dev_config": "",
+            "dev_qos": {},
+            "direct_io_pattern": 0,
+            "flashcache_id": "",
+            "flashcache_status": "",
             "location": self.location,
             "lun_id": self.id,
             "name": self.name,
@@ -97,16 +148,23 @@ impl Lun {
         if asked("allocated_size") {
             shown["allocated_size"] = Value::from(if self.is_thick() { self.size } else { 0 });
         }
-        if asked("snapshot_info") && is_7 {
-            shown["snapshots"] = self.snapshots.iter().map(Snapshot::shown_in_lun).collect();
+        if asked("is_mapped") {
+            shown["is_mapped"] = Value::from(false);
+        }
+        if asked("snapshot_info") && version.is_7() {
+            let snapshots = self.snapshots.iter().map(Snapshot::shown_in_lun);
+            shown["snapshots"] = match version {
+                Version::V7_0 if self.snapshots.is_empty() => Value::Null,
+                _ => snapshots.collect(),
+            };
         }
         shown
     }
 }
 
-/// pve (observed): letters, digits, `-`, `.` and `:`.
+/// pve (observed): letters, digits, `-`, `.`, `:` and `\`.
 fn check_name(name: &str) -> Result<(), Failure> {
-    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | ':');
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | ':' | '\\');
     if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(legal) {
         return Err(Failure::of(code::BAD_NAME));
     }
@@ -119,6 +177,7 @@ impl Dsm {
     pub(crate) fn lun_method(&mut self, method: &str, params: Params) -> Result<Value, Failure> {
         match method {
             "list" => self.list_luns(params),
+            "get" => self.get_lun(params),
             "create" => self.create_lun(params),
             "set" => self.set_lun(params),
             "delete" => self.delete_luns(params),
@@ -128,6 +187,7 @@ impl Dsm {
             "unmap_target" => self.map(params, false),
             "take_snapshot" => self.take_snapshot(params),
             "list_snapshot" => self.list_snapshots(params),
+            "get_snapshot" => self.get_snapshot(params),
             "delete_snapshot" => self.delete_snapshot(params),
             _ => Err(Failure::of(code::NO_METHOD)),
         }
@@ -138,33 +198,47 @@ impl Dsm {
         luns.find(|lun| lun.uuid == uuid && lun.is_there())
     }
 
+    /// By its uuid or its name. cinder: `set`, `take_snapshot` and `clone_snapshot` take a name.
+    pub(crate) fn lun_or_name(&mut self, uuid_or_name: &str) -> Option<&mut Lun> {
+        let mut luns = self.luns.iter_mut();
+        luns.find(|lun| lun.is(uuid_or_name) && lun.is_there())
+    }
+
+    /// csi: `LunGet`, cinder: `_get_lun_info`, with a uuid or a name; cinder: 18990505 for one that is not there.
+    fn get_lun(&mut self, mut params: Params) -> Result<Value, Failure> {
+        let uuid = params.text("uuid")?;
+        let additional = params.texts("additional")?;
+        params.done()?;
+        let version = self.options.version;
+        let at = self.luns.iter().position(|lun| lun.is(&uuid));
+        let at = at.ok_or_else(|| Failure::of(code::BAD_UUID))?;
+        let lun = &mut self.luns[at];
+        let shown = lun.shown(&additional, version);
+        if !lun.looked() {
+            self.luns.remove(at);
+        }
+        Ok(json!({"lun": shown}))
+    }
+
     /// csi: `LunList`; n4s4: `LUN.list`. dcsi: what is being deleted is listed for a while.
     fn list_luns(&mut self, mut params: Params) -> Result<Value, Failure> {
         let additional = params.texts("additional")?;
         params.texts("types")?;
         let location = params.optional_text("location")?;
         params.done()?;
-        let is_7 = self.options.version.is_7();
+        let version = self.options.version;
         let luns = self.luns.iter();
-        let shown: Vec<Value> = luns
+        let mut shown: Vec<Value> = luns
             .filter(|lun| location.as_ref().is_none_or(|path| *path == lun.location))
-            .map(|lun| lun.shown(&additional, is_7))
+            .map(|lun| lun.shown(&additional, version))
             .collect();
-        for lun in &mut self.luns {
-            lun.locked = lun.locked.saturating_sub(1);
-        }
-        self.luns.retain_mut(|lun| match &mut lun.going {
-            None => true,
-            Some(0) => false,
-            Some(left) => {
-                *left -= 1;
-                *left > 0
-            }
-        });
+        shown.extend(self.foreign("luns"));
+        self.luns.retain_mut(Lun::looked);
         Ok(json!({"luns": shown}))
     }
 
-    /// csi: `LunCreate`; dcsi: `CreateLun`; n4s4: `LUN.create`.
+    /// csi: `LunCreate`; dcsi: `CreateLun`, and `direct_io_pattern` in docs/storage-class-parameters.md; n4s4:
+    /// `LUN.create`. pve (observed): a new LUN is action-locked for a second, which delays nothing.
     fn create_lun(&mut self, mut params: Params) -> Result<Value, Failure> {
         let name = params.text("name")?;
         let size = params.number("size")?;
@@ -172,6 +246,7 @@ impl Dsm {
         let kind = params.optional_text("type")?.unwrap_or_default();
         let description = params.optional_text("description")?.unwrap_or_default();
         let attributes = params.take("dev_attribs").unwrap_or_else(|| json!([]));
+        params.ignore(&["direct_io_pattern"]);
         params.done()?;
         self.check_attributes(&attributes)?;
         check_name(&name)?;
@@ -182,16 +257,20 @@ impl Dsm {
         let filesystem = self
             .volume(&location)
             .map(|volume| volume.filesystem.clone());
-        // No source for the code of a location that is not there.
-        let filesystem = filesystem.ok_or_else(|| Failure::of(code::NO_VOLUME))?;
+        let filesystem = filesystem.ok_or_else(|| Failure::of(code::BAD_LOCATION))?;
         if !needs.is_empty() && *needs != filesystem {
             return Err(Failure::of(code::TYPE_OF_FILESYSTEM));
         }
-        if size == 0 || (!thin && size > self.free(&location)) {
+        if size < LEAST {
+            return Err(Failure::of(code::BAD_SIZE));
+        }
+        if !thin && size > self.free(&location) {
             return Err(Failure::of(code::NO_SPACE));
         }
         let is_long = name.len() == LONGEST_NAME;
+        let lag = self.options.lag;
         let lun = self.new_lun(&name, &location, size)?;
+        lun.locked = lag;
         lun.kind = kind;
         lun.description = description;
         lun.attributes = attributes;
@@ -244,7 +323,7 @@ impl Dsm {
     }
 
     /// csi: `LunUpdate`; dcsi: `ExpandISCSILun`; n4s4: `LUN.set`; dsmctl: `description`,
-    /// `is_soft_feas_ignored`. No source for the answer to a smaller size.
+    /// `is_soft_feas_ignored`; cinder: `new_name`. No source for the answer to a smaller size.
     fn set_lun(&mut self, mut params: Params) -> Result<Value, Failure> {
         let uuid = params.text("uuid")?;
         let size = params
@@ -252,9 +331,11 @@ impl Dsm {
             .map(|size| size.as_u64().ok_or_else(|| Failure::of(code::PARAMETER)))
             .transpose()?;
         let description = params.optional_text("description")?;
+        let name = params.optional_text("new_name")?;
         params.boolean("is_soft_feas_ignored")?;
         params.done()?;
-        let known = self.luns.iter().find(|lun| lun.uuid == uuid);
+        name.as_deref().map_or(Ok(()), check_name)?;
+        let known = self.luns.iter().find(|lun| lun.is(&uuid));
         let (location, old, thick) = known
             .map(|lun| (lun.location.clone(), lun.size, lun.is_thick()))
             .ok_or_else(|| Failure::of(code::NO_LUN))?;
@@ -266,7 +347,9 @@ impl Dsm {
                 return Err(Failure::of(code::NO_SPACE));
             }
         }
-        let lun = self.lun(&uuid).ok_or_else(|| Failure::of(code::NO_LUN))?;
+        let lun = self.lun_or_name(&uuid);
+        let lun = lun.ok_or_else(|| Failure::of(code::NO_LUN))?;
+        lun.name = name.unwrap_or_else(|| lun.name.clone());
         lun.size = size.unwrap_or(lun.size);
         lun.description = description.unwrap_or_else(|| lun.description.clone());
         Ok(Value::Null)
@@ -321,7 +404,8 @@ impl Dsm {
         let description = params.optional_text("description")?;
         params.optional_text("clone_type")?;
         params.done()?;
-        let source = self.lun(&source).ok_or_else(|| Failure::of(code::NO_LUN))?;
+        let source = self.lun_or_name(&source);
+        let source = source.ok_or_else(|| Failure::of(code::NO_LUN))?;
         let mut snapshots = source.snapshots.iter();
         let snapshot = snapshots.find(|known| known.uuid == snapshot);
         let snapshot = snapshot.ok_or_else(|| Failure::of(code::NO_SNAPSHOT))?;
@@ -343,27 +427,34 @@ impl Dsm {
         description: Option<String>,
     ) -> Result<String, Failure> {
         check_name(name)?;
-        let lag = self.options.lag;
+        let (lag, keeps) = (self.options.lag, self.options.clones_keep_description);
         let lun = self.new_lun(name, &source.location, source.size)?;
         lun.origin = origin;
         lun.kind.clone_from(&source.kind);
         lun.attributes = source.attributes.clone();
-        lun.description = description.unwrap_or_default();
+        lun.description = if keeps {
+            source.description.clone()
+        } else {
+            description.unwrap_or_default()
+        };
         lun.locked = lag;
         Ok(lun.uuid.clone())
     }
 
     /// csi: `LunMapTarget`; dcsi: `MapLun`; n4s4: `LUN.map_target`, `LUN.unmap_target`. pve (observed):
     /// both change only the targets that are named; the first number is 1, and a free one is used again.
+    /// cinder: the ids are texts.
     fn map(&mut self, mut params: Params, on: bool) -> Result<Value, Failure> {
         let uuid = params.text("uuid")?;
-        let targets: Vec<u64> = params
-            .take("target_ids")
-            .and_then(|ids| serde_json::from_value(ids).ok())
-            .ok_or_else(|| Failure::strict(code::PARAMETER, "target_ids is no list of numbers"))?;
+        let targets = params.take("target_ids");
+        let targets = targets.as_ref().and_then(Value::as_array);
+        let id = |id: &Value| id.as_u64().or_else(|| id.as_str()?.parse().ok());
+        let targets: Option<Vec<u64>> = targets.and_then(|ids| ids.iter().map(id).collect());
+        let targets = targets.ok_or_else(|| Failure::of(code::PARAMETER))?;
         params.done()?;
-        if self.lun(&uuid).is_none() {
-            return Err(Failure::of(code::BAD_UUID));
+        let lun = self.lun(&uuid).ok_or_else(|| Failure::of(code::BAD_UUID))?;
+        if on && lun.kind == "ADV" && lun.size < LEAST_ADVANCED {
+            return Err(Failure::of(code::CANNOT_LOAD));
         }
         for id in targets {
             let target = self

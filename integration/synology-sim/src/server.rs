@@ -1,7 +1,10 @@
 //! Listening, and what a test may do to the NAS.
 
-use std::io;
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +14,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -138,6 +141,33 @@ impl Simulator {
         locked(&self.dsm).as_owner(form.finish().as_bytes())
     }
 
+    /// Adds an object of another package to a list: `luns`, `targets` or `shares`.
+    pub fn add_foreign(&self, list: &str, object: &Value) {
+        let foreign = (list.to_owned(), object.clone());
+        locked(&self.dsm).foreign.push(foreign);
+    }
+
+    /// Delays each call by so much, as a NAS far away or a busy one does.
+    pub fn slow_down(&self, by: Duration) {
+        locked(&self.dsm).slowness = by;
+    }
+
+    /// Writes each call and the shape of its answer to a file, a line each, as `tests/it/recorded.rs` reads them.
+    pub fn record(&self, path: &Path) -> io::Result<()> {
+        locked(&self.dsm).record = Some(File::create(path)?);
+        Ok(())
+    }
+
+    /// All calls since the start.
+    pub fn calls(&self) -> usize {
+        locked(&self.dsm).counts.values().sum()
+    }
+
+    /// How many exchanges in a row that were: calls at once count as one. Slow the NAS down to see it.
+    pub fn rounds(&self) -> usize {
+        locked(&self.dsm).rounds
+    }
+
     /// Removes all LUNs, targets and shared folders; why that failed, if it did.
     pub fn clear(&self) -> Result<(), String> {
         let cleared = locked(&self.dsm).clear();
@@ -184,6 +214,7 @@ impl Dsm {
         let carrier = Carrier {
             cookie: text("sid"),
             token: text("synotoken"),
+            in_url: None,
         };
         self.answer("entry.cgi", form, &carrier)
     }
@@ -219,6 +250,36 @@ impl Dsm {
             "targets": targets.collect::<Vec<_>>(),
             "shares": shares.collect::<Vec<_>>(),
         })
+    }
+}
+
+/// The names of everything in an answer, and no value; of a list its first entry.
+pub fn shape(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let shapes = map.iter().map(|(key, value)| (key.clone(), shape(value)));
+            shapes.collect()
+        }
+        Value::Array(all) => all.iter().take(1).map(shape).collect(),
+        _ => Value::Null,
+    }
+}
+
+impl Dsm {
+    /// Records a call, if it is asked to.
+    fn note(&mut self, path: &str, form: &[u8], carrier: &Carrier, answer: &Value) {
+        let Some(file) = &mut self.record else {
+            return;
+        };
+        let form: Map<String, Value> = form_urlencoded::parse(form)
+            .map(|(key, text)| (key.into_owned(), Value::from(text.into_owned())))
+            .collect();
+        let line = json!({
+            "path": path, "form": form, "cookie": carrier.cookie, "in_url": carrier.in_url,
+            "error": answer["error"], "shape": shape(answer),
+        });
+        // A record that ends too early is seen when it is replayed.
+        let _ = writeln!(file, "{line}");
     }
 }
 
@@ -272,12 +333,16 @@ async fn handle(
             "<html></html>",
         ));
     };
-    // A secret in a URL stands in the log of every proxy: no client of ours may send one there.
-    if parts.uri.query().is_some_and(|query| !query.is_empty()) {
-        locked(&dsm)
-            .violations
-            .push("parameters stand in the URL".to_owned());
+    let query = parts.uri.query().unwrap_or_default();
+    if !query.is_empty() {
+        let mut dsm = locked(&dsm);
+        // A secret in a URL stands in the log of every proxy: no client of ours may send one there.
+        if dsm.options.strict {
+            let why = "parameters stand in the URL".to_owned();
+            dsm.violations.push(why);
+        }
     }
+    let (form, in_url) = merged(query, &body);
     let text = |name| {
         parts
             .headers
@@ -294,10 +359,13 @@ async fn handle(
         token: token
             .and_then(|token| token.to_str().ok())
             .map(str::to_owned),
+        in_url,
     };
     let path = path.to_owned();
+    let _busy = Busy::begin(&dsm);
+    let dsm = Arc::clone(&dsm);
     // Storage of this machine takes its time, and keeps the state locked.
-    let replied = tokio::task::spawn_blocking(move || reply(&dsm, &path, &body, &carrier)).await;
+    let replied = tokio::task::spawn_blocking(move || reply(&dsm, &path, &form, &carrier)).await;
     let reply = replied.map_err(io::Error::other)?;
     if let Some(delay) = reply.delay {
         tokio::time::sleep(delay).await;
@@ -308,11 +376,52 @@ async fn handle(
             let page = "<html><head><title>502 Bad Gateway</title></head></html>";
             Ok(answered(StatusCode::BAD_GATEWAY, "text/html", page))
         }
-        Answer::Of(value) => Ok(answered(
-            StatusCode::OK,
-            "application/json; charset=\"UTF-8\"",
-            &value.to_string(),
-        )),
+        Answer::Of(value) => {
+            let text = value.to_string();
+            let mut answer = answered(StatusCode::OK, "application/json; charset=\"UTF-8\"", &text);
+            if let Some(sid) = reply.cookie {
+                let cookie = format!("id={sid}; path=/; HttpOnly").parse();
+                let cookie = cookie.map_err(io::Error::other)?;
+                answer.headers_mut().insert(header::SET_COOKIE, cookie);
+            }
+            Ok(answer)
+        }
+    }
+}
+
+/// The parameters of the URL and of the body as one form, and `_sid` of the URL.
+fn merged(query: &str, body: &[u8]) -> (Vec<u8>, Option<String>) {
+    let mut in_url = None;
+    let mut form = form_urlencoded::Serializer::new(String::new());
+    for (key, value) in form_urlencoded::parse(query.as_bytes()) {
+        if key == "_sid" {
+            in_url = Some(value.into_owned());
+        } else {
+            form.append_pair(&key, &value);
+        }
+    }
+    for (key, value) in form_urlencoded::parse(body) {
+        form.append_pair(&key, &value);
+    }
+    (form.finish().into_bytes(), in_url)
+}
+
+/// A call that is not answered yet.
+struct Busy(Arc<Mutex<Dsm>>);
+
+impl Busy {
+    fn begin(dsm: &Arc<Mutex<Dsm>>) -> Self {
+        let mut now = locked(dsm);
+        now.rounds += usize::from(now.in_flight == 0);
+        now.in_flight += 1;
+        drop(now);
+        Self(Arc::clone(dsm))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        locked(&self.0).in_flight -= 1;
     }
 }
 
@@ -320,6 +429,8 @@ async fn handle(
 struct Reply {
     answer: Answer,
     delay: Option<Duration>,
+    /// The session of a login that asked for a cookie, which is the default (guide).
+    cookie: Option<String>,
 }
 
 enum Answer {
@@ -338,6 +449,7 @@ fn reply(dsm: &Mutex<Dsm>, path: &str, body: &[u8], carrier: &Carrier) -> Reply 
     let at_once = |answer: Answer| Reply {
         answer,
         delay: None,
+        cookie: None,
     };
     if verdict.cut == Cut::Before {
         return at_once(Answer::Cut);
@@ -346,12 +458,17 @@ fn reply(dsm: &Mutex<Dsm>, path: &str, body: &[u8], carrier: &Carrier) -> Reply 
         Some(Action::CutBefore) => return at_once(Answer::Cut),
         Some(Action::BadGateway) => return at_once(Answer::BadGateway),
         Some(Action::Refuse(code)) => refused(code),
+        Some(Action::RefuseInside(code)) => {
+            let object = object(body);
+            json!({"success": true, "data": [{ object: code }]})
+        }
         Some(Action::ExpireSessions) => {
             dsm.expire_sessions();
             refused(119)
         }
         _ => dsm.answer(path, body, carrier),
     };
+    dsm.note(path, body, carrier, &answer);
     if verdict.cut == Cut::After || verdict.action == Some(Action::CutAfter) {
         return at_once(Answer::Cut);
     }
@@ -359,10 +476,24 @@ fn reply(dsm: &Mutex<Dsm>, path: &str, body: &[u8], carrier: &Carrier) -> Reply 
         Some(Action::RefuseAfter(code)) => refused(code),
         _ => answer,
     };
+    let delay = verdict.action.and_then(Action::delay);
+    let slowness = Some(dsm.slowness).filter(|slowness| !slowness.is_zero());
+    let sid = answer["data"]["sid"].as_str();
+    let cookie = sid.filter(|_| form_urlencoded::parse(body).all(|pair| pair != FORMAT_SID));
     Reply {
+        cookie: cookie.map(str::to_owned),
         answer: Answer::Of(answer),
-        delay: verdict.action.and_then(Action::delay),
+        delay: delay.or(slowness),
     }
+}
+
+const FORMAT_SID: (Cow<'_, str>, Cow<'_, str>) = (Cow::Borrowed("format"), Cow::Borrowed("sid"));
+
+/// The object that a call to delete a snapshot names.
+fn object(body: &[u8]) -> String {
+    let mut pairs = form_urlencoded::parse(body);
+    let found = pairs.find(|(key, _)| matches!(&**key, "snapshot_uuid" | "snapshots"));
+    found.map_or_else(|| "object".to_owned(), |(_, text)| text.replace('"', ""))
 }
 
 /// The control endpoint: `/sim/faults`, `/sim/counts`, `/sim/state`, `/sim/version`, `/sim/sessions`.

@@ -2,7 +2,7 @@
 //!
 //! Read from: csi (SynologyOpenSource/synology-csi, pkg/dsm/webapi/share.go and
 //! `pkg/dsm/service/share_volume.go`), which says itself where DSM differs: `quota_value` of a clone may
-//! be 0 until it is set.
+//! be 0 until it is set; mcp (mcp-server-synology), n4s4 and dsmctl for what csi does not send.
 
 use serde_json::{Map, Value, json};
 
@@ -83,6 +83,7 @@ impl Share {
             "encryption": 0,
             "quota_value": self.quota,
             "support_snapshot": true,
+            "share_quota_used": 0.0,
             "uuid": self.uuid,
         })
     }
@@ -115,6 +116,12 @@ impl Dsm {
             ("SYNO.Core.Share.Snapshot", "delete") => self.delete_share_snapshot(params),
             ("SYNO.Core.FileServ.NFS.SharePrivilege", "save") => self.save_rules(params),
             ("SYNO.Core.FileServ.NFS.SharePrivilege", "load") => self.load_rules(params),
+            ("SYNO.Core.FileServ.NFS", "set") => {
+                let mut params = params;
+                params.ignore(&["enable_nfs", "enable_nfs_v4", "enabled_minor_ver"]);
+                params.done()?;
+                Ok(Value::Null)
+            }
             ("SYNO.Core.FileServ.NFS", "get") => {
                 params.done()?;
                 Ok(
@@ -135,8 +142,9 @@ impl Dsm {
     fn list_shares(&mut self, mut params: Params) -> Result<Value, Failure> {
         params.texts("additional")?;
         params.done()?;
-        let shown: Vec<Value> = self.shares.iter().map(Share::shown).collect();
-        Ok(json!({"shares": shown}))
+        let mut shown: Vec<Value> = self.shares.iter().map(Share::shown).collect();
+        shown.extend(self.foreign("shares"));
+        Ok(json!({"shares": shown, "total": shown.len()}))
     }
 
     /// csi: `ShareGet`.
@@ -167,8 +175,11 @@ impl Dsm {
         description: &str,
         quota: u64,
     ) -> Result<&mut Share, Failure> {
-        if description.len() > LONGEST_DESCRIPTION || self.volume(path).is_none() {
+        if description.len() > LONGEST_DESCRIPTION {
             return Err(Failure::of(code::BAD_SHARE));
+        }
+        if self.volume(path).is_none() {
+            return Err(Failure::of(code::SHARE_FAILED));
         }
         if self.share(name).is_ok() {
             return Err(Failure::of(code::SHARE_EXISTS));
@@ -201,8 +212,9 @@ impl Dsm {
         if field(&info, "name") != name || name.len() > LONGEST_NAME {
             return Err(Failure::of(code::BAD_SHARE));
         }
-        let missing = || Failure::of(code::NO_SHARE_SOURCE);
+        let missing = || Failure::of(code::SHARE_FAILED);
         let keeps_quota = self.options.clones_keep_quota;
+        let keeps_description = self.options.clones_keep_description;
         let source = self
             .share(field(&info, "name_org"))
             .map_err(|_| missing())?;
@@ -218,12 +230,17 @@ impl Dsm {
         };
         let path = source.path.clone();
         let quota = if keeps_quota { source.quota } else { 0 };
-        let share = self.new_share(&name, &path, field(&info, "desc"), quota)?;
+        let description = if keeps_description {
+            source.description.clone()
+        } else {
+            field(&info, "desc").to_owned()
+        };
+        let share = self.new_share(&name, &path, &description, quota)?;
         share.origin = origin;
         Ok(json!({"name": name}))
     }
 
-    /// csi: `ShareSet`.
+    /// csi: `ShareSet`; dsmctl: `desc`.
     fn set_share(&mut self, mut params: Params) -> Result<Value, Failure> {
         let (name, info) = (params.text("name")?, params.map("shareinfo")?);
         params.done()?;
@@ -231,6 +248,9 @@ impl Dsm {
         let share = self.share(&name)?;
         if let Some(quota) = info.get("share_quota").and_then(Value::as_u64) {
             share.quota = quota;
+        }
+        if let Some(description) = info.get("desc").and_then(Value::as_str) {
+            description.clone_into(&mut share.description);
         }
         Ok(Value::Null)
     }
@@ -269,13 +289,21 @@ impl Dsm {
         Ok(Value::Null)
     }
 
-    /// csi: `SharePermissionList`.
+    /// csi: `SharePermissionList`; n4s4 asks for a part with `action`, `offset` and `limit`.
     fn list_permissions(&mut self, mut params: Params) -> Result<Value, Failure> {
         let name = params.text("name")?;
         params.text("user_group_type")?;
+        params.optional_text("action")?;
+        let (offset, limit) = (params.take("offset"), params.take("limit"));
         params.done()?;
-        let share = self.share(&name)?;
-        Ok(json!({"items": share.permissions}))
+        let count = |value: Option<Value>| value.and_then(|value| value.as_u64()?.try_into().ok());
+        let (offset, limit) = (
+            count(offset).unwrap_or(0),
+            count(limit).unwrap_or(usize::MAX),
+        );
+        let all = &self.share(&name)?.permissions;
+        let items: Vec<_> = all.iter().skip(offset).take(limit).collect();
+        Ok(json!({"items": items, "offset": offset, "total": all.len()}))
     }
 
     /// csi: `ShareSnapshotCreate`; the answer is the time, such as `GMT+08-2022.01.14-19.18.29`.

@@ -83,10 +83,36 @@ impl Dsm {
     pub(crate) fn target_method(&mut self, method: &str, params: Params) -> Result<Value, Failure> {
         match method {
             "list" => self.list_targets(params),
+            "get" => self.get_target(params),
+            "set" => self.set_target(params),
             "create" => self.create_target(params),
             "delete" => self.delete_target(params),
             _ => Err(Failure::of(code::NO_METHOD)),
         }
+    }
+
+    /// csi: `TargetGet`, by an id or a name.
+    fn get_target(&mut self, mut params: Params) -> Result<Value, Failure> {
+        let target = params.text("target_id")?;
+        let additional = params.texts("additional")?;
+        params.done()?;
+        let target = self.target_or_name(&target)?;
+        Ok(json!({"target": target.shown(&additional)}))
+    }
+
+    /// csi: `TargetSet`.
+    fn set_target(&mut self, mut params: Params) -> Result<Value, Failure> {
+        let target = params.text("target_id")?;
+        let max_sessions = params.number("max_sessions")?;
+        params.done()?;
+        self.target_or_name(&target)?.max_sessions = max_sessions;
+        Ok(Value::Null)
+    }
+
+    fn target_or_name(&mut self, target: &str) -> Result<&mut Target, Failure> {
+        let mut targets = self.targets.iter_mut();
+        let found = targets.find(|known| known.name == target || known.id.to_string() == target);
+        found.ok_or_else(|| Failure::of(code::NO_TARGET))
     }
 
     pub(crate) fn target(&mut self, id: u64) -> Option<&mut Target> {
@@ -97,22 +123,32 @@ impl Dsm {
     fn list_targets(&mut self, mut params: Params) -> Result<Value, Failure> {
         let additional = params.texts("additional")?;
         params.done()?;
-        let shown: Vec<Value> = self
-            .targets
-            .iter()
-            .map(|target| target.shown(&additional))
-            .collect();
+        let targets = self.targets.iter();
+        let mut shown: Vec<Value> = targets.map(|target| target.shown(&additional)).collect();
+        shown.extend(self.foreign("targets"));
         Ok(json!({"targets": shown}))
     }
 
     /// csi: `TargetCreate`; n4s4: `Target.create`, which also says that one session is the default;
-    /// dsmctl: mutual CHAP is 2.
+    /// dsmctl: mutual CHAP is 2; dcsi, docs/storage-class-parameters.md: the parameters that change nothing here.
+    /// `auth_type` is in each of them.
     fn create_target(&mut self, mut params: Params) -> Result<Value, Failure> {
         let (name, iqn) = (params.text("name")?, params.text("iqn")?);
-        let auth_type = params.take("auth_type").map_or(Ok(0), |value| {
-            let number = value.as_u64().filter(|number| *number <= 2);
-            number.ok_or_else(|| Failure::of(code::PARAMETER))
-        })?;
+        let auth_type = if self.options.strict || params.has("auth_type") {
+            params.number("auth_type")?
+        } else {
+            0
+        };
+        if auth_type > 2 {
+            return Err(Failure::of(code::BAD_AUTH_TYPE));
+        }
+        params.ignore(&[
+            "has_header_checksum",
+            "has_data_checksum",
+            "multi_sessions",
+            "max_recv_seg_bytes",
+            "max_send_seg_bytes",
+        ]);
         let max_sessions = params.take("max_sessions").map_or(Ok(1), |value| {
             value.as_u64().ok_or_else(|| Failure::of(code::PARAMETER))
         })?;
@@ -126,9 +162,11 @@ impl Dsm {
         if auth_type == 2 {
             check_chap(&mutual_chap)?;
         }
-        let mut targets = self.targets.iter();
-        if targets.any(|target| target.name == name || target.iqn == iqn) {
+        if self.targets.iter().any(|target| target.name == name) {
             return Err(Failure::of(code::TARGET_EXISTS));
+        }
+        if self.targets.iter().any(|target| target.iqn == iqn) {
+            return Err(Failure::of(code::IQN_EXISTS));
         }
         if self.targets.len() >= self.options.most.1 {
             return Err(Failure::of(code::MAX_TARGETS));

@@ -34,7 +34,8 @@ impl Version {
     /// Read from: DSM Login Web API Guide (Synology), chapter "SYNO.API.Info";
     /// jasoncheng7115/jt-pve-storage-synology, docs/TESTING.md (DSM 7.1.1 announces every SAN API on
     /// `entry.cgi`, version 1, `requestFormat` `JSON`, and `SYNO.API.Auth` 1 to 7 on `entry.cgi`).
-    /// That DSM 6.2 has `SYNO.API.Auth` up to 6 on `auth.cgi` is what both CSI drivers send there.
+    /// The lists that mib1185/py-synologydsm-api recorded of DSM 6 and 7: `SYNO.API.Auth` up to 6 on
+    /// `auth.cgi` in DSM 6; `SYNO.Core.System` up to 3 in both, `SYNO.Core.FileServ.NFS` up to 3 in DSM 7.
     pub(crate) fn apis(self) -> Value {
         let entry = |version: u8| json!({"path": "entry.cgi", "minVersion": 1, "maxVersion": version, "requestFormat": "JSON"});
         let auth = if self.is_7() {
@@ -47,11 +48,12 @@ impl Version {
             "SYNO.Core.ISCSI.LUN": entry(1),
             "SYNO.Core.ISCSI.Target": entry(1),
             "SYNO.Core.Storage.Volume": entry(1),
-            "SYNO.Core.System": entry(if self.is_7() { 3 } else { 1 }),
+            "SYNO.Core.ISCSI.Node": entry(1),
+            "SYNO.Core.System": entry(3),
             "SYNO.Core.Share": entry(1),
             "SYNO.Core.Share.Permission": entry(1),
             "SYNO.Core.Share.Snapshot": entry(2),
-            "SYNO.Core.FileServ.NFS": entry(2),
+            "SYNO.Core.FileServ.NFS": entry(if self.is_7() { 3 } else { 2 }),
             "SYNO.Core.FileServ.NFS.SharePrivilege": entry(1),
         })
     }

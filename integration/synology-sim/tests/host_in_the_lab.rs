@@ -51,15 +51,17 @@ async fn made() -> Vec<String> {
 #[ignore = "changes the storage of the lab"]
 async fn luns_snapshots_copies_and_targets_are_made_and_go() {
     let nas = nas(Version::V7_2).await;
-    let lun = json!({"name": "a", "type": "BLUN", "location": "/volume1", "size": 64 << 20});
+    let lun = json!({"name": "a", "type": "BLUN", "location": "/volume1", "size": 1 << 30});
     let uuid = done(&nas, LUN, "create", &lun)["uuid"].clone();
-    let cut = json!({"src_lun_uuid": uuid, "description": "s"});
+    let cut = json!({
+        "src_lun_uuid": uuid, "description": "s", "is_locked": false, "is_app_consistent": false,
+    });
     let snapshot = done(&nas, LUN, "take_snapshot", &cut)["snapshot_uuid"].clone();
     done(
         &nas,
         LUN,
         "set",
-        &json!({"uuid": uuid, "new_size": 96 << 20}),
+        &json!({"uuid": uuid, "new_size": 2_u64 << 30}),
     );
     let copy = json!({"src_lun_uuid": uuid, "snapshot_uuid": snapshot, "cloned_lun_name": "b"});
     let of_snapshot = done(&nas, LUN, "clone_snapshot", &copy)["cloned_lun_uuid"].clone();
@@ -69,17 +71,17 @@ async fn luns_snapshots_copies_and_targets_are_made_and_go() {
     let names = [&uuid, &of_snapshot, &of_lun]
         .map(|uuid| format!("tank/synology-sim/volume1/{}", text(uuid)));
     let mut expected = vec![
-        format!("{}\t{}", names[0], 96 << 20),
-        format!("{}@{}\t{}", names[0], text(&snapshot), 64 << 20),
-        format!("{}\t{}", names[1], 64 << 20),
-        format!("{}\t{}", names[2], 96 << 20),
+        format!("{}\t{}", names[0], 2_u64 << 30),
+        format!("{}@{}\t{}", names[0], text(&snapshot), 1_u64 << 30),
+        format!("{}\t{}", names[1], 1_u64 << 30),
+        format!("{}\t{}", names[2], 2_u64 << 30),
     ];
     expected.sort();
     let mut now = made().await;
     now.sort();
     assert_eq!(now, expected);
 
-    let target = json!({"name": "t", "iqn": "iqn.2000-01.com.synology:t"});
+    let target = json!({"name": "t", "iqn": "iqn.2000-01.com.synology:t", "auth_type": 0});
     let id = done(&nas, TARGET, "create", &target)["target_id"].clone();
     done(
         &nas,

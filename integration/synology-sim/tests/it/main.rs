@@ -1,5 +1,6 @@
 //! What the simulator does on its model.
 
+mod recorded;
 mod strict;
 
 use synology_sim::{Options, Simulator, Version};

@@ -52,6 +52,8 @@ pub(crate) async fn names_types_and_sizes_are_refused_as_the_sources_say(
             with(with(lun("a"), "type", "BLUN_THICK"), "size", 1_u64 << 50),
             18_990_002,
         ),
+        (with(lun("a"), "location", "/volume9"), 18_990_501),
+        (with(lun("a"), "size", (1_u64 << 30) - 1), 18_990_502),
         (lun("a"), 0),
         (lun("a"), 18_990_538),
         // Refused, and made all the same.
@@ -69,9 +71,11 @@ pub(crate) async fn names_types_and_sizes_are_refused_as_the_sources_say(
 
 pub(crate) async fn the_id_of_a_target_has_to_be_a_text(nas: impl AsyncFn(Version) -> Simulator) {
     let nas = nas(Version::V7_1).await;
-    let target = json!({"name": "t", "iqn": "iqn.2000-01.com.synology:t"});
+    let target = json!({"name": "t", "iqn": "iqn.2000-01.com.synology:t", "auth_type": 0});
     let id = nas.call(TARGET, "create", &target)["data"]["target_id"].clone();
     assert_eq!(code(&nas.call(TARGET, "create", &target)), 18_990_744);
+    let other = with(target.clone(), "name", "other");
+    assert_eq!(code(&nas.call(TARGET, "create", &other)), 18_990_745);
     assert_eq!(
         code(&nas.call(TARGET, "delete", &json!({"target_id": id}))),
         18_990_710
@@ -82,7 +86,7 @@ pub(crate) async fn the_id_of_a_target_has_to_be_a_text(nas: impl AsyncFn(Versio
 
 pub(crate) async fn a_number_of_a_target_is_used_again(nas: impl AsyncFn(Version) -> Simulator) {
     let nas = nas(Version::V7_1).await;
-    let target = json!({"name": "t", "iqn": "iqn.2000-01.com.synology:t"});
+    let target = json!({"name": "t", "iqn": "iqn.2000-01.com.synology:t", "auth_type": 0});
     let id = nas.call(TARGET, "create", &target)["data"]["target_id"].clone();
     let mut uuids = Vec::new();
     for name in ["a", "b", "c"] {
@@ -108,7 +112,9 @@ pub(crate) async fn a_lun_that_goes_is_listed_for_a_while_and_its_snapshots_go_w
 ) {
     let nas = nas(Version::V7_2).await;
     let uuid = nas.call(LUN, "create", &lun("a"))["data"]["uuid"].clone();
-    let snapshot = json!({"src_lun_uuid": uuid, "description": "s"});
+    let snapshot = json!({
+        "src_lun_uuid": uuid, "description": "s", "is_locked": false, "is_app_consistent": false,
+    });
     assert_eq!(code(&nas.call(LUN, "take_snapshot", &snapshot)), 0);
     assert_eq!(nas.state()["luns"][0]["snapshots"][0]["taken_by"], "webapi");
     nas.call(LUN, "delete", &json!({"uuid": "", "uuids": [uuid]}));
@@ -117,6 +123,45 @@ pub(crate) async fn a_lun_that_goes_is_listed_for_a_while_and_its_snapshots_go_w
     assert_eq!(list(&nas), json!([]));
     let gone = nas.call(LUN, "list_snapshot", &json!({"src_lun_uuid": uuid}));
     assert_eq!(code(&gone), 18_990_531);
+}
+
+pub(crate) async fn a_small_lun_of_the_legacy_sort_is_made_and_cannot_be_mapped(
+    nas: impl AsyncFn(Version) -> Simulator,
+) {
+    let nas = nas(Version::V7_0).await;
+    let target = json!({"name": "t", "iqn": "iqn.2000-01.com.synology:t", "auth_type": 0});
+    let id = nas.call(TARGET, "create", &target)["data"]["target_id"].clone();
+    for (name, kind, expected) in [("a", "ADV", 18_990_570), ("b", "THIN", 0)] {
+        let lun = with(with(lun(name), "type", kind), "location", "/volume2");
+        let uuid = nas.call(LUN, "create", &lun)["data"]["uuid"].clone();
+        let map = json!({"uuid": uuid, "target_ids": [id]});
+        assert_eq!(code(&nas.call(LUN, "map_target", &map)), expected, "{kind}");
+        let snapshot =
+            json!({"src_lun_uuid": uuid, "is_locked": false, "is_app_consistent": false});
+        let taken = nas.call(LUN, "take_snapshot", &snapshot);
+        assert_eq!(code(&taken), 18_990_500, "snapshots need Btrfs");
+    }
+}
+
+pub(crate) async fn luns_and_targets_are_found_by_their_names(
+    nas: impl AsyncFn(Version) -> Simulator,
+) {
+    let nas = nas(Version::V7_2).await;
+    let uuid = nas.call(LUN, "create", &lun("a"))["data"]["uuid"].clone();
+    let target = json!({"name": "t", "iqn": "iqn.2000-01.com.synology:t", "auth_type": 0});
+    let id = nas.call(TARGET, "create", &target)["data"]["target_id"].clone();
+    for named in [&json!("a"), &uuid] {
+        let found = nas.call(LUN, "get", &json!({"uuid": named}));
+        assert_eq!(found["data"]["lun"]["uuid"], uuid);
+    }
+    for named in ["t".to_owned(), id.to_string()] {
+        let found = nas.call(TARGET, "get", &json!({"target_id": named}));
+        assert_eq!(found["data"]["target"]["target_id"], id);
+    }
+    let missing = nas.call(LUN, "get", &json!({"uuid": "b"}));
+    assert_eq!(code(&missing), 18_990_505);
+    let missing = nas.call(TARGET, "get", &json!({"target_id": "b"}));
+    assert_eq!(code(&missing), 18_990_710);
 }
 
 pub(crate) async fn chap_needs_a_user_and_a_password_of_the_right_length(
@@ -144,6 +189,8 @@ macro_rules! tests {
             the_id_of_a_target_has_to_be_a_text
             a_number_of_a_target_is_used_again
             a_lun_that_goes_is_listed_for_a_while_and_its_snapshots_go_with_it
+            a_small_lun_of_the_legacy_sort_is_made_and_cannot_be_mapped
+            luns_and_targets_are_found_by_their_names
             chap_needs_a_user_and_a_password_of_the_right_length
         );
     };
