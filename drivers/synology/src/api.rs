@@ -1,85 +1,176 @@
 //! The calls for LUNs, targets and volumes, and what is read of their answers.
 
 use driver_core::{Call, Capacity, Error, Kind};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::answer::Done;
 use crate::client::{Client, Request};
 use crate::error::{Code, Failure};
+use crate::lenient::{self, Scalar};
 use crate::template::Template;
 
 const LUN: &str = "SYNO.Core.ISCSI.LUN";
 const TARGET: &str = "SYNO.Core.ISCSI.Target";
 const VOLUME: &str = "SYNO.Core.Storage.Volume";
 
+/// How many questions one call asks at once.
+const AT_ONCE: usize = 8;
+
 /// What a copy is marked with. compat: "Synology": as democratic-csi, which is what made the other copies.
 const CLONE_TYPE: &str = "democratic-csi";
 
-/// A LUN.
+/// A LUN as it is listed, of any package.
+#[derive(Debug, Clone, Default, Deserialize)]
+struct ListedLun {
+    #[serde(default, deserialize_with = "lenient::text")]
+    uuid: String,
+    #[serde(default, deserialize_with = "lenient::text")]
+    name: String,
+    #[serde(default, deserialize_with = "lenient::number")]
+    lun_id: Option<u64>,
+    #[serde(default, deserialize_with = "lenient::number")]
+    size: Option<u64>,
+    #[serde(default, deserialize_with = "lenient::text")]
+    description: String,
+    #[serde(default, deserialize_with = "lenient::text")]
+    type_str: String,
+    #[serde(default, deserialize_with = "lenient::text")]
+    location: String,
+    #[serde(default, deserialize_with = "lenient::flag")]
+    is_action_locked: bool,
+    #[serde(default, deserialize_with = "lenient::list")]
+    dev_attribs: Option<Vec<Attribute>>,
+    #[serde(default, deserialize_with = "lenient::list")]
+    snapshots: Option<Vec<LunSnapshot>>,
+}
+
+/// An attribute of a LUN.
 #[derive(Debug, Clone, Deserialize)]
+struct Attribute {
+    #[serde(default, deserialize_with = "lenient::text")]
+    dev_attrib: String,
+    #[serde(default, deserialize_with = "lenient::number")]
+    enable: Option<u64>,
+}
+
+/// A LUN of this driver, or one that could be.
+#[derive(Debug, Clone)]
 pub(crate) struct Lun {
     pub(crate) uuid: String,
     pub(crate) name: String,
-    #[serde(default, rename = "lun_id")]
     pub(crate) number: Option<u64>,
     pub(crate) size: u64,
-    #[serde(default)]
     pub(crate) description: String,
-    /// DSM works on it: it is being copied or deleted.
-    #[serde(default)]
+    /// Its type, such as `BLUN`; empty if DSM does not say it.
+    pub(crate) kind: String,
+    /// Its volume of the NAS.
+    pub(crate) location: String,
+    /// DSM works on it: it is being made, copied or deleted.
     pub(crate) is_action_locked: bool,
+    /// DSM says that it takes no snapshots.
+    pub(crate) refuses_snapshots: bool,
     /// Its snapshots; a DSM that does not know `snapshot_info` leaves them out.
-    #[serde(default)]
     pub(crate) snapshots: Option<Vec<LunSnapshot>>,
 }
 
 /// A snapshot of a LUN. What holds its time has several names.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct LunSnapshot {
+    #[serde(default, deserialize_with = "lenient::text")]
     pub(crate) uuid: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::text")]
     pub(crate) name: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::text")]
     pub(crate) description: String,
-    #[serde(default)]
-    pub(crate) total_size: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::number")]
+    total_size: Option<u64>,
+    #[serde(default, deserialize_with = "lenient::number")]
     create_time: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::number")]
     snapshot_time: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::number")]
     time: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "optional_text")]
     pub(crate) taken_by: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::flag")]
     pub(crate) is_user_locked: bool,
+    /// Packages of the NAS keep it, such as Snapshot Replication.
+    #[serde(
+        default,
+        deserialize_with = "lenient::filled",
+        rename = "locked_app_keys"
+    )]
+    pub(crate) is_kept_by_packages: bool,
+}
+
+/// A target as it is listed.
+#[derive(Debug, Clone, Default, Deserialize)]
+struct ListedTarget {
+    #[serde(default, deserialize_with = "lenient::number")]
+    target_id: Option<u64>,
+    #[serde(default, deserialize_with = "lenient::text")]
+    name: String,
+    #[serde(default, deserialize_with = "lenient::text")]
+    iqn: String,
+    #[serde(default, deserialize_with = "lenient::list")]
+    mapped_luns: Option<Vec<Mapping>>,
 }
 
 /// A target.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone)]
 pub(crate) struct Target {
-    #[serde(rename = "target_id")]
     pub(crate) id: u64,
     pub(crate) name: String,
     pub(crate) iqn: String,
-    #[serde(default)]
     pub(crate) mapped_luns: Vec<Mapping>,
 }
 
 /// A LUN of a target.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Mapping {
+    #[serde(default, deserialize_with = "lenient::text")]
     pub(crate) lun_uuid: String,
-    pub(crate) mapping_index: i64,
+    #[serde(default, deserialize_with = "lenient::number")]
+    pub(crate) mapping_index: Option<u64>,
 }
 
 /// A volume of the NAS.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct NasVolume {
-    size_free_byte: Value,
-    #[serde(default)]
+    /// The free bytes, which DSM writes as text.
+    #[serde(default, deserialize_with = "lenient::number")]
+    size_free_byte: Option<u64>,
+    #[serde(default, deserialize_with = "lenient::text")]
     pub(crate) fs_type: String,
+}
+
+/// Lists and objects as DSM wraps them.
+#[derive(Default, Deserialize)]
+struct Wrapped {
+    #[serde(default, deserialize_with = "lenient::list")]
+    luns: Option<Vec<ListedLun>>,
+    #[serde(default, deserialize_with = "lenient::object")]
+    lun: Option<ListedLun>,
+    #[serde(default, deserialize_with = "lenient::list")]
+    targets: Option<Vec<ListedTarget>>,
+    #[serde(default, deserialize_with = "lenient::object")]
+    target: Option<ListedTarget>,
+    #[serde(default, deserialize_with = "lenient::list")]
+    snapshots: Option<Vec<LunSnapshot>>,
+    #[serde(default, deserialize_with = "lenient::object")]
+    volume: Option<NasVolume>,
+}
+
+fn optional_text<'de, D>(deserializer: D) -> Result<Option<String>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+{
+    Ok(Scalar::deserialize(deserializer)?.text())
 }
 
 // === impl LunSnapshot ===
@@ -92,17 +183,67 @@ impl LunSnapshot {
             .or(self.snapshot_time)
             .unwrap_or(0)
     }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.total_size.unwrap_or(0)
+    }
 }
 
-// === impl NasVolume ===
+// === impl Lun ===
 
-impl NasVolume {
-    /// The free bytes, which DSM writes as text.
-    pub(crate) fn free(&self) -> Option<u64> {
-        match &self.size_free_byte {
-            Value::String(text) => text.parse().ok(),
-            other => other.as_u64(),
+impl Lun {
+    /// One that DSM has just made.
+    pub(crate) fn made(uuid: &str, name: &str, size: u64, description: &str) -> Self {
+        Self {
+            uuid: uuid.to_owned(),
+            name: name.to_owned(),
+            number: None,
+            size,
+            description: description.to_owned(),
+            kind: String::new(),
+            location: String::new(),
+            is_action_locked: false,
+            refuses_snapshots: false,
+            snapshots: None,
         }
+    }
+}
+
+// === impl ListedLun ===
+
+impl ListedLun {
+    /// `Err` names the field that is missing or of another type.
+    fn read(self) -> Result<Lun, &'static str> {
+        let mut attributes = self.dev_attribs.iter().flatten();
+        let can_snapshot = attributes.find(|one| one.dev_attrib == "can_snapshot");
+        Ok(Lun {
+            refuses_snapshots: can_snapshot.is_some_and(|one| one.enable == Some(0)),
+            uuid: Some(self.uuid)
+                .filter(|uuid| !uuid.is_empty())
+                .ok_or("uuid")?,
+            name: self.name,
+            number: self.lun_id,
+            size: self.size.ok_or("size")?,
+            description: self.description,
+            kind: self.type_str,
+            location: self.location,
+            is_action_locked: self.is_action_locked,
+            snapshots: self.snapshots,
+        })
+    }
+}
+
+// === impl ListedTarget ===
+
+impl ListedTarget {
+    /// `Err` names the field that is missing or of another type.
+    fn read(self) -> Result<Target, &'static str> {
+        Ok(Target {
+            id: self.target_id.ok_or("target_id")?,
+            name: self.name,
+            iqn: Some(self.iqn).filter(|iqn| !iqn.is_empty()).ok_or("iqn")?,
+            mapped_luns: self.mapped_luns.unwrap_or_default(),
+        })
     }
 }
 
@@ -110,51 +251,112 @@ impl NasVolume {
 
 impl Target {
     /// The number of that LUN, if it is shown there.
-    pub(crate) fn number_of(&self, uuid: &str) -> Option<i64> {
+    pub(crate) fn number_of(&self, uuid: &str) -> Option<u64> {
         let mut mapped = self.mapped_luns.iter();
         mapped
             .find(|mapped| mapped.lun_uuid == uuid)
-            .map(|mapped| mapped.mapping_index)
+            .and_then(|mapped| mapped.mapping_index)
     }
 }
 
 // === impl Client ===
 
 impl Client {
-    pub(crate) async fn read<T: DeserializeOwned>(
+    pub(crate) async fn read<T: DeserializeOwned + Default>(
+        &self,
+        call: &Call,
+        request: &Request,
+    ) -> Result<T, Failure> {
+        self.send(call, request).await
+    }
+
+    /// Changes something. A refusal inside an answer that says success is one.
+    pub(crate) async fn change(&self, call: &Call, request: Request) -> Result<Done, Failure> {
+        call.changing();
+        let done: Done = self.send(call, &request).await?;
+        done.refused
+            .map_or(Ok(done), |code| Err(Failure::Refused(code)))
+    }
+
+    /// The answer lacks that, or it has another type. `object` says in what.
+    pub(crate) fn lacks(&self, request: &Request, field: &str, object: &str) -> Failure {
+        let of = if object.is_empty() {
+            String::new()
+        } else {
+            format!(" of `{object}`")
+        };
+        let why = format!("`{field}`{of} is missing or of another type");
+        self.odd(why).naming(request)
+    }
+
+    /// The LUNs whose names are wanted. No types are asked for: a list of types hides those that it does not name.
+    pub(crate) async fn luns(
+        &self,
+        call: &Call,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Lun>, Failure> {
+        let fields = json!(["is_action_locked", "status"]);
+        let request = Request::new(LUN, "list").with("additional", fields);
+        self.listed(call, request, wanted).await
+    }
+
+    /// These LUNs with their snapshots, which some DSM give at once and others one by one.
+    pub(crate) async fn luns_with_snapshots(
+        &self,
+        call: &Call,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Lun>, Failure> {
+        let fields = json!(["is_action_locked", "status", "snapshot_info"]);
+        let request = Request::new(LUN, "list").with("additional", fields);
+        let mut luns = self.listed(call, request, wanted).await?;
+        let mut asked = Vec::new();
+        for lun in luns.iter_mut().filter(|lun| lun.snapshots.is_none()) {
+            let answer = async move {
+                lun.snapshots = Some(self.snapshots(call, &lun.uuid).await?);
+                Ok::<_, Failure>(())
+            };
+            asked.push(answer.boxed());
+        }
+        few_at_once(asked).await?;
+        Ok(luns)
+    }
+
+    async fn listed(
         &self,
         call: &Call,
         request: Request,
-        key: &'static str,
-    ) -> Result<T, Failure> {
-        let mut data = self.send(call, &request).await?;
-        let value = data.get_mut(key).map(Value::take).unwrap_or_default();
-        serde_json::from_value(value).map_err(|_| self.odd("a field is missing or of another type"))
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Lun>, Failure> {
+        let request = request.long();
+        let answer: Wrapped = self.read(call, &request).await?;
+        let all = answer
+            .luns
+            .ok_or_else(|| self.lacks(&request, "luns", ""))?;
+        let ours = all.into_iter().filter(|lun| wanted(&lun.name));
+        ours.map(|lun| {
+            let name = lun.name.clone();
+            lun.read()
+                .map_err(|field| self.lacks(&request, field, &name))
+        })
+        .collect()
     }
 
-    pub(crate) async fn change(&self, call: &Call, request: Request) -> Result<(), Failure> {
-        call.changing();
-        self.send(call, &request).await.map(drop)
-    }
-
-    /// All LUNs. No types are asked for: a list of types hides those that it does not name.
-    pub(crate) async fn luns(&self, call: &Call) -> Result<Vec<Lun>, Failure> {
-        let fields = json!(["is_action_locked", "status"]);
-        let request = Request::new(LUN, "list").with("additional", fields);
-        self.read(call, request, "luns").await
-    }
-
-    /// All LUNs with their snapshots, which some DSM give at once and others one by one.
-    pub(crate) async fn luns_with_snapshots(&self, call: &Call) -> Result<Vec<Lun>, Failure> {
-        let fields = json!(["is_action_locked", "status", "snapshot_info"]);
-        let request = Request::new(LUN, "list").with("additional", fields);
-        let mut luns: Vec<Lun> = self.read(call, request, "luns").await?;
-        for lun in &mut luns {
-            if lun.snapshots.is_none() {
-                lun.snapshots = Some(self.snapshots(call, &lun.uuid).await?);
-            }
+    /// A LUN by its uuid or its name; `None` if it is not there.
+    pub(crate) async fn lun(&self, call: &Call, uuid: &str) -> Result<Option<Lun>, Failure> {
+        let request = Request::new(LUN, "get")
+            .with("uuid", uuid)
+            .with("additional", json!(["is_action_locked", "status"]));
+        let answer: Wrapped = match self.read(call, &request).await {
+            Err(Failure::Refused(code)) if code.is_no_lun() => return Ok(None),
+            answer => answer?,
+        };
+        let lun = answer.lun.map(ListedLun::read);
+        let lun = lun.ok_or("lun").and_then(|lun| lun);
+        let lun = lun.map_err(|field| self.lacks(&request, field, uuid))?;
+        if lun.uuid != uuid && lun.name != uuid {
+            return Err(self.odd("it is another LUN").naming(&request));
         }
-        Ok(luns)
+        Ok(Some(lun))
     }
 
     pub(crate) async fn create_lun(
@@ -164,7 +366,7 @@ impl Client {
         name: &str,
         location: &str,
         size: u64,
-    ) -> Result<(), Failure> {
+    ) -> Result<Done, Failure> {
         let mut request = with_template(Request::new(LUN, "create"), template);
         request = request
             .with("name", name)
@@ -177,16 +379,17 @@ impl Client {
     pub(crate) async fn clone_lun(
         &self,
         call: &Call,
-        source: &str,
+        source: &Lun,
         name: &str,
         location: &str,
         description: &str,
-    ) -> Result<(), Failure> {
+    ) -> Result<Done, Failure> {
+        let is_same_pool = source.location.is_empty() || source.location == location;
         let request = Request::new(LUN, "clone")
-            .with("src_lun_uuid", source)
+            .with("src_lun_uuid", source.uuid.as_str())
             .with("dst_lun_name", name)
             .with("dst_location", location)
-            .with("is_same_pool", true)
+            .with("is_same_pool", is_same_pool)
             .with("clone_type", CLONE_TYPE)
             .with("description", description);
         self.change(call, request).await
@@ -200,7 +403,7 @@ impl Client {
         snapshot: &str,
         name: &str,
         description: &str,
-    ) -> Result<(), Failure> {
+    ) -> Result<Done, Failure> {
         let request = Request::new(LUN, "clone_snapshot")
             .with("src_lun_uuid", source)
             .with("snapshot_uuid", snapshot)
@@ -219,7 +422,7 @@ impl Client {
         let request = Request::new(LUN, "set")
             .with("uuid", uuid)
             .with("new_size", size);
-        self.change(call, request).await
+        self.change(call, request).await.map(drop)
     }
 
     pub(crate) async fn describe_lun(
@@ -231,7 +434,7 @@ impl Client {
         let request = Request::new(LUN, "set")
             .with("uuid", uuid)
             .with("description", text);
-        self.change(call, request).await
+        self.change(call, request).await.map(drop)
     }
 
     /// compat: "Synology": the parameters are those of democratic-csi.
@@ -240,7 +443,7 @@ impl Client {
             .with("uuid", "")
             .with("uuids", json!([uuid]))
             .with("is_soft_feas_ignored", true);
-        self.change(call, request).await
+        self.change(call, request).await.map(drop)
     }
 
     pub(crate) async fn map(&self, call: &Call, lun: &str, target: u64) -> Result<(), Failure> {
@@ -261,12 +464,44 @@ impl Client {
         let request = Request::new(LUN, method)
             .with("uuid", lun)
             .with("target_ids", json!([target]));
-        self.change(call, request).await
+        self.change(call, request).await.map(drop)
     }
 
-    pub(crate) async fn targets(&self, call: &Call) -> Result<Vec<Target>, Failure> {
+    /// The targets whose IQNs are wanted.
+    pub(crate) async fn targets(
+        &self,
+        call: &Call,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Target>, Failure> {
         let request = Request::new(TARGET, "list").with("additional", json!(["mapped_lun"]));
-        self.read(call, request, "targets").await
+        let request = request.long();
+        let answer: Wrapped = self.read(call, &request).await?;
+        let all = answer.targets;
+        let all = all.ok_or_else(|| self.lacks(&request, "targets", ""))?;
+        let ours = all.into_iter().filter(|target| wanted(&target.iqn));
+        ours.map(|target| {
+            let iqn = target.iqn.clone();
+            target
+                .read()
+                .map_err(|field| self.lacks(&request, field, &iqn))
+        })
+        .collect()
+    }
+
+    /// A target by its name or the text of its id; `None` if it is not there.
+    pub(crate) async fn target(&self, call: &Call, name: &str) -> Result<Option<Target>, Failure> {
+        let request = Request::new(TARGET, "get")
+            .with("target_id", name)
+            .with("additional", json!(["mapped_lun"]));
+        let answer: Wrapped = match self.read(call, &request).await {
+            Err(Failure::Refused(code)) if code.is_no_target() => return Ok(None),
+            answer => answer?,
+        };
+        let target = answer.target.map(ListedTarget::read);
+        let target = target.ok_or("target").and_then(|target| target);
+        target
+            .map(Some)
+            .map_err(|field| self.lacks(&request, field, name))
     }
 
     pub(crate) async fn create_target(
@@ -275,7 +510,7 @@ impl Client {
         template: &Template,
         name: &str,
         iqn: &str,
-    ) -> Result<(), Failure> {
+    ) -> Result<Done, Failure> {
         let request = with_template(Request::new(TARGET, "create"), template);
         let request = request.with("name", name).with("iqn", iqn);
         self.change(call, request).await
@@ -284,7 +519,7 @@ impl Client {
     /// The id goes as text: DSM does not find it as a number.
     pub(crate) async fn delete_target(&self, call: &Call, id: u64) -> Result<(), Failure> {
         let request = Request::new(TARGET, "delete").with("target_id", id.to_string());
-        self.change(call, request).await
+        self.change(call, request).await.map(drop)
     }
 
     /// The snapshots of a LUN; those of one that is gone are none.
@@ -294,7 +529,7 @@ impl Client {
         lun: &str,
     ) -> Result<Vec<LunSnapshot>, Failure> {
         match self.snapshots_of_listed(call, lun).await {
-            Err(Failure::Refused(Code(18_990_531 | 18_990_505))) => Ok(Vec::new()),
+            Err(Failure::Refused(code)) if code.is_no_lun() => Ok(Vec::new()),
             snapshots => snapshots,
         }
     }
@@ -306,7 +541,10 @@ impl Client {
         lun: &str,
     ) -> Result<Vec<LunSnapshot>, Failure> {
         let request = Request::new(LUN, "list_snapshot").with("src_lun_uuid", lun);
-        self.read(call, request, "snapshots").await
+        let request = request.long();
+        let answer: Wrapped = self.read(call, &request).await?;
+        let snapshots = answer.snapshots;
+        snapshots.ok_or_else(|| self.lacks(&request, "snapshots", lun))
     }
 
     /// compat: "Synology": the parameters are those of democratic-csi.
@@ -318,13 +556,12 @@ impl Client {
         taken_by: &str,
         description: &str,
     ) -> Result<Option<String>, Failure> {
-        call.changing();
         let request = with_template(Request::new(LUN, "take_snapshot"), template)
             .with("src_lun_uuid", lun)
             .with("taken_by", taken_by)
             .with("description", description);
-        let data = self.send(call, &request).await?;
-        Ok(data["snapshot_uuid"].as_str().map(str::to_owned))
+        let done = self.change(call, request).await?;
+        Ok(done.uuid)
     }
 
     /// compat: "Synology": the parameters are those of democratic-csi.
@@ -332,20 +569,16 @@ impl Client {
         let request = Request::new(LUN, "delete_snapshot")
             .with("snapshot_uuid", uuid)
             .with("deleted_by", "democratic_csi");
-        self.change(call, request).await
+        self.change(call, request).await.map(drop)
     }
 
     /// What is free on a volume of the NAS.
     pub(crate) async fn free(&self, call: &Call, path: &str) -> Result<Capacity, Error> {
         let doing = format!("look at the free space of {path}");
-        let volume = self.volume(call, path).await;
-        let volume = volume.map_err(|failure| failure.while_doing(call, doing.clone()))?;
-        let missing = || {
-            Error::new(Kind::Invalid, doing.clone())
-                .because("the NAS has no such volume")
-                .advise("correct synology.volume")
-        };
-        let free = volume.ok_or_else(missing)?.free();
+        let free = self
+            .existing_volume(call, path, &doing)
+            .await?
+            .size_free_byte;
         let odd = || Error::new(Kind::Internal, doing.clone()).because("DSM gives no number");
         Ok(Capacity {
             available: free.ok_or_else(odd)?,
@@ -360,11 +593,39 @@ impl Client {
         path: &str,
     ) -> Result<Option<NasVolume>, Failure> {
         let request = Request::new(VOLUME, "get").with("volume_path", path);
-        match self.read(call, request, "volume").await {
+        match self.read::<Wrapped>(call, &request).await {
             Err(Failure::Refused(Code::NO_VOLUME)) => Ok(None),
-            volume => volume,
+            // A success without a volume is DSM's other way to say so.
+            answer => Ok(answer?.volume),
         }
     }
+
+    /// A volume of the NAS that has to be there. One that is not is never an empty storage: it may be another NAS.
+    pub(crate) async fn existing_volume(
+        &self,
+        call: &Call,
+        path: &str,
+        doing: &str,
+    ) -> Result<NasVolume, Error> {
+        let volume = self.volume(call, path).await;
+        let volume = volume.map_err(|failure| failure.while_doing(call, doing))?;
+        volume.ok_or_else(|| {
+            Error::new(Kind::Unreachable, doing)
+                .with_effect(call.effect())
+                .because(format!("the NAS has no volume {path}"))
+                .advise("correct synology.volume or httpConnection.host, or look at the volume in Storage Manager")
+        })
+    }
+}
+
+/// Questions of one call, a few at once.
+pub(crate) async fn few_at_once<T>(
+    questions: Vec<BoxFuture<'_, Result<T, Failure>>>,
+) -> Result<Vec<T>, Failure> {
+    stream::iter(questions)
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await
 }
 
 fn with_template(request: Request, template: &Template) -> Request {

@@ -4,30 +4,39 @@ use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use driver_core::Call;
 use reqwest::header::{CONTENT_TYPE, COOKIE, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, MutexGuard, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
+use crate::answer::{self, Unread};
 use crate::config::{Connection, Protocol};
 use crate::error::{Code, Failure};
+use crate::lenient;
+use crate::login;
 
 /// The time limit of one answer. compat: "Synology": as democratic-csi.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 /// The time limit of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many calls run at once without `serialize`.
-const PARALLEL: usize = 4;
-/// The largest answer that is read.
-const LARGEST: usize = 64 << 20;
-/// The pause after a refused login: DSM blocks an address after a few refusals, by default 10 in 5
-/// minutes, and some administrators allow 3.
-const AFTER_REFUSAL: Duration = Duration::from_mins(3);
+/// How many changing operations run at once without `serialize`. Sixteen creations at once were measured on DSM
+/// 7.1.1 (jasoncheng7115/jt-pve-storage-synology, docs/TESTING.md), which does them one after the other.
+const PARALLEL: usize = 16;
+/// The largest answer before the login.
+const LARGEST_AT_LOGIN: usize = 256 << 10;
+/// The largest answer about one object.
+const LARGEST: usize = 512 << 10;
+/// The largest list: a LUN takes about 1 KiB of it, a snapshot half of that.
+const LARGEST_LIST: usize = 8 << 20;
+/// From this age on a session that has never worked may have ended, too: DSM ends one after 15 idle minutes.
+const OLD: Duration = Duration::from_mins(10);
 
 const AUTH: &str = "SYNO.API.Auth";
 /// The APIs that are used, and the newest version of each that is known here.
@@ -46,15 +55,12 @@ const APIS: [(&str, u64); 8] = [
 pub(crate) struct Client {
     connection: Connection,
     http: reqwest::Client,
-    permits: Semaphore,
-    state: Mutex<State>,
-}
-
-/// State that is kept between calls and changes no answer.
-#[derive(Default)]
-struct State {
-    session: Option<Arc<Session>>,
-    refused: Option<(Instant, Code)>,
+    /// One for each operation that changes anything.
+    turns: Semaphore,
+    /// Held while rules of NFS are changed: DSM refuses some of several changes at once
+    /// (SynologyOpenSource/synology-csi, issue 139).
+    rules: Mutex<()>,
+    session: Mutex<Option<Arc<Session>>>,
 }
 
 /// A session, and the APIs of the NAS at its start.
@@ -62,17 +68,21 @@ struct Session {
     sid: SecretString,
     token: Option<SecretString>,
     apis: BTreeMap<String, Api>,
+    since: Instant,
+    /// DSM has answered something else than "no permission" to it.
+    has_worked: AtomicBool,
 }
 
 /// An API of the NAS.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Api {
+    #[serde(default, deserialize_with = "lenient::text")]
     path: String,
-    #[serde(default)]
-    max_version: u64,
-    #[serde(default)]
-    request_format: Option<String>,
+    #[serde(default, deserialize_with = "lenient::number")]
+    max_version: Option<u64>,
+    #[serde(default, deserialize_with = "lenient::text")]
+    request_format: String,
 }
 
 /// One call of the web API. Never prints a value.
@@ -80,21 +90,17 @@ pub(crate) struct Request {
     api: &'static str,
     method: &'static str,
     version: Option<u64>,
+    largest: usize,
     params: BTreeMap<String, Value>,
 }
 
-#[derive(Deserialize)]
-struct Answer {
-    success: bool,
-    #[serde(default)]
-    data: Value,
-    #[serde(default)]
-    error: Option<Refusal>,
-}
-
-#[derive(Deserialize)]
-struct Refusal {
-    code: i64,
+/// What a login gives.
+#[derive(Default, Deserialize)]
+struct LoggedIn {
+    #[serde(default, deserialize_with = "lenient::text")]
+    sid: String,
+    #[serde(default, deserialize_with = "lenient::text")]
+    synotoken: String,
 }
 
 // === impl Request ===
@@ -105,8 +111,21 @@ impl Request {
             api,
             method,
             version: None,
+            largest: LARGEST,
             params: BTreeMap::new(),
         }
+    }
+
+    /// Its answer is a list of everything that the NAS has.
+    #[must_use]
+    pub(crate) fn long(mut self) -> Self {
+        self.largest = LARGEST_LIST;
+        self
+    }
+
+    /// What it asks for, such as `SYNO.Core.ISCSI.LUN list`.
+    pub(crate) fn name(&self) -> String {
+        format!("{} {}", self.api, self.method)
     }
 
     #[must_use]
@@ -123,7 +142,7 @@ impl Request {
     }
 
     fn form(&self, entry: &Api, version: u64) -> String {
-        let json = entry.request_format.as_deref() == Some("JSON");
+        let json = entry.request_format == "JSON";
         let mut form = form_urlencoded::Serializer::new(String::new());
         form.append_pair("api", self.api);
         form.append_pair("version", &version.to_string());
@@ -170,12 +189,13 @@ impl Client {
                 "the password of the NAS travels in plain text: set httpConnection.protocol to https"
             );
         }
-        let permits = Semaphore::new(if connection.serialize { 1 } else { PARALLEL });
+        let turns = Semaphore::new(if connection.serialize { 1 } else { PARALLEL });
         Ok(Self {
             connection,
             http,
-            permits,
-            state: Mutex::default(),
+            turns,
+            rules: Mutex::default(),
+            session: Mutex::default(),
         })
     }
 
@@ -184,17 +204,30 @@ impl Client {
         self.connection.address()
     }
 
+    /// The turn of an operation that changes anything, until it is dropped. An operation waits for it no longer
+    /// than its own deadline.
+    pub(crate) async fn turn(&self, call: &Call) -> Result<SemaphorePermit<'_>, Failure> {
+        let turn = tokio::time::timeout_at(call.deadline(), self.turns.acquire()).await;
+        turn.map_err(|_| Failure::NoTime)?
+            .map_err(|_| Failure::NoTime)
+    }
+
+    /// The turn to change rules of NFS.
+    pub(crate) async fn turn_for_rules(&self, call: &Call) -> Result<MutexGuard<'_, ()>, Failure> {
+        let turn = tokio::time::timeout_at(call.deadline(), self.rules.lock()).await;
+        turn.map_err(|_| Failure::NoTime)
+    }
+
     /// Sends a call, and logs in first if necessary. A session that has ended is replaced once: DSM
     /// refuses such a call before it does anything.
-    pub(crate) async fn send(&self, call: &Call, request: &Request) -> Result<Value, Failure> {
-        let permit = tokio::time::timeout_at(call.deadline(), self.permits.acquire()).await;
-        let _permit = permit
-            .map_err(|_| Failure::NoTime)?
-            .map_err(|_| Failure::NoTime)?;
+    pub(crate) async fn send<T>(&self, call: &Call, request: &Request) -> Result<T, Failure>
+    where
+        T: DeserializeOwned + Default,
+    {
         let session = self.session(call, None).await?;
         let answer = self.ask(call, &session, request).await;
         match answer {
-            Err(Failure::Refused(code)) if code.ends_session() => {
+            Err(Failure::Refused(code)) if session.ended_with(code) => {
                 tracing::debug!(code = code.0, "the session of the NAS has ended");
                 let session = self.session(call, Some(&session)).await?;
                 self.ask(call, &session, request).await
@@ -209,32 +242,30 @@ impl Client {
         call: &Call,
         ended: Option<&Arc<Session>>,
     ) -> Result<Arc<Session>, Failure> {
-        let state = tokio::time::timeout_at(call.deadline(), self.state.lock()).await;
-        let mut state = state.map_err(|_| Failure::NoTime)?;
-        if let Some(session) = &state.session
+        let known = tokio::time::timeout_at(call.deadline(), self.session.lock()).await;
+        let mut known = known.map_err(|_| Failure::NoTime)?;
+        if let Some(session) = &*known
             && ended.is_none_or(|ended| !Arc::ptr_eq(ended, session))
         {
             return Ok(Arc::clone(session));
         }
-        state.session = None;
-        if let Some((at, code)) = state.refused {
-            if at.elapsed() < AFTER_REFUSAL {
-                return Err(Failure::LoginRefusedBefore(code));
-            }
-            state.refused = None;
-        }
+        *known = None;
+        let gate = login::gate(&self.address(), &self.connection.username);
+        let attempt = tokio::time::timeout_at(call.deadline(), gate.attempt()).await;
+        let attempt = attempt.map_err(|_| Failure::NoTime)?;
+        let mut attempt = attempt.map_err(Failure::LoginRefusedBefore)?;
         let session = match self.log_in(call).await {
             Ok(session) => Arc::new(session),
             Err(Failure::Refused(code)) => {
                 // 407 and those below it are refusals of this account, whatever is asked.
                 if (400..=410).contains(&code.0) {
-                    state.refused = Some((Instant::now(), code));
+                    attempt.refused(code);
                 }
                 return Err(Failure::Login(code));
             }
             Err(failure) => return Err(failure),
         };
-        state.session = Some(Arc::clone(&session));
+        *known = Some(Arc::clone(&session));
         Ok(session)
     }
 
@@ -243,15 +274,14 @@ impl Client {
         let names: Vec<&str> = APIS.iter().map(|(name, _)| *name).collect();
         let info = Api {
             path: "query.cgi".to_owned(),
-            max_version: 1,
-            request_format: None,
+            max_version: Some(1),
+            request_format: String::new(),
         };
         let question = Request::new("SYNO.API.Info", "query").with("query", names.join(","));
-        let found = self
-            .post(call, &info, question.form(&info, 1), None)
-            .await?;
-        let apis: BTreeMap<String, Api> = serde_json::from_value(found)
-            .map_err(|_| self.odd("its list of APIs has another form"))?;
+        let form = question.form(&info, 1);
+        let mut apis: BTreeMap<String, Api> =
+            self.post(call, &info, form, None, LARGEST_AT_LOGIN).await?;
+        apis.retain(|name, _| names.contains(&name.as_str()));
         if apis.values().any(|api| !is_path(&api.path)) {
             return Err(self.odd("an API has an odd path"));
         }
@@ -263,23 +293,25 @@ impl Client {
             .with("session", connection.session.as_str())
             .with("format", "sid")
             .with("enable_syno_token", "yes");
-        let form = login.form(auth, auth.max_version.min(6));
-        let data = self.post(call, auth, form, None).await?;
-        let text = |key: &str| data.get(key).and_then(Value::as_str).map(str::to_owned);
-        let sid = text("sid").ok_or_else(|| self.odd("a login without a session"))?;
+        let form = login.form(auth, auth.max_version.unwrap_or(6).min(6));
+        let given: LoggedIn = self.post(call, auth, form, None, LARGEST_AT_LOGIN).await?;
+        if given.sid.is_empty() {
+            return Err(self.odd("a login without a session"));
+        }
+        let token = Some(given.synotoken).filter(|token| !token.is_empty());
         Ok(Session {
-            sid: sid.into(),
-            token: text("synotoken").map(Into::into),
+            sid: given.sid.into(),
+            token: token.map(Into::into),
             apis,
+            since: Instant::now(),
+            has_worked: AtomicBool::new(false),
         })
     }
 
-    async fn ask(
-        &self,
-        call: &Call,
-        session: &Session,
-        request: &Request,
-    ) -> Result<Value, Failure> {
+    async fn ask<T>(&self, call: &Call, session: &Session, request: &Request) -> Result<T, Failure>
+    where
+        T: DeserializeOwned + Default,
+    {
         let entry = session
             .apis
             .get(request.api)
@@ -288,10 +320,14 @@ impl Client {
         let newest = newest.map_or(1, |(_, newest)| *newest);
         let version = request
             .version
-            .unwrap_or_else(|| entry.max_version.clamp(1, newest));
+            .unwrap_or_else(|| entry.max_version.unwrap_or(1).clamp(1, newest));
         tracing::debug!(verb = ?request, version, "asking the NAS");
         let form = request.form(entry, version);
-        let answer = self.post(call, entry, form, Some(session)).await;
+        let answer = self
+            .post(call, entry, form, Some(session), request.largest)
+            .await;
+        let answer = answer.map_err(|failure| failure.naming(request));
+        session.answered(answer.as_ref().err().and_then(Failure::code));
         if let Err(failure) = &answer {
             tracing::debug!(verb = ?request, error = %failure, "the NAS has not done it");
         }
@@ -299,13 +335,17 @@ impl Client {
     }
 
     /// One exchange. Everything is in the body: what is in a URL stands in logs.
-    async fn post(
+    async fn post<T>(
         &self,
         call: &Call,
         entry: &Api,
         form: String,
         session: Option<&Session>,
-    ) -> Result<Value, Failure> {
+        largest: usize,
+    ) -> Result<T, Failure>
+    where
+        T: DeserializeOwned + Default,
+    {
         let left = call.remaining();
         if left.is_zero() {
             return Err(Failure::NoTime);
@@ -318,9 +358,12 @@ impl Client {
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(form);
         if let Some(session) = session {
-            request = request.header(COOKIE, secret_header("id=", &session.sid)?);
+            let odd = || self.odd("its session is no header");
+            let sid = secret_header("id=", &session.sid).ok_or_else(odd)?;
+            request = request.header(COOKIE, sid);
             if let Some(token) = &session.token {
-                request = request.header("X-SYNO-TOKEN", secret_header("", token)?);
+                let token = secret_header("", token).ok_or_else(odd)?;
+                request = request.header("X-SYNO-TOKEN", token);
             }
         }
         let late = left <= ANSWER_TIMEOUT;
@@ -335,29 +378,20 @@ impl Client {
         }
         let mut body = Vec::new();
         while let Some(part) = response.chunk().await.map_err(failed)? {
-            body.extend_from_slice(&part);
-            if body.len() > LARGEST {
-                return Err(self.odd("it is too long"));
+            if body.len() + part.len() > largest {
+                return Err(self.odd(format!("it is longer than {largest} bytes")));
             }
+            body.extend_from_slice(&part);
         }
-        let answer: Answer =
-            serde_json::from_slice(&body).map_err(|_| self.odd("it is not that of a web API"))?;
-        match answer {
-            Answer {
-                success: true,
-                data,
-                ..
-            } => Ok(data),
-            Answer {
-                error: Some(refusal),
-                ..
-            } => Err(Failure::Refused(Code(refusal.code))),
-            Answer { .. } => Err(self.odd("a refusal without a code")),
-        }
+        answer::read(&body).map_err(|unread| match unread {
+            Unread::Refused(code) => Failure::Refused(code),
+            Unread::Foreign => Failure::Foreign(self.address()),
+            Unread::Odd(why) => self.odd(why),
+        })
     }
 
-    pub(crate) fn odd(&self, why: &'static str) -> Failure {
-        Failure::Odd(self.address(), why)
+    pub(crate) fn odd(&self, why: impl Into<String>) -> Failure {
+        Failure::Odd(self.address(), why.into())
     }
 
     /// The cause of a failed exchange. The text of reqwest holds the URL, which holds no secret.
@@ -386,6 +420,25 @@ impl Client {
     }
 }
 
+// === impl Session ===
+
+impl Session {
+    /// Whether the answer says that it has ended. "No permission" is the answer to an account that is no
+    /// administrator, too: a session that has never worked is not replaced because of it.
+    fn ended_with(&self, code: Code) -> bool {
+        if code == Code::NO_PERMISSION {
+            return self.has_worked.load(Ordering::Relaxed) || self.since.elapsed() > OLD;
+        }
+        code.ends_session()
+    }
+
+    fn answered(&self, refused: Option<Code>) {
+        if refused.is_none_or(|code| code != Code::NO_PERMISSION && !code.ends_session()) {
+            self.has_worked.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Client").field(&self.connection).finish()
@@ -398,10 +451,9 @@ fn is_path(path: &str) -> bool {
     !path.is_empty() && !path.contains("..") && path.chars().all(plain)
 }
 
-fn secret_header(before: &str, secret: &SecretString) -> Result<HeaderValue, Failure> {
+fn secret_header(before: &str, secret: &SecretString) -> Option<HeaderValue> {
     let text = format!("{before}{}", secret.expose_secret());
-    let mut value = HeaderValue::from_str(&text)
-        .map_err(|_| Failure::Config("the NAS gave a session that is no header".to_owned()))?;
+    let mut value = HeaderValue::from_str(&text).ok()?;
     value.set_sensitive(true);
-    Ok(value)
+    Some(value)
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use csi_types::attachment::{FieldError, Interface, Iqn, Listed, Portal};
 use driver_core::config::scalar::unless_falsy;
-use driver_core::config::{ConfigError, Document};
+use driver_core::config::{ConfigError, Document, Finding, Severity};
 use driver_tls::TlsOptions;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
@@ -33,8 +33,8 @@ struct HttpConnection {
     /// How the NAS calls the session.
     #[serde(default, deserialize_with = "unless_falsy")]
     session: Option<String>,
-    /// One call after the other, which is what DSM does itself.
-    #[serde(default = "yes")]
+    /// One changing operation after the other.
+    #[serde(default)]
     serialize: bool,
     /// How the certificate is checked.
     #[serde(default)]
@@ -141,10 +141,6 @@ pub(crate) struct IscsiSettings {
     pub(crate) verify_device: bool,
     /// The volume of the NAS, such as `/volume1`.
     pub(crate) location: String,
-}
-
-fn yes() -> bool {
-    true
 }
 
 // === impl Connection ===
@@ -267,6 +263,20 @@ impl IscsiSettings {
         };
         settings.shared.name = settings.shared.name.to_lowercase();
         settings.check()?;
+        if let Some(most) = settings
+            .target
+            .number("max_sessions")
+            .filter(|most| *most != 0)
+        {
+            document.add(Finding {
+                severity: Severity::Doubtful,
+                path: "iscsi.targetTemplate.max_sessions".to_owned(),
+                message: format!(
+                    "the NAS lets in {most} sessions: a further path or node cannot attach a volume"
+                ),
+                advice: Some("remove it: 0, no limit, is the default".to_owned()),
+            });
+        }
         Ok(settings)
     }
 

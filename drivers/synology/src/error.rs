@@ -5,6 +5,14 @@
 
 use driver_core::{Call, Error, Kind};
 
+use crate::client::Request;
+
+const SPACE: &str = "free space on the volume, or choose another with synology.volume";
+const MODEL: &str = "the most depends on the model; delete some that are not needed";
+const VOLUME: &str = "check synology.volume, and the volume in Storage Manager";
+/// What DSM does not find was there a moment ago, or is asked for in a list: nothing is known of the volume.
+const AGAIN: &str = "try again";
+
 /// A code of DSM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Code(pub(crate) i64);
@@ -40,8 +48,11 @@ pub(crate) enum Failure {
     #[error("{0} redirects to another address")]
     Redirect(String),
     /// An answer that is not of the web API.
+    #[error("{0} does not answer as the web API of DSM")]
+    Foreign(String),
+    /// An answer of the web API that cannot be used.
     #[error("{0} gives an answer that is not understood: {1}")]
-    Odd(String, &'static str),
+    Odd(String, String),
     /// An API that this NAS does not have.
     #[error("this NAS has no {0}")]
     NoApi(&'static str),
@@ -56,16 +67,29 @@ impl Code {
     /// No such volume, where a volume is asked for.
     pub(crate) const NO_VOLUME: Self = Self(117);
     pub(crate) const NO_SHARE: Self = Self(402);
+    pub(crate) const UNKNOWN: Self = Self(100);
+    pub(crate) const NO_PERMISSION: Self = Self(105);
+    /// The copy of a shared folder was refused: its source, or the snapshot, is not there.
+    pub(crate) const SHARE_FAILED: Self = Self(3300);
+    pub(crate) const LUN_EXISTS: Self = Self(18_990_538);
+    pub(crate) const BAD_LUN_TYPE: Self = Self(18_990_500);
 
-    /// Whether the session has ended. 105 is also the answer to an account without permission, and to a
-    /// missing token: a new login tells them apart.
+    /// Whether the session has ended for certain.
     pub(crate) fn ends_session(self) -> bool {
-        matches!(self.0, 105..=107) || self == Self::NO_SESSION
+        matches!(self.0, 106 | 107) || self == Self::NO_SESSION
+    }
+
+    /// Whether it says that a LUN is not there.
+    pub(crate) fn is_no_lun(self) -> bool {
+        matches!(self.0, 18_990_505 | 18_990_531)
+    }
+
+    /// Whether it says that a target is not there.
+    pub(crate) fn is_no_target(self) -> bool {
+        self.0 == 18_990_710
     }
 
     fn known(self) -> Option<(Kind, &'static str, &'static str)> {
-        const SPACE: &str = "free space on the volume, or choose another with synology.volume";
-        const MODEL: &str = "the most depends on the model; delete some that are not needed";
         Some(match self.0 {
             100 => (
                 Kind::Internal,
@@ -90,16 +114,21 @@ impl Code {
             ),
             106 | 107 | 119 => (Kind::Unreachable, "the session has ended", ""),
             109 | 110 | 111 | 117 | 118 => (Kind::Unreachable, "the NAS is busy", ""),
-            402 => (Kind::NotFound, "no such shared folder", ""),
+            402 => (Kind::Unreachable, "no such shared folder", AGAIN),
             403 => (Kind::Invalid, "a value is not allowed", ""),
-            3300 => (Kind::NotFound, "the source to copy does not exist", ""),
-            3301 => (Kind::Conflict, "a shared folder of that name exists", ""),
-            3309 => (
-                Kind::OutOfSpace,
-                "the NAS has the most shared folders",
-                MODEL,
+            2301 | 2370 | 2371 => (
+                Kind::Unreachable,
+                "the rules of NFS cannot be changed now",
+                AGAIN,
             ),
-            3328 => (Kind::Unreachable, "the NAS is busy with shared folders", ""),
+            3300..=3399 => return self.known_of_shares(),
+            18_990_000.. => return self.known_of_luns(),
+            _ => return None,
+        })
+    }
+
+    fn known_of_luns(self) -> Option<(Kind, &'static str, &'static str)> {
+        Some(match self.0 {
             18_990_002 => (Kind::OutOfSpace, "the volume is out of space", SPACE),
             18_990_068 | 18_990_503 => (
                 Kind::Invalid,
@@ -107,38 +136,126 @@ impl Code {
                 "see iscsi.namePrefix and nameSuffix",
             ),
             18_990_318 => (
-                Kind::Invalid,
-                "the type of LUN does not fit the filesystem of the volume",
-                "on Btrfs lunTemplate.type is BLUN or BLUN_THICK, on ext4 THIN, ADV or FILE",
+                Kind::Internal,
+                "the LUN cannot be made on that filesystem",
+                "the volume may be full or read-only; on Btrfs lunTemplate.type is BLUN or BLUN_THICK, on ext4 THIN or FILE",
             ),
             18_990_500 => (
                 Kind::Invalid,
                 "the type of LUN is wrong for that",
                 "see lunTemplate.type; thick LUNs have no snapshots",
             ),
-            18_990_505 | 18_990_531 => (Kind::NotFound, "no such LUN", ""),
+            18_990_501 => (
+                Kind::Unreachable,
+                "the NAS does not find the volume",
+                VOLUME,
+            ),
+            18_990_502 => (
+                Kind::OutOfRange,
+                "the size of the LUN is not allowed",
+                "DSM makes LUNs of 1 GiB and more",
+            ),
+            18_990_505 | 18_990_531 => (Kind::Unreachable, "no such LUN", AGAIN),
+            18_990_004 => (Kind::Unreachable, "no such object", AGAIN),
+            18_990_513 => (Kind::Conflict, "a snapshot of that name exists", ""),
+            18_990_540 => (
+                Kind::Busy,
+                "the snapshot cannot be deleted now",
+                "look at it in SAN Manager: it may be in use, or protected",
+            ),
+            18_990_570 => (
+                Kind::Internal,
+                "the LUN cannot be loaded",
+                "a LUN of the type ADV needs 10 GiB; delete it, and use THIN on ext4",
+            ),
+            18_990_622 => (
+                Kind::Invalid,
+                "the attributes of the LUN are not allowed",
+                "see dev_attribs in lunTemplate",
+            ),
             18_990_508 => (Kind::Internal, "a parameter is missing", ""),
-            18_990_532 => (Kind::NotFound, "no such snapshot", ""),
+            18_990_532 => (Kind::Unreachable, "no such snapshot", AGAIN),
             18_990_538 => (Kind::Conflict, "a LUN of that name exists", ""),
             18_990_541 => (Kind::OutOfSpace, "the NAS has the most LUNs", MODEL),
-            18_990_542 => (
-                Kind::OutOfSpace,
-                "the NAS has the most targets",
-                "with `iscsi.mode: shared-target` many LUNs need one target",
-            ),
             18_990_543 => (Kind::OutOfSpace, "the LUN has the most snapshots", MODEL),
             18_990_635 => (
                 Kind::Invalid,
                 "the I/O policy is not allowed",
                 "see lunTemplate",
             ),
+            _ => return self.known_of_targets(),
+        })
+    }
+
+    fn known_of_targets(self) -> Option<(Kind, &'static str, &'static str)> {
+        Some(match self.0 {
+            18_990_542 => (
+                Kind::OutOfSpace,
+                "the NAS has the most targets",
+                "with `iscsi.mode: shared-target` many LUNs need one target",
+            ),
+            18_990_700 => (
+                Kind::Invalid,
+                "the name of the target is not allowed",
+                "see iscsi.namePrefix and nameSuffix",
+            ),
+            18_990_702 => (
+                Kind::Invalid,
+                "the authentication of the target is not allowed",
+                "auth_type in targetTemplate is 0, 1 or 2",
+            ),
             18_990_708 => (
                 Kind::Invalid,
                 "the CHAP credentials are not allowed",
                 "user and password are needed, and DSM takes passwords of 12 to 16 characters",
             ),
-            18_990_710 => (Kind::NotFound, "no such target", ""),
+            18_990_710 => (Kind::Unreachable, "no such target", AGAIN),
             18_990_744 => (Kind::Conflict, "a target of that name exists", ""),
+            18_990_745 => (Kind::Conflict, "a target of that IQN exists", ""),
+            _ => return None,
+        })
+    }
+
+    fn known_of_shares(self) -> Option<(Kind, &'static str, &'static str)> {
+        Some(match self.0 {
+            3300 => (
+                Kind::Internal,
+                "the shared folder is refused: its location, or a parameter",
+                VOLUME,
+            ),
+            3301 => (Kind::Conflict, "a shared folder of that name exists", ""),
+            3304 | 3313 => (
+                Kind::Unreachable,
+                "the NAS does not find the volume",
+                VOLUME,
+            ),
+            3305 | 3312 | 3319 => (Kind::Conflict, "the name is taken or reserved", ""),
+            3309 => (
+                Kind::OutOfSpace,
+                "the NAS has the most shared folders",
+                MODEL,
+            ),
+            3314 => (
+                Kind::Unreachable,
+                "the volume is read-only",
+                "look at it in Storage Manager",
+            ),
+            3320 => (Kind::OutOfSpace, "the volume is out of space", SPACE),
+            3328 | 3330 | 3332 | 3336 => {
+                (Kind::Unreachable, "the NAS is busy with shared folders", "")
+            }
+            3329 => (
+                Kind::OutOfSpace,
+                "the shared folder has the most snapshots",
+                MODEL,
+            ),
+            3337 => (Kind::Busy, "the shared folder is preserved", ""),
+            3341 => (Kind::OutOfRange, "the quota is not allowed", ""),
+            3350 => (
+                Kind::Busy,
+                "the snapshot is immutable",
+                "its protection ends by itself",
+            ),
             _ => return None,
         })
     }
@@ -180,7 +297,7 @@ impl Failure {
             | Self::Status(..)
             | Self::Redirect(_) => Kind::Unreachable,
             Self::NoTime => Kind::Timeout,
-            Self::Odd(..) => Kind::Internal,
+            Self::Odd(..) | Self::Foreign(_) => Kind::Internal,
             Self::NoApi(_) => Kind::Unsupported,
             Self::Config(_) => Kind::Invalid,
         }
@@ -203,25 +320,22 @@ impl Failure {
             Self::Redirect(_) => {
                 "set httpConnection.protocol to https and the port to that of HTTPS, 5001 as a rule"
             }
-            Self::Status(..) | Self::Odd(..) => {
+            Self::Status(..) | Self::Foreign(_) => {
                 "check that httpConnection.port is that of DSM (5000, with TLS 5001)"
             }
             Self::NoApi(_) => {
                 "install or start the package on the NAS (SAN Manager, before DSM 7 iSCSI Manager)"
             }
-            Self::Cut(..) | Self::Late(..) | Self::NoTime | Self::Config(_) => "",
+            Self::Cut(..) | Self::Late(..) | Self::NoTime | Self::Odd(..) | Self::Config(_) => "",
         }
     }
 
-    /// As an error of `call` about an object that DSM has just listed. Then "not found" is not reliable.
-    pub(crate) fn of_listed(self, call: &Call, doing: &str) -> Error {
-        if self.kind() != Kind::NotFound {
-            return self.while_doing(call, doing);
+    /// With the name of the call whose answer is not understood.
+    pub(crate) fn naming(self, request: &Request) -> Self {
+        match self {
+            Self::Odd(address, why) => Self::Odd(address, format!("{}: {why}", request.name())),
+            other => other,
         }
-        Error::new(Kind::Unreachable, doing)
-            .with_effect(call.effect())
-            .because(self)
-            .advise("try again: DSM lists it, and does not find it when asked for its snapshots")
     }
 
     /// As an error of `call`, which was doing that.

@@ -1,8 +1,8 @@
 //! Volumes that are iSCSI LUNs.
 //!
-//! A volume is a LUN of its name and a target that shows it. Every verb observes, changes what is
-//! missing, and observes again: the answer of DSM to a change is no proof. A refused creation may have
-//! made the LUN, and a deletion continues after its answer.
+//! A volume is a LUN of its name and a target that shows it. Every verb asks for these two by name, changes what
+//! is missing, and believes a success. A refusal proves nothing: a refused creation may have made the LUN, so the
+//! object is looked at again. A deletion continues after its answer.
 
 mod create;
 mod delete;
@@ -14,6 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use csi_types::AccessMode;
 use csi_types::attachment::{Attachment, DeviceId, Iqn, Iscsi, Lun as LunNumber};
+use csi_types::size::SizeError;
 use driver_core::config::{CommonConfig, ConfigError, Document};
 use driver_core::parameters::Scope;
 use driver_core::template::Template as Handlebars;
@@ -22,10 +23,12 @@ use driver_core::{
     Driver, Error, Expanded, Expander, Found, Kind, Lister, Page, PageRequest, Parameters,
     SizeRange, Snapshots, Volume, VolumeId, VolumeName,
 };
+use futures_util::future::try_join;
+use tokio::sync::SemaphorePermit;
 
 use crate::api::{Lun, Target};
 use crate::client::Client;
-use crate::config::{Connection, IscsiSettings};
+use crate::config::{Connection, IscsiSettings, TargetMode};
 use crate::error::Failure;
 use crate::lun_name::{LunName, Names};
 use crate::page::page;
@@ -33,6 +36,8 @@ use crate::source::Origin;
 
 /// Sizes are multiples of a block.
 const BLOCK: u64 = 512;
+/// The least size of a LUN: by Synology's specification of its models, and some refuse less.
+const LEAST: u64 = 1 << 30;
 /// The filesystems that can be made on a LUN.
 const FS_TYPES: &[&str] = &["btrfs", "ext3", "ext4", "ext4dev", "xfs"];
 /// The first and the longest pause between two polls of a task of DSM.
@@ -51,9 +56,9 @@ pub(crate) struct Luns {
     description: Option<Handlebars>,
 }
 
-/// The LUNs and targets of the NAS at one moment.
-struct NasState {
-    luns: Vec<Lun>,
+/// The LUN of a volume and the targets that may show it, at one moment.
+struct VolumeState {
+    lun: Option<Lun>,
     targets: Vec<Target>,
 }
 
@@ -61,15 +66,7 @@ struct NasState {
 #[derive(Debug, Clone, Copy)]
 struct Shown<'a> {
     target: &'a Target,
-    number: i64,
-}
-
-// === impl NasState ===
-
-impl NasState {
-    fn lun(&self, name: &LunName) -> Option<&Lun> {
-        self.luns.iter().find(|lun| lun.name == name.as_str())
-    }
+    number: u64,
 }
 
 // === impl Luns ===
@@ -103,12 +100,84 @@ impl Luns {
         }
     }
 
-    async fn observe(&self, call: &Call, doing: &str) -> Result<NasState, Error> {
-        let failed = |failure: Failure| failure.while_doing(call, doing);
-        Ok(NasState {
-            luns: self.client.luns(call).await.map_err(failed)?,
-            targets: self.client.targets(call).await.map_err(failed)?,
-        })
+    /// All LUNs and targets that may be of this connection.
+    async fn observe_all(
+        &self,
+        call: &Call,
+        doing: &str,
+    ) -> Result<(Vec<Lun>, Vec<Target>), Error> {
+        let luns = self.client.luns(call, |name| self.names.id(name).is_some());
+        let both = try_join(luns, self.all_targets(call)).await;
+        both.map_err(|failure| failure.while_doing(call, doing))
+    }
+
+    async fn all_targets(&self, call: &Call) -> Result<Vec<Target>, Failure> {
+        let may_be_ours = |iqn: &str| iqn.starts_with(&self.settings.base);
+        self.client.targets(call, may_be_ours).await
+    }
+
+    /// The LUN of that name.
+    async fn lun_named(&self, call: &Call, name: &LunName) -> Result<Option<Lun>, Failure> {
+        let found = self.client.lun(call, name.as_str()).await?;
+        Ok(found.filter(|lun| lun.name == name.as_str()))
+    }
+
+    /// The targets that show a LUN most likely: its own, or all that are shared.
+    async fn likely_targets(&self, call: &Call, name: &LunName) -> Result<Vec<Target>, Failure> {
+        if self.settings.mode == TargetMode::SharedTarget {
+            return self.all_targets(call).await;
+        }
+        let found = self.client.target(call, name.as_str()).await?;
+        let found: Vec<Target> = found.into_iter().collect();
+        Ok(self.own(name, &found).cloned().into_iter().collect())
+    }
+
+    /// The targets that may show this LUN: all, unless its own one does. A LUN stays where it is shown when the
+    /// mode of the configuration changes.
+    async fn targets_of(
+        &self,
+        call: &Call,
+        lun: &Lun,
+        name: &LunName,
+        likely: Vec<Target>,
+    ) -> Result<Vec<Target>, Failure> {
+        let is_shared = self.settings.mode == TargetMode::SharedTarget;
+        if is_shared || self.shown(lun, name, &likely).is_some() {
+            return Ok(likely);
+        }
+        self.all_targets(call).await
+    }
+
+    /// What there is of a volume.
+    async fn observe(
+        &self,
+        call: &Call,
+        name: &LunName,
+        doing: &str,
+    ) -> Result<VolumeState, Error> {
+        let look = async {
+            let both = try_join(self.lun_named(call, name), self.likely_targets(call, name));
+            let (lun, mut targets) = both.await?;
+            if let Some(lun) = &lun {
+                targets = self.targets_of(call, lun, name, targets).await?;
+            }
+            Ok(VolumeState { lun, targets })
+        };
+        look.await
+            .map_err(|failure: Failure| failure.while_doing(call, doing))
+    }
+
+    /// The turn of an operation that changes anything.
+    async fn turn(&self, call: &Call, doing: &str) -> Result<SemaphorePermit<'_>, Error> {
+        let turn = self.client.turn(call).await;
+        turn.map_err(|failure| failure.while_doing(call, doing))
+    }
+
+    /// Fails if the volume of the NAS is not there: what is not found then may well exist.
+    async fn check_nas(&self, call: &Call, doing: &str) -> Result<(), Error> {
+        let location = &self.settings.location;
+        let volume = self.client.existing_volume(call, location, doing).await;
+        volume.map(drop)
     }
 
     /// The volume of a LUN that is shown.
@@ -127,7 +196,7 @@ impl Luns {
         id: &VolumeId,
         uuid: &str,
         iqn: &str,
-        number: i64,
+        number: u64,
     ) -> Result<Attachment, Error> {
         let odd = || Error::new(Kind::Internal, format!("say how volume `{id}` is reached"));
         let device_id = self.settings.verify_device.then(|| device_id(uuid));
@@ -140,25 +209,40 @@ impl Luns {
         }))
     }
 
-    /// The LUN of a volume that is there whole, by its id.
-    async fn whole(&self, call: &Call, id: &VolumeId, doing: &str) -> Result<(Lun, Volume), Error> {
+    /// A volume that is there whole, by its id.
+    async fn whole(&self, call: &Call, id: &VolumeId, doing: &str) -> Result<Volume, Error> {
         let missing = || Error::not_found(doing).because(format!("there is no volume `{id}`"));
         let name = self.names.lun(id).ok_or_else(missing)?;
-        let state = self.observe(call, doing).await?;
-        let lun = state
-            .lun(&name)
-            .filter(|lun| !lun.is_action_locked || state.is_mapped(lun));
-        let lun = lun.ok_or_else(missing)?;
+        let state = self.observe(call, &name, doing).await?;
+        let lun = state.lun.as_ref().ok_or_else(missing)?;
         let shown = self.shown(lun, &name, &state.targets).ok_or_else(missing)?;
-        let volume = self.volume(id.clone(), lun, shown)?;
-        Ok((lun.clone(), volume))
+        self.volume(id.clone(), lun, shown)
+    }
+
+    /// The LUN of a volume that can be grown or copied. One that DSM works on is only that if it is shown: it is
+    /// not a copy that is being made, nor one that is going.
+    async fn usable(&self, call: &Call, id: &VolumeId, doing: &str) -> Result<Lun, Error> {
+        let missing = || Error::not_found(doing).because(format!("there is no volume `{id}`"));
+        let name = self.names.lun(id).ok_or_else(missing)?;
+        let found = self.lun_named(call, &name).await;
+        let found = found.map_err(|failure| failure.while_doing(call, doing))?;
+        let lun = found.ok_or_else(missing)?;
+        if lun.is_action_locked {
+            self.whole(call, id, doing).await?;
+        }
+        Ok(lun)
     }
 }
 
-impl NasState {
-    fn is_mapped(&self, lun: &Lun) -> bool {
-        let mut targets = self.targets.iter();
-        targets.any(|target| target.number_of(&lun.uuid).is_some())
+/// The size of a new LUN.
+fn lun_size(range: &SizeRange) -> Result<u64, SizeError> {
+    let size = range.choose(BLOCK)?.max(LEAST);
+    match range.limit() {
+        Some(limit) if size > limit => Err(SizeError::Unmeetable {
+            smallest: size,
+            limit,
+        }),
+        _ => Ok(size),
     }
 }
 
@@ -223,24 +307,28 @@ impl Driver for Luns {
             Ok(Some(_)) => {}
         }
         // Whether SAN Manager answers.
-        let observed = self.observe(call, &doing).await;
+        let observed = self.observe_all(call, &doing).await;
         observed.err().into_iter().collect()
     }
 
     async fn create_volume(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error> {
-        self.create(call, request).await
+        let doing = format!("create volume `{}`", request.id);
+        let _turn = self.turn(call, &doing).await?;
+        self.create(call, request, &doing).await
     }
 
     async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
-        self.delete(call, id).await
+        let doing = format!("delete volume `{id}`");
+        let _turn = self.turn(call, &doing).await?;
+        self.delete(call, id, &doing).await
     }
 
     async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
         let doing = format!("find volume `{id}`");
         let missing = || Error::not_found(doing.clone());
         let name = self.names.lun(id).ok_or_else(missing)?;
-        let state = self.observe(call, &doing).await?;
-        let lun = state.lun(&name).ok_or_else(missing)?;
+        let state = self.observe(call, &name, &doing).await?;
+        let lun = state.lun.as_ref().ok_or_else(missing)?;
         Ok(match self.shown(lun, &name, &state.targets) {
             Some(_) => Found::Whole,
             None => Found::Begun,
@@ -279,7 +367,7 @@ impl Driver for Luns {
 impl Lister for Luns {
     async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
         let doing = format!("get volume `{id}`");
-        self.whole(call, id, &doing).await.map(|(_, volume)| volume)
+        self.whole(call, id, &doing).await
     }
 
     async fn list_volumes(
@@ -287,16 +375,19 @@ impl Lister for Luns {
         call: &Call,
         request: &PageRequest,
     ) -> Result<Page<Volume>, Error> {
-        let state = self.observe(call, "list volumes").await?;
+        let (luns, targets) = self.observe_all(call, "list volumes").await?;
+        if luns.is_empty() {
+            self.check_nas(call, "list volumes").await?;
+        }
         let mut volumes = Vec::new();
-        for lun in &state.luns {
+        for lun in &luns {
             let Some(id) = self.names.id(&lun.name) else {
                 continue;
             };
             let Some(name) = self.names.lun(&id) else {
                 continue;
             };
-            if let Some(shown) = self.shown(lun, &name, &state.targets) {
+            if let Some(shown) = self.shown(lun, &name, &targets) {
                 volumes.push(self.volume(id, lun, shown)?);
             }
         }
@@ -317,7 +408,8 @@ impl Expander for Luns {
         size: SizeRange,
     ) -> Result<Expanded, Error> {
         let doing = format!("expand volume `{id}`");
-        let (lun, _) = self.whole(call, id, &doing).await?;
+        let _turn = self.turn(call, &doing).await?;
+        let lun = self.usable(call, id, &doing).await?;
         let refused = || Error::new(Kind::OutOfRange, doing.clone());
         let wanted = size.choose(BLOCK).map_err(|why| refused().because(why))?;
         // A limit alone asks for no growth.

@@ -6,11 +6,14 @@
 
 #![forbid(unsafe_code)]
 
+mod answer;
 mod api;
 mod client;
 mod config;
 mod error;
 mod iscsi;
+mod lenient;
+mod login;
 mod lun_name;
 mod page;
 mod share;

@@ -21,6 +21,7 @@ use driver_core::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::SemaphorePermit;
 
 use self::api::Share;
 use self::name::{Note, ShareNames};
@@ -63,6 +64,17 @@ enum Access {
     Smb {
         users: Vec<String>,
     },
+}
+
+/// The shared folder of the name of a volume.
+enum Named {
+    Nothing,
+    /// Its description is that of the volume.
+    Ours(Share),
+    /// Its description is that of another volume: it is a copy of that one, and not described yet.
+    Copy(Share),
+    /// It is something else.
+    Foreign(Share),
 }
 
 /// The drivers `synology-nfs` and `synology-smb`.
@@ -140,21 +152,48 @@ impl Shares {
         shares.map_err(|failure| failure.while_doing(call, doing))
     }
 
+    /// The shared folder of the name of a volume.
+    async fn named(&self, call: &Call, id: &VolumeId, doing: &str) -> Result<Named, Error> {
+        let Some(name) = self.names.share(id) else {
+            return Ok(Named::Nothing);
+        };
+        let found = self.client.share(call, &name).await;
+        let found = found.map_err(|failure| failure.while_doing(call, doing))?;
+        let Some(share) = found else {
+            return Ok(Named::Nothing);
+        };
+        Ok(match Note::read(&share.desc) {
+            Some(note) if note.id == *id => Named::Ours(share),
+            // A copy has the description of its source on some DSM, until it gets its own.
+            Some(note) if self.names.share(&note.id).is_some() => Named::Copy(share),
+            _ => Named::Foreign(share),
+        })
+    }
+
     /// The shared folder of a volume, whole or not. One of that name that is not ours is a conflict.
     async fn find(&self, call: &Call, id: &VolumeId, doing: &str) -> Result<Option<Share>, Error> {
-        let Some(name) = self.names.share(id) else {
-            return Ok(None);
-        };
-        let shares = self.shares(call, doing).await?;
-        let mut found = shares.into_iter();
-        let Some(share) = found.find(|share| share.name.eq_ignore_ascii_case(&name)) else {
-            return Ok(None);
-        };
-        if Note::read(&share.desc).is_none_or(|note| note.id != *id) {
-            let why = format!("the shared folder `{name}` is not that of a volume of this name");
-            return Err(Error::new(Kind::Conflict, doing).because(why));
+        match self.named(call, id, doing).await? {
+            Named::Nothing => Ok(None),
+            Named::Ours(share) => Ok(Some(share)),
+            Named::Copy(share) | Named::Foreign(share) => {
+                Err(Error::new(Kind::Conflict, doing).because(foreign(&share)))
+            }
         }
-        Ok(Some(share))
+    }
+
+    /// Fails if the volume of the NAS is not there: what is not found then may well exist.
+    async fn check_nas(&self, call: &Call, doing: &str) -> Result<(), Error> {
+        let volume = self
+            .client
+            .existing_volume(call, &self.location, doing)
+            .await;
+        volume.map(drop)
+    }
+
+    /// The turn of an operation that changes anything.
+    async fn turn(&self, call: &Call, doing: &str) -> Result<SemaphorePermit<'_>, Error> {
+        let turn = self.client.turn(call).await;
+        turn.map_err(|failure| failure.while_doing(call, doing))
     }
 
     /// The shared folder of a volume that is whole.
@@ -175,7 +214,7 @@ impl Shares {
         };
         let odd = || Error::new(Kind::Internal, format!("say how volume `{id}` is reached"));
         Ok(Volume {
-            capacity: Some(share.quota_value * MIB),
+            capacity: Some(share.quota() * MIB),
             attachment: self.attachment(&path).map_err(|why| odd().because(why))?,
             id,
             // Its note has room for a digest only.
@@ -216,7 +255,7 @@ impl Shares {
             }
         };
         if let Some((source, _)) = &source {
-            let least = source.quota_value * MIB;
+            let least = source.quota() * MIB;
             if request.size.limit().is_some_and(|limit| limit < least) {
                 let why = format!("the source has {least} bytes");
                 return Err(Error::new(Kind::OutOfRange, doing).because(why));
@@ -226,9 +265,12 @@ impl Shares {
         let untouched = call.effect() == Effect::None;
         let made = match &source {
             None => {
-                self.client
-                    .create_share(call, &name, &self.location, &note)
-                    .await
+                let path = &self.location;
+                let made = self.client.create_share(call, &name, path, &note).await;
+                if made.is_ok() {
+                    return Ok(Share::made(&name, path, &note));
+                }
+                made
             }
             Some((source, snapshot)) => {
                 let time = snapshot.as_deref();
@@ -237,16 +279,41 @@ impl Shares {
                     .await
             }
         };
-        match (self.find(call, id, doing).await?, made) {
-            (Some(share), _) => Ok(share),
-            (None, Ok(())) => Err(changed(call, doing)),
-            (None, Err(failure)) => {
+        match (self.named(call, id, doing).await?, made) {
+            (Named::Ours(share), _) => Ok(share),
+            (Named::Copy(share), _) if source.is_some() => {
+                self.describe(call, share, note, doing).await
+            }
+            (Named::Copy(share) | Named::Foreign(share), _) => {
+                Err(Error::new(Kind::Conflict, doing).because(foreign(&share)))
+            }
+            (Named::Nothing, Ok(())) => Err(changed(call, doing)),
+            (Named::Nothing, Err(failure)) => {
                 if untouched && failure.code().is_some() {
                     call.undone();
+                }
+                if source.is_some() && failure.code() == Some(Code::SHARE_FAILED) {
+                    let error = Error::new(Kind::NotFound, doing).with_effect(call.effect());
+                    return Err(error.because("the source to copy does not exist"));
                 }
                 Err(failure.while_doing(call, doing))
             }
         }
+    }
+
+    /// Gives a copy the note of its own.
+    async fn describe(
+        &self,
+        call: &Call,
+        mut share: Share,
+        note: String,
+        doing: &str,
+    ) -> Result<Share, Error> {
+        call.check(doing)?;
+        let described = self.client.describe_share(call, &share, &note).await;
+        described.map_err(|failure| lost(call, failure, doing))?;
+        share.desc = note;
+        Ok(share)
     }
 
     /// Whether the clients have access.
@@ -255,28 +322,30 @@ impl Shares {
         Ok(match &self.access {
             Access::Nfs { clients, .. } => {
                 let there = client.rules(call, name).await?;
-                let is_in = |one: &String| there.iter().any(|rule| rule["client"] == **one);
-                clients.iter().all(is_in)
+                let is_in = |one: &String| there.iter().any(|rule| rule.client == **one);
+                // DSM may write a network in another form. It has no rules for a folder but those that are set.
+                clients.iter().all(is_in) || there.len() >= clients.len()
             }
             Access::Smb { users } => {
                 let there = client.users(call, name).await?;
                 let is_in = |one: &String| {
                     let mut entries = there.iter();
-                    entries.any(|entry| entry["name"] == **one && entry["is_writable"] == true)
+                    entries.any(|entry| entry.name == **one && entry.is_writable)
                 };
                 users.iter().all(is_in)
             }
         })
     }
 
-    /// Gives the clients access, unless they have it.
+    /// Gives the clients access.
     async fn open(&self, call: &Call, share: &Share, doing: &str) -> Result<(), Error> {
         call.check(doing)?;
         let (client, name) = (&self.client, share.name.as_str());
         let failed = |failure: Failure| lost(call, failure, doing);
-        if self.is_open(call, share).await.map_err(failed)? {
-            return Ok(());
-        }
+        let _turn = match &self.access {
+            Access::Nfs { .. } => Some(client.turn_for_rules(call).await.map_err(failed)?),
+            Access::Smb { .. } => None,
+        };
         let (set, advice) = match &self.access {
             Access::Nfs { clients, is_async } => {
                 let rules: Vec<Value> = clients.iter().map(|one| rule(one, *is_async)).collect();
@@ -311,11 +380,18 @@ impl Shares {
         let set = self.client.set_quota(call, share, size / MIB).await;
         let now = self.find(call, id, doing).await?;
         match (now, set) {
-            (Some(now), _) if now.quota_value * MIB >= size => Ok(now),
+            (Some(now), _) if now.quota() * MIB >= size => Ok(now),
             (_, Err(failure)) => Err(lost(call, failure, doing)),
             (_, Ok(())) => Err(changed(call, doing)),
         }
     }
+}
+
+fn foreign(share: &Share) -> String {
+    format!(
+        "the shared folder `{}` is not that of a volume of this name: its description says something else",
+        share.name
+    )
 }
 
 /// The fields are those that Synology's CSI driver writes; a node's root is root in the volume.
@@ -393,16 +469,24 @@ impl Driver for Shares {
         let doing = format!("create volume `{id}`");
         let size = request.size.choose(MIB);
         let size = size.map_err(|why| Error::new(Kind::OutOfRange, doing.clone()).because(why))?;
+        let _turn = self.turn(call, &doing).await?;
         call.check(&doing)?;
-        let share = match self.find(call, id, &doing).await? {
-            Some(share) => share,
-            None => self.make(call, request, &doing).await?,
+        let share = match self.named(call, id, &doing).await? {
+            Named::Ours(share) => share,
+            Named::Nothing => self.make(call, request, &doing).await?,
+            Named::Copy(share) if request.source.is_some() => {
+                let note = Note::write(id, request.source.as_ref());
+                self.describe(call, share, note, &doing).await?
+            }
+            Named::Copy(share) | Named::Foreign(share) => {
+                return Err(Error::new(Kind::Conflict, doing).because(foreign(&share)));
+            }
         };
         let conflict = |why: String| Error::new(Kind::Conflict, doing.clone()).because(why);
         if !Note::read(&share.desc).is_some_and(|note| note.is_of(request.source.as_ref())) {
             return Err(conflict("it exists, made of something else".to_owned()));
         }
-        let (is_copy, bytes) = (request.source.is_some(), share.quota_value * MIB);
+        let (is_copy, bytes) = (request.source.is_some(), share.quota() * MIB);
         let fits = request.size.holds(bytes);
         if !share.is_whole() {
             self.open(call, &share, &doing).await?;
@@ -421,21 +505,32 @@ impl Driver for Shares {
         } else {
             self.limit(call, id, &share, size, &doing).await?
         };
-        self.open(call, &share, &doing).await?;
+        let is_open = self.is_open(call, &share).await;
+        if !is_open.map_err(|failure| lost(call, failure, &doing))? {
+            self.open(call, &share, &doing).await?;
+        }
         self.volume(id.clone(), &share)
     }
 
     async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
         let doing = format!("delete volume `{id}`");
+        let _turn = self.turn(call, &doing).await?;
         call.check(&doing)?;
-        let Some(share) = self.find(call, id, &doing).await? else {
-            return Ok(());
+        let share = match self.named(call, id, &doing).await? {
+            Named::Nothing => return self.check_nas(call, &doing).await,
+            Named::Ours(share) | Named::Copy(share) => share,
+            Named::Foreign(share) => {
+                let error = Error::new(Kind::Busy, doing).because(foreign(&share));
+                return Err(error.advise(
+                    "if it is the volume, delete it in DSM, or write the description back; if not, rename it",
+                ));
+            }
         };
         self.refuse_snapshots(call, &share, &doing).await?;
         call.check(&doing)?;
         let deleted = self.client.delete_share(call, &share.name).await;
         let mut wait: Duration = POLL_PAUSES.0;
-        while self.find(call, id, &doing).await?.is_some() {
+        while !matches!(self.named(call, id, &doing).await?, Named::Nothing) {
             if let Err(failure) = deleted {
                 return Err(failure.while_doing(call, doing));
             }
@@ -503,6 +598,9 @@ impl Lister for Shares {
         request: &PageRequest,
     ) -> Result<Page<Volume>, Error> {
         let shares = self.shares(call, "list volumes").await?;
+        if shares.iter().all(|share| self.names.id(share).is_none()) {
+            self.check_nas(call, "list volumes").await?;
+        }
         let mut volumes = Vec::new();
         for share in shares.iter().filter(|share| share.is_whole()) {
             if let Some(id) = self.names.id(share) {
@@ -526,10 +624,11 @@ impl Expander for Shares {
         size: SizeRange,
     ) -> Result<Expanded, Error> {
         let doing = format!("expand volume `{id}`");
+        let _turn = self.turn(call, &doing).await?;
         let share = self.whole(call, id, &doing).await?;
         let refused = || Error::new(Kind::OutOfRange, doing.clone());
         let wanted = size.choose(MIB).map_err(|why| refused().because(why))?;
-        let bytes = share.quota_value * MIB;
+        let bytes = share.quota() * MIB;
         let capacity = if bytes >= wanted {
             if size.limit().is_some_and(|limit| bytes > limit) {
                 return Err(refused().because(format!("it has {bytes} bytes already")));
@@ -537,7 +636,7 @@ impl Expander for Shares {
             bytes
         } else {
             let grown = self.limit(call, id, &share, wanted, &doing).await?;
-            grown.quota_value * MIB
+            grown.quota() * MIB
         };
         Ok(Expanded {
             capacity,

@@ -91,6 +91,24 @@ impl Template {
         self.0.insert(key.to_owned(), value.into());
     }
 
+    /// Sets a key that nothing is said of.
+    pub(crate) fn set_missing(&mut self, key: &str, value: impl Into<Value>) {
+        if self.0.get(key).is_none_or(Value::is_null) {
+            self.set(key, value);
+        }
+    }
+
+    /// Writes numbers of these keys as texts: YAML reads a password of digits as a number.
+    pub(crate) fn make_texts(&mut self, keys: &[&str]) {
+        for key in keys {
+            if let Some(value) = self.0.get_mut(*key)
+                && value.is_number()
+            {
+                *value = Value::from(value.to_string());
+            }
+        }
+    }
+
     pub(crate) fn entries(self) -> impl Iterator<Item = (String, Value)> {
         self.0.into_iter().filter(|(_, value)| !value.is_null())
     }

@@ -2,18 +2,22 @@
 
 use std::collections::BTreeMap;
 
+use csi_types::size::SizeError;
 use driver_core::template::Template as Handlebars;
 use driver_core::{
     Call, CreateVolume, Effect, Error, Kind, SizeRange, SnapshotId, Source, Volume, VolumeId,
 };
+use futures_util::future::try_join;
 use serde::Serialize;
+use serde_json::json;
 
 use super::export::changed;
 use super::snapshots::is_ours;
-use super::{BLOCK, Luns, POLL_PAUSES, pause};
+use super::{Luns, POLL_PAUSES, Shown, lun_size, pause};
+use crate::answer::Done;
 use crate::api::{Lun, LunSnapshot};
 use crate::config::TargetMode;
-use crate::error::Failure;
+use crate::error::{Code, Failure};
 use crate::lun_name::LunName;
 use crate::snapshot_id::{LunRef, LunSnapshotId};
 use crate::source::{Origin, noted};
@@ -31,7 +35,7 @@ struct DescriptionData<'a> {
 enum Filling {
     Nothing,
     Lun {
-        uuid: String,
+        lun: Lun,
         size: u64,
     },
     Snapshot {
@@ -41,12 +45,42 @@ enum Filling {
     },
 }
 
+/// The attributes of a thin LUN that is asked for by that word: giving space back, what hypervisors ask for, snapshots.
+const THIN_ATTRIBUTES: [&str; 5] = [
+    "emulate_tpws",
+    "emulate_caw",
+    "emulate_3pc",
+    "emulate_tpu",
+    "can_snapshot",
+];
+
 /// The decoded request, complete before anything is changed.
 struct LunRequest {
     lun: Template,
     target: Template,
     description: String,
-    size: u64,
+    size: Result<u64, SizeError>,
+}
+
+// === impl Filling ===
+
+impl Filling {
+    /// The least size that it needs.
+    fn size(&self) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::Lun { size, .. } | Self::Snapshot { size, .. } => *size,
+        }
+    }
+}
+
+// === impl LunRequest ===
+
+impl LunRequest {
+    fn size(&self, doing: &str) -> Result<u64, Error> {
+        self.size
+            .map_err(|why| Error::new(Kind::OutOfRange, doing).because(why))
+    }
 }
 
 // === impl Luns ===
@@ -56,36 +90,52 @@ impl Luns {
         &self,
         call: &Call,
         request: &CreateVolume,
+        doing: &str,
     ) -> Result<Volume, Error> {
         let id = &request.id;
-        let doing = format!("create volume `{id}`");
-        let refused = || Error::invalid(doing.clone());
         let name = self.names.lun(id).ok_or_else(|| {
-            refused().because("it is not an id that this driver gives to a volume")
+            let why = "it is not an id that this driver gives to a volume";
+            Error::invalid(doing).because(why)
         })?;
-        let wanted = self.lun_request(request, &doing)?;
-        call.check(&doing)?;
-        let state = self.observe(call, &doing).await?;
-        let found = state.lun(&name).cloned();
-        if let Some(lun) = &found {
-            let is_whole = self.shown(lun, &name, &state.targets).is_some();
-            same_request(lun, request, is_whole, &doing)?;
+        let wanted = self.lun_request(request, doing)?;
+        call.check(doing)?;
+        let failed = |failure: Failure| failure.while_doing(call, doing);
+        let (found, filesystem) = try_join(
+            async { self.lun_named(call, &name).await.map_err(failed) },
+            self.filesystem(call, request, &wanted.lun, doing),
+        )
+        .await?;
+        let mut targets = None;
+        let mut lun = found;
+        if let Some(found) = &lun {
+            let likely = self.likely_targets(call, &name).await.map_err(failed)?;
+            let all = self.targets_of(call, found, &name, likely).await;
+            let all = all.map_err(failed)?;
+            let is_whole = self.shown(found, &name, &all).is_some();
+            same_request(found, request, is_whole, doing)?;
+            // It may be in creation or in deletion.
+            if found.is_action_locked && !is_whole {
+                lun = self.settled(call, &name, doing).await?;
+            }
+            targets = Some(all);
         }
-        // It may be in creation or in deletion.
-        let found = match found {
-            Some(lun) if lun.is_action_locked => self.settled(call, &name, &doing).await?,
-            found => found,
+        let lun = if let Some(lun) = lun {
+            lun
+        } else {
+            let filesystem = filesystem.as_deref();
+            self.make(call, request, &name, &wanted, filesystem, doing)
+                .await?
         };
-        let lun = match found {
-            Some(lun) => lun,
-            None => self.make(call, request, &name, &wanted, &doing).await?,
+        let lun = self.filled(call, request, lun, &wanted, doing).await?;
+        let target = self
+            .show(call, &lun, &name, &wanted.target, targets)
+            .await?;
+        let number = target.number_of(&lun.uuid);
+        let shown = Shown {
+            number: number.ok_or_else(|| changed(call, doing))?,
+            target: &target,
         };
-        let lun = self.filled(call, request, lun, &wanted, &doing).await?;
-        let state = self.observe(call, &doing).await?;
-        let state = self.show(call, &lun, &name, &wanted.target, state).await?;
-        let lun = state.lun(&name).ok_or_else(|| changed(call, &doing))?;
-        let shown = self.shown(lun, &name, &state.targets);
-        self.volume(id.clone(), lun, shown.ok_or_else(|| changed(call, &doing))?)
+        self.volume(id.clone(), &lun, shown)
     }
 
     fn lun_request(&self, request: &CreateVolume, doing: &str) -> Result<LunRequest, Error> {
@@ -103,13 +153,15 @@ impl Luns {
                     .because("with `mode: shared-target` a class has no targetTemplate of its own")
                     .advise("set it in the configuration: the targets belong to all classes"));
             }
-            // One session is DSM's default, and every node needs one.
             target.set("max_sessions", 0);
         }
+        // One session is DSM's default: no second path, no second node, and a node that died keeps it.
+        target.set_missing("max_sessions", 0);
+        target.set_missing("auth_type", 0);
+        target.make_texts(&["user", "password", "mutual_user", "mutual_password"]);
         let description = self.described(&lun, request, doing)?;
         lun.set("description", description.as_str());
-        let size = request.size.choose(BLOCK);
-        let size = size.map_err(|why| Error::new(Kind::OutOfRange, doing).because(why))?;
+        let size = lun_size(&request.size);
         Ok(LunRequest {
             lun,
             target,
@@ -171,14 +223,13 @@ impl Luns {
         request: &CreateVolume,
         name: &LunName,
         wanted: &LunRequest,
+        filesystem: Option<&str>,
         doing: &str,
     ) -> Result<Lun, Error> {
+        let size = wanted.size(doing)?;
         let filling = self.filling(call, request.source.as_ref(), doing).await?;
         let (text, location) = (&wanted.description, &self.settings.location);
-        let least = match &filling {
-            Filling::Nothing => 0,
-            Filling::Lun { size, .. } | Filling::Snapshot { size, .. } => *size,
-        };
+        let least = filling.size();
         if request.size.limit().is_some_and(|limit| least > limit) {
             let why = format!("the source has {least} bytes");
             return Err(Error::new(Kind::OutOfRange, doing).because(why));
@@ -188,14 +239,22 @@ impl Luns {
         let client = &self.client;
         let made = match filling {
             Filling::Nothing => {
-                let template = self.typed(call, &wanted.lun, doing).await?;
-                client
-                    .create_lun(call, &template, name.as_str(), location, wanted.size)
-                    .await
+                let template = self.typed(&wanted.lun, filesystem, doing)?;
+                let made = client.create_lun(call, &template, name.as_str(), location, size);
+                let made = made.await;
+                // What it is of is known: DSM works on it a second longer, and that delays nothing.
+                if let Ok(Done {
+                    uuid: Some(uuid), ..
+                }) = &made
+                {
+                    let (name, text) = (name.as_str(), text.as_str());
+                    return Ok(Lun::made(uuid, name, size, text));
+                }
+                made
             }
-            Filling::Lun { uuid, .. } => {
+            Filling::Lun { lun, .. } => {
                 client
-                    .clone_lun(call, &uuid, name.as_str(), location, text)
+                    .clone_lun(call, &lun, name.as_str(), location, text)
                     .await
             }
             Filling::Snapshot { lun, uuid, .. } => {
@@ -204,52 +263,71 @@ impl Luns {
                     .await
             }
         };
-        // Whatever was answered, the observed state counts.
+        // A refusal proves nothing, and a copy has to be waited for.
         match (self.settled(call, name, doing).await?, made) {
-            (Some(lun), _) => Ok(lun),
-            (None, Ok(())) => Err(changed(call, doing)),
-            (None, Err(failure)) => {
+            (Some(lun), Ok(_)) => Ok(lun),
+            (Some(lun), Err(_)) => {
+                same_request(&lun, request, false, doing)?;
+                Ok(lun)
+            }
+            (None, Err(failure)) if failure.code() != Some(Code::LUN_EXISTS) => {
                 if untouched && failure.code().is_some() {
                     call.undone();
                 }
                 Err(failure.while_doing(call, doing))
             }
+            (None, _) => Err(changed(call, doing)),
         }
     }
 
-    /// The template with a type of LUN: `thin`, which is the default, and `thick` are what the filesystem
-    /// of the volume has of that sort.
-    async fn typed(
+    /// The filesystem of the volume of the NAS, if the type of a new LUN depends on it.
+    async fn filesystem(
         &self,
         call: &Call,
+        request: &CreateVolume,
         template: &Template,
         doing: &str,
-    ) -> Result<Template, Error> {
-        let thin = match template.text("type") {
-            Some("thick") => false,
-            None | Some("thin") => true,
-            Some(_) => return Ok(template.clone()),
-        };
+    ) -> Result<Option<String>, Error> {
+        let is_open = matches!(template.text("type"), None | Some("thin" | "thick"));
+        if !is_open || request.source.is_some() {
+            return Ok(None);
+        }
         let location = &self.settings.location;
-        let volume = self.client.volume(call, location).await;
-        let volume = volume.map_err(|failure| failure.while_doing(call, doing))?;
-        let refused = |why: String| Error::invalid(doing).because(why);
-        let volume = volume.ok_or_else(|| {
-            refused(format!("the NAS has no volume {location}")).advise("correct synology.volume")
-        })?;
-        let kind = match (volume.fs_type.as_str(), thin) {
+        let volume = self.client.existing_volume(call, location, doing).await?;
+        Ok(Some(volume.fs_type))
+    }
+
+    /// The template with a type of LUN: `thin`, which is the default, and `thick` are what the filesystem
+    /// of the volume has of that sort. The legacy type `ADV` of ext4 needs 10 GiB, and has no snapshots either.
+    fn typed(
+        &self,
+        template: &Template,
+        filesystem: Option<&str>,
+        doing: &str,
+    ) -> Result<Template, Error> {
+        let Some(filesystem) = filesystem else {
+            return Ok(template.clone());
+        };
+        let thin = template.text("type") != Some("thick");
+        let kind = match (filesystem, thin) {
             ("btrfs", true) => "BLUN",
             ("btrfs", false) => "BLUN_THICK",
-            ("ext4", true) => "ADV",
+            ("ext4", true) => "THIN",
             ("ext4", false) => "FILE",
             (other, _) => {
-                let shown = other.escape_debug();
-                let error = refused(format!("{location} has the unknown filesystem `{shown}`"));
+                let (shown, location) = (other.escape_debug(), &self.settings.location);
+                let why = format!("{location} has the unknown filesystem `{shown}`");
+                let error = Error::invalid(doing).because(why);
                 return Err(error.advise("name the type in lunTemplate.type"));
             }
         };
         let mut template = template.clone();
         template.set("type", kind);
+        if kind == "BLUN" {
+            // Without these a thin LUN gives no space back, and some have no snapshots.
+            let on = THIN_ATTRIBUTES.map(|name| json!({"dev_attrib": name, "enable": 1}));
+            template.set_missing("dev_attribs", on.to_vec());
+        }
         Ok(template)
     }
 
@@ -262,9 +340,8 @@ impl Luns {
     ) -> Result<Option<Lun>, Error> {
         let mut wait = POLL_PAUSES.0;
         loop {
-            let luns = self.client.luns(call).await;
-            let luns = luns.map_err(|failure| failure.while_doing(call, doing))?;
-            let found = luns.into_iter().find(|lun| lun.name == name.as_str());
+            let found = self.lun_named(call, name).await;
+            let found = found.map_err(|failure| failure.while_doing(call, doing))?;
             match found {
                 Some(lun) if lun.is_action_locked => pause(call, &mut wait).await,
                 found => return Ok(found),
@@ -295,13 +372,14 @@ impl Luns {
                 tracing::warn!(volume = %request.id, error = %failure, "the source is not noted at the LUN");
             }
         }
-        if !request.size.holds(lun.size) && lun.size < wanted.size {
-            lun.size = self.grow(call, &lun, wanted.size, doing).await?;
+        let size = wanted.size(doing)?;
+        if !request.size.holds(lun.size) && lun.size < size {
+            lun.size = self.grow(call, &lun, size, doing).await?;
         }
         Ok(lun)
     }
 
-    /// Grows a LUN and checks the result.
+    /// Grows a LUN. If DSM refuses, it may have grown all the same.
     pub(super) async fn grow(
         &self,
         call: &Call,
@@ -310,14 +388,15 @@ impl Luns {
         doing: &str,
     ) -> Result<u64, Error> {
         call.check(doing)?;
-        let grown = self.client.resize_lun(call, &lun.uuid, size).await;
-        let luns = self.client.luns(call).await;
-        let luns = luns.map_err(|failure| failure.while_doing(call, doing))?;
-        let now = luns.iter().find(|known| known.uuid == lun.uuid);
-        match (now, grown) {
-            (Some(now), _) if now.size >= size => Ok(now.size),
-            (_, Err(failure)) => Err(failure.while_doing(call, doing)),
-            (_, Ok(())) => Err(changed(call, doing)),
+        let Err(failure) = self.client.resize_lun(call, &lun.uuid, size).await else {
+            return Ok(size);
+        };
+        let now = self.client.lun(call, &lun.uuid).await;
+        let now = now.map_err(|failure| failure.while_doing(call, doing))?;
+        match now {
+            Some(now) if now.size >= size => Ok(now.size),
+            Some(_) => Err(failure.while_doing(call, doing)),
+            None => Err(changed(call, doing)),
         }
     }
 
@@ -330,18 +409,22 @@ impl Luns {
         Ok(match source {
             None | Some(Source::Elsewhere(_)) => Filling::Nothing,
             Some(Source::Volume(source)) => {
-                let (lun, _) = self.whole(call, source, doing).await?;
+                let lun = self.usable(call, source, doing).await?;
                 Filling::Lun {
-                    uuid: lun.uuid,
                     size: lun.size,
+                    lun,
                 }
             }
             Some(Source::Snapshot(source)) => {
                 let (lun, snapshot) = self.snapshot_source(call, source, doing).await?;
+                let missing = || {
+                    let why = format!("there is no snapshot `{source}`");
+                    Error::not_found(doing).because(why)
+                };
                 Filling::Snapshot {
-                    lun: lun.uuid,
-                    uuid: snapshot.uuid,
-                    size: snapshot.total_size,
+                    lun: lun.ok_or_else(missing)?.uuid,
+                    size: snapshot.as_ref().map_or(0, LunSnapshot::size),
+                    uuid: snapshot.ok_or_else(missing)?.uuid,
                 }
             }
         })
@@ -353,24 +436,35 @@ impl Luns {
         call: &Call,
         id: &SnapshotId,
         doing: &str,
-    ) -> Result<(Lun, LunSnapshot), Error> {
-        let missing = || Error::not_found(doing).because(format!("there is no snapshot `{id}`"));
+    ) -> Result<(Option<Lun>, Option<LunSnapshot>), Error> {
         let failed = |failure: Failure| failure.while_doing(call, doing);
-        let parts = LunSnapshotId::parse(id).ok_or_else(missing)?;
-        let luns = self.client.luns(call).await.map_err(failed)?;
-        let is_its = |lun: &Lun| match &parts.lun {
-            LunRef::Uuid(uuid) => lun.uuid == *uuid,
-            LunRef::Number(number) => lun.number == Some(*number),
+        let Some(parts) = LunSnapshotId::parse(id) else {
+            return Ok((None, None));
         };
-        let lun = luns.into_iter().find(is_its);
-        let lun = lun.filter(|lun| self.names.id(&lun.name).is_some());
-        let lun = lun.ok_or_else(missing)?;
-        let snapshots = self.client.snapshots(call, &lun.uuid).await;
-        let snapshots = snapshots.map_err(failed)?;
-        let found = snapshots
-            .into_iter()
-            .find(|known| known.uuid == parts.snapshot && is_ours(known));
-        found.map(|found| (lun, found)).ok_or_else(missing)
+        let is_a_volume = |lun: &Lun| self.names.id(&lun.name).is_some();
+        let (lun, snapshots) = match &parts.lun {
+            LunRef::Uuid(uuid) => {
+                let both = try_join(
+                    self.client.lun(call, uuid),
+                    self.client.snapshots(call, uuid),
+                );
+                let (lun, snapshots) = both.await.map_err(failed)?;
+                (lun.filter(is_a_volume), snapshots)
+            }
+            LunRef::Number(number) => {
+                let ours = |name: &str| self.names.id(name).is_some();
+                let luns = self.client.luns(call, ours).await.map_err(failed)?;
+                let lun = luns.into_iter().find(|lun| lun.number == Some(*number));
+                let snapshots = match &lun {
+                    Some(lun) => self.client.snapshots(call, &lun.uuid).await,
+                    None => Ok(Vec::new()),
+                };
+                (lun, snapshots.map_err(failed)?)
+            }
+        };
+        let mut snapshots = snapshots.into_iter().filter(|_| lun.is_some());
+        let found = snapshots.find(|known| known.uuid == parts.snapshot && is_ours(known));
+        Ok((lun, found))
     }
 }
 

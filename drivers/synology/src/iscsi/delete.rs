@@ -4,35 +4,39 @@
 use driver_core::{Call, Error, Kind, VolumeId};
 
 use super::snapshots::{is_ours, keeps_volume};
-use super::{Luns, NasState, POLL_PAUSES, pause};
+use super::{Luns, POLL_PAUSES, VolumeState, pause};
 use crate::api::{Lun, Target};
 use crate::lun_name::LunName;
 
 // === impl Luns ===
 
 impl Luns {
-    pub(super) async fn delete(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
-        let doing = format!("delete volume `{id}`");
+    pub(super) async fn delete(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        doing: &str,
+    ) -> Result<(), Error> {
         // An id that this driver never gives belongs to no volume.
         let Some(name) = self.names.lun(id) else {
             return Ok(());
         };
-        call.check(&doing)?;
-        let state = self.observe(call, &doing).await?;
-        let lun = state.lun(&name).cloned();
-        if let Some(lun) = &lun {
-            self.refuse_snapshots(call, lun, &doing).await?;
+        call.check(doing)?;
+        let state = self.observe(call, &name, doing).await?;
+        match &state.lun {
+            Some(lun) => self.refuse_snapshots(call, lun, doing).await?,
+            None => self.check_nas(call, doing).await?,
         }
-        self.hide(call, &name, lun.as_ref(), state, &doing).await?;
-        match lun {
-            Some(lun) => self.remove(call, &lun, &doing).await,
+        self.hide(call, &name, &state, doing).await?;
+        match &state.lun {
+            Some(lun) => self.remove(call, lun, doing).await,
             None => Ok(()),
         }
     }
 
     async fn refuse_snapshots(&self, call: &Call, lun: &Lun, doing: &str) -> Result<(), Error> {
         let snapshots = self.client.snapshots_of_listed(call, &lun.uuid).await;
-        let snapshots = snapshots.map_err(|failure| failure.of_listed(call, doing))?;
+        let snapshots = snapshots.map_err(|failure| failure.while_doing(call, doing))?;
         let kept: Vec<String> = snapshots
             .iter()
             .filter(|snapshot| keeps_volume(snapshot))
@@ -40,6 +44,11 @@ impl Luns {
             .map(|snapshot| {
                 if is_ours(snapshot) {
                     format!("`{}`", snapshot.description)
+                } else if snapshot.is_kept_by_packages {
+                    format!(
+                        "`{}` (kept by a package, such as replication)",
+                        snapshot.name
+                    )
                 } else {
                     format!("`{}` (locked on the NAS)", snapshot.name)
                 }
@@ -58,13 +67,11 @@ impl Luns {
         &self,
         call: &Call,
         name: &LunName,
-        lun: Option<&Lun>,
-        state: NasState,
+        state: &VolumeState,
         doing: &str,
     ) -> Result<(), Error> {
-        let uuid = lun.map(|lun| lun.uuid.as_str());
-        let own = self.own(name, &state.targets).cloned();
-        if let Some(own) = &own {
+        let uuid = state.lun.as_ref().map(|lun| lun.uuid.as_str());
+        if let Some(own) = self.own(name, &state.targets) {
             let mut mapped = own.mapped_luns.iter();
             let is_other = mapped.any(|mapped| Some(mapped.lun_uuid.as_str()) != uuid);
             if is_other {
@@ -74,14 +81,12 @@ impl Luns {
                     .advise("map that LUN to another target in SAN Manager"));
             }
             call.check(doing)?;
-            let deleted = self.client.delete_target(call, own.id).await;
-            let left = self.observe(call, doing).await?;
-            let is_left = |target: &Target| target.id == own.id;
-            if left.targets.iter().any(is_left) {
-                return Err(match deleted {
-                    Err(failure) => failure.while_doing(call, doing),
-                    Ok(()) => still_there(call, doing, "the target"),
-                });
+            if let Err(failure) = self.client.delete_target(call, own.id).await {
+                let left = self.all_targets(call).await;
+                let left = left.map_err(|failure| failure.while_doing(call, doing))?;
+                if left.iter().any(|target| target.id == own.id) {
+                    return Err(failure.while_doing(call, doing));
+                }
             }
         }
         let Some(uuid) = uuid else { return Ok(()) };
@@ -92,14 +97,14 @@ impl Luns {
             .collect();
         for target in shared {
             call.check(doing)?;
-            let unmapped = self.client.unmap(call, uuid, target).await;
-            let left = self.observe(call, doing).await?;
+            let Err(failure) = self.client.unmap(call, uuid, target).await else {
+                continue;
+            };
+            let left = self.all_targets(call).await;
+            let left = left.map_err(|failure| failure.while_doing(call, doing))?;
             let is_left = |known: &Target| known.id == target && known.number_of(uuid).is_some();
-            if left.targets.iter().any(is_left) {
-                return Err(match unmapped {
-                    Err(failure) => failure.while_doing(call, doing),
-                    Ok(()) => still_there(call, doing, "the mapping"),
-                });
+            if left.iter().any(is_left) {
+                return Err(failure.while_doing(call, doing));
             }
         }
         Ok(())
@@ -111,9 +116,9 @@ impl Luns {
         let deleted = self.client.delete_lun(call, &lun.uuid).await;
         let mut wait = POLL_PAUSES.0;
         loop {
-            let luns = self.client.luns(call).await;
-            let luns = luns.map_err(|failure| failure.while_doing(call, doing))?;
-            let Some(left) = luns.iter().find(|known| known.uuid == lun.uuid) else {
+            let left = self.client.lun(call, &lun.uuid).await;
+            let left = left.map_err(|failure| failure.while_doing(call, doing))?;
+            let Some(left) = left else {
                 return Ok(());
             };
             if let Err(failure) = &deleted
@@ -125,13 +130,4 @@ impl Luns {
             call.check(doing)?;
         }
     }
-}
-
-fn still_there(call: &Call, doing: &str, what: &str) -> Error {
-    Error::new(Kind::Internal, doing)
-        .with_effect(call.effect())
-        .because(format!(
-            "DSM said that {what} was taken away, and it is still there"
-        ))
-        .advise("look into SAN Manager, and try again")
 }

@@ -5,9 +5,11 @@
 
 use driver_core::{Call, Error, Kind};
 
-use super::{Luns, NasState, Shown};
+use super::{Luns, Shown};
+use crate::answer::Done;
 use crate::api::{Lun, Target};
 use crate::config::TargetMode;
+use crate::error::Failure;
 use crate::lun_name::LunName;
 use crate::template::Template;
 
@@ -15,7 +17,8 @@ use crate::template::Template;
 struct Chosen {
     name: String,
     iqn: String,
-    exists: bool,
+    /// If it is there.
+    id: Option<u64>,
 }
 
 // === impl Luns ===
@@ -54,67 +57,97 @@ impl Luns {
         })
     }
 
-    /// Maps the LUN to a target.
+    /// Has the LUN shown by a target, and gives that target as it is then. `targets` are those that may show it,
+    /// if they were asked for.
     pub(super) async fn show(
         &self,
         call: &Call,
         lun: &Lun,
         name: &LunName,
         template: &Template,
-        mut state: NasState,
-    ) -> Result<NasState, Error> {
+        targets: Option<Vec<Target>>,
+    ) -> Result<Target, Error> {
         let doing = format!("show LUN `{}` by a target", name.as_str());
-        if self.shown(lun, name, &state.targets).is_some() {
-            return Ok(state);
-        }
-        let chosen = self.choose(name, &state.targets, &doing)?;
-        if !chosen.exists {
-            call.check(&doing)?;
-            let made = self
-                .client
-                .create_target(call, template, &chosen.name, &chosen.iqn)
-                .await;
-            state = self.observe(call, &doing).await?;
-            let exists = |target: &Target| target.iqn == chosen.iqn;
-            if !state.targets.iter().any(exists) {
-                return Err(no_target(call, &chosen, &state.targets, made, &doing));
-            }
-        }
-        let find = |state: &NasState| {
-            let mut targets = state.targets.iter();
-            targets.find(|target| target.iqn == chosen.iqn).cloned()
+        let failed = |failure: Failure| failure.while_doing(call, doing.clone());
+        let is_shared = self.settings.mode == TargetMode::SharedTarget;
+        let targets = match targets {
+            Some(targets) => targets,
+            // A target of a LUN that was just made shows nothing yet: its creation tells whether it is there.
+            None if !is_shared => Vec::new(),
+            None => self.all_targets(call).await.map_err(failed)?,
         };
-        let target = find(&state).ok_or_else(|| changed(call, &doing))?;
-        if target.number_of(&lun.uuid).is_none() {
-            call.check(&doing)?;
-            let mapped = self.client.map(call, &lun.uuid, target.id).await;
-            state = self.observe(call, &doing).await?;
-            if find(&state)
-                .and_then(|target| target.number_of(&lun.uuid))
-                .is_none()
-            {
-                return Err(match mapped {
-                    // The LUN is gone: another call deleted it.
-                    Err(failure) => {
-                        let error = failure.while_doing(call, doing.clone());
-                        if error.kind() == Kind::NotFound {
-                            changed(call, &doing)
-                        } else {
-                            error
-                        }
-                    }
-                    Ok(()) => changed(call, &doing),
-                });
-            }
+        if let Some(shown) = self.shown(lun, name, &targets) {
+            return Ok(shown.target.clone());
         }
+        let chosen = self.choose(name, &targets, &doing)?;
+        let id = match chosen.id {
+            Some(id) => id,
+            None => self.make_target(call, template, &chosen, &doing).await?,
+        };
+        call.check(&doing)?;
+        let mapped = self.client.map(call, &lun.uuid, id).await;
+        let targets = self.targets_now(call, id).await.map_err(failed)?;
+        let target = targets.iter().find(|target| target.iqn == chosen.iqn);
+        let target = target.filter(|target| target.number_of(&lun.uuid).is_some());
+        let Some(target) = target else {
+            return Err(match mapped {
+                // The LUN or the target is gone: another call deleted it.
+                Err(Failure::Refused(code)) if code.is_no_lun() || code.is_no_target() => {
+                    changed(call, &doing)
+                }
+                Err(failure) => failure.while_doing(call, doing),
+                Ok(()) => changed(call, &doing),
+            });
+        };
         // Two calls at once may have chosen two targets: the first in order counts.
-        let first = self.shown(lun, name, &state.targets);
-        if first.is_some_and(|first| first.target.iqn != chosen.iqn) {
-            let unmapped = self.client.unmap(call, &lun.uuid, target.id).await;
-            unmapped.map_err(|failure| failure.while_doing(call, doing.clone()))?;
-            state = self.observe(call, &doing).await?;
+        let first = self.shown(lun, name, &targets);
+        if let Some(first) = first.filter(|first| first.target.iqn != chosen.iqn) {
+            let unmapped = self.client.unmap(call, &lun.uuid, id).await;
+            unmapped.map_err(failed)?;
+            return Ok(first.target.clone());
         }
-        Ok(state)
+        Ok(target.clone())
+    }
+
+    /// The target of that id, or all that may show a LUN where many share some.
+    async fn targets_now(&self, call: &Call, id: u64) -> Result<Vec<Target>, Failure> {
+        if self.settings.mode == TargetMode::SharedTarget {
+            return self.all_targets(call).await;
+        }
+        let found = self.client.target(call, &id.to_string()).await?;
+        match found.filter(|target| target.id == id) {
+            Some(target) => Ok(vec![target]),
+            // Another target has this number as its name.
+            None => self.all_targets(call).await,
+        }
+    }
+
+    /// Makes a target, unless it is there already, and gives its id.
+    async fn make_target(
+        &self,
+        call: &Call,
+        template: &Template,
+        chosen: &Chosen,
+        doing: &str,
+    ) -> Result<u64, Error> {
+        call.check(doing)?;
+        let made = self
+            .client
+            .create_target(call, template, &chosen.name, &chosen.iqn)
+            .await;
+        if let Ok(Done {
+            target: Some(id), ..
+        }) = made
+        {
+            return Ok(id);
+        }
+        let targets = self.client.targets(call, |_| true).await;
+        let targets = targets.map_err(|failure| failure.while_doing(call, doing))?;
+        let found = targets.iter().find(|target| target.iqn == chosen.iqn);
+        match found {
+            Some(target) => Ok(target.id),
+            None => Err(no_target(call, chosen, &targets, made, doing)),
+        }
     }
 
     fn choose(&self, name: &LunName, targets: &[Target], doing: &str) -> Result<Chosen, Error> {
@@ -123,7 +156,7 @@ impl Luns {
             return Ok(Chosen {
                 name: name.as_str().to_owned(),
                 iqn: iqn.as_str().to_owned(),
-                exists: self.own(name, targets).is_some(),
+                id: self.own(name, targets).map(|own| own.id),
             });
         }
         let shared = &self.settings.shared;
@@ -137,7 +170,7 @@ impl Luns {
                     return Ok(Chosen {
                         name,
                         iqn: target.iqn.clone(),
-                        exists: true,
+                        id: Some(target.id),
                     });
                 }
                 Some(_) => {}
@@ -145,7 +178,7 @@ impl Luns {
                     missing.get_or_insert(Chosen {
                         name,
                         iqn: iqn.as_str().to_owned(),
-                        exists: false,
+                        id: None,
                     });
                 }
             }
@@ -167,7 +200,7 @@ fn no_target(
     call: &Call,
     chosen: &Chosen,
     targets: &[Target],
-    made: Result<(), crate::error::Failure>,
+    made: Result<Done, Failure>,
     doing: &str,
 ) -> Error {
     if let Some(other) = targets.iter().find(|target| target.name == chosen.name) {
@@ -182,7 +215,7 @@ fn no_target(
     }
     match made {
         Err(failure) => failure.while_doing(call, doing),
-        Ok(()) => changed(call, doing),
+        Ok(_) => changed(call, doing),
     }
 }
 

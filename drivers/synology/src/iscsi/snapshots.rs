@@ -21,16 +21,19 @@ use crate::snapshot_id::{self, LunSnapshotId};
 const TAKEN_BY: &str = "democratic-csi";
 /// The longest name.
 const LONGEST_NAME: usize = 127;
+/// Which LUNs have snapshots.
+const NO_SNAPSHOTS: &str =
+    "DSM has snapshots of thin LUNs on Btrfs only; see the page about Synology, thin or thick";
 
 /// Whether a snapshot is one of CSI. A DSM that does not say it might have any.
 pub(super) fn is_ours(snapshot: &LunSnapshot) -> bool {
     snapshot.taken_by.as_deref().is_none_or(|by| by == TAKEN_BY)
 }
 
-/// Whether a volume stays because of it: those of CSI, and those that someone has locked. Those of a
-/// schedule go with the volume.
+/// Whether a volume stays because of it: those of CSI, and those that a user or a package of the NAS has locked.
+/// Those of a schedule go with the volume.
 pub(super) fn keeps_volume(snapshot: &LunSnapshot) -> bool {
-    is_ours(snapshot) || snapshot.is_user_locked
+    is_ours(snapshot) || snapshot.is_user_locked || snapshot.is_kept_by_packages
 }
 
 /// Of several with one name the first counts: two calls at once may have taken one each.
@@ -44,7 +47,7 @@ fn listed(source: VolumeId, lun: &str, snapshot: &LunSnapshot) -> Result<Snapsho
     Ok(Snapshot {
         id: snapshot_id::write(lun, &snapshot.uuid)?,
         source,
-        size: snapshot.total_size,
+        size: snapshot.size(),
         created,
         ready: true,
         topology: Vec::new(),
@@ -55,6 +58,29 @@ fn listed(source: VolumeId, lun: &str, snapshot: &LunSnapshot) -> Result<Snapsho
 // === impl Luns ===
 
 impl Luns {
+    /// Refuses a LUN that has no snapshots: one that says so, and a legacy one on ext4.
+    async fn refuse_without_snapshots(
+        &self,
+        call: &Call,
+        lun: &Lun,
+        doing: &str,
+    ) -> Result<(), Error> {
+        let refused = |why: String| Error::invalid(doing).because(why).advise(NO_SNAPSHOTS);
+        if lun.refuses_snapshots {
+            return Err(refused(format!("LUN `{}` was made without them", lun.name)));
+        }
+        if !matches!(lun.kind.as_str(), "ADV" | "FILE" | "THIN") || lun.location.is_empty() {
+            return Ok(());
+        }
+        let volume = self.client.existing_volume(call, &lun.location, doing);
+        let volume = volume.await?;
+        if volume.fs_type == "btrfs" {
+            return Ok(());
+        }
+        let (filesystem, at) = (volume.fs_type.escape_debug(), &lun.location);
+        Err(refused(format!("{at} is on {filesystem}")))
+    }
+
     async fn take(
         &self,
         call: &Call,
@@ -63,12 +89,15 @@ impl Luns {
         name: &str,
         doing: &str,
     ) -> Result<LunSnapshot, Error> {
-        let template = self.settings.snapshot.over(
+        let mut template = self.settings.snapshot.over(
             "lunSnapshotTemplate",
             self.scope(),
             &request.parameters,
             &request.secrets,
         )?;
+        template.set_missing("is_locked", false);
+        template.set_missing("is_app_consistent", false);
+        self.refuse_without_snapshots(call, lun, doing).await?;
         call.check(doing)?;
         let client = &self.client;
         let taken = client
@@ -84,7 +113,13 @@ impl Luns {
                     if failure.code().is_some() {
                         call.undone();
                     }
-                    failure.while_doing(call, doing)
+                    let has_none = failure.code() == Some(Code::BAD_LUN_TYPE);
+                    let error = failure.while_doing(call, doing);
+                    if has_none {
+                        error.advise(NO_SNAPSHOTS)
+                    } else {
+                        error
+                    }
                 }
                 Ok(_) => changed(call, doing),
             });
@@ -112,10 +147,18 @@ impl Snapshots for Luns {
         let source = &request.source;
         let name = snapshot_leaf(&request.name, LONGEST_NAME);
         let doing = format!("take snapshot `{name}` of volume `{source}`");
-        let (lun, _) = self.whole(call, source, &doing).await?;
+        let _turn = self.turn(call, &doing).await?;
         // DSM knows snapshots by LUN; a name is that of one volume only.
-        let luns = self.client.luns_with_snapshots(call).await;
+        let ours = |name: &str| self.names.id(name).is_some();
+        let luns = self.client.luns_with_snapshots(call, ours).await;
         let luns = luns.map_err(|failure| failure.while_doing(call, doing.clone()))?;
+        let missing = || Error::not_found(&doing).because(format!("there is no volume `{source}`"));
+        let lun_name = self.names.lun(source).ok_or_else(missing)?;
+        let lun = luns.iter().find(|lun| lun.name == lun_name.as_str());
+        let lun = lun.ok_or_else(missing)?;
+        if lun.is_action_locked {
+            self.whole(call, source, &doing).await?;
+        }
         let named = |lun: &'_ Lun| {
             let snapshots = lun.snapshots.iter().flatten();
             let named = snapshots.filter(|known| is_ours(known) && known.description == name);
@@ -128,14 +171,11 @@ impl Snapshots for Luns {
         {
             return listed(source.clone(), &lun.uuid, &found);
         }
-        let others = luns
-            .iter()
-            .filter(|other| self.names.id(&other.name).is_some());
-        if let Some(other) = others.into_iter().find(|other| named(other).is_some()) {
+        if let Some(other) = luns.iter().find(|other| named(other).is_some()) {
             let why = format!("LUN `{}` has a snapshot of that name", other.name);
             return Err(Error::new(Kind::Conflict, doing).because(why));
         }
-        let taken = self.take(call, request, &lun, &name, &doing).await?;
+        let taken = self.take(call, request, lun, &name, &doing).await?;
         listed(source.clone(), &lun.uuid, &taken)
     }
 
@@ -144,33 +184,31 @@ impl Snapshots for Luns {
         if LunSnapshotId::parse(id).is_none() {
             return Ok(());
         }
+        let _turn = self.turn(call, &doing).await?;
         call.check(&doing)?;
-        let (lun, snapshot) = match self.snapshot_source(call, id, &doing).await {
-            Ok(found) => found,
-            Err(error) if error.kind() == Kind::NotFound => return Ok(()),
-            Err(error) => return Err(error),
+        let (lun, snapshot) = match self.snapshot_source(call, id, &doing).await? {
+            (Some(lun), Some(snapshot)) => (lun, snapshot),
+            (Some(_), None) => return Ok(()),
+            (None, _) => return self.check_nas(call, &doing).await,
         };
-        let deleted = self.client.delete_snapshot(call, &snapshot.uuid).await;
+        let Err(failure) = self.client.delete_snapshot(call, &snapshot.uuid).await else {
+            return Ok(());
+        };
         let left = self.client.snapshots(call, &lun.uuid).await;
         let left = left.map_err(|failure| failure.while_doing(call, doing.clone()))?;
         if left.iter().all(|known| known.uuid != snapshot.uuid) {
             return Ok(());
         }
-        match deleted {
-            Err(failure) if failure.code() != Some(Code(18_990_532)) => {
-                Err(failure.while_doing(call, doing))
-            }
-            _ => Err(changed(call, &doing)),
-        }
+        Err(failure.while_doing(call, doing))
     }
 
     async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
         let doing = format!("get snapshot `{id}`");
-        let (lun, snapshot) = self.snapshot_source(call, id, &doing).await?;
-        let source = self.names.id(&lun.name);
-        let source = source.ok_or_else(|| {
-            Error::not_found(doing).because("its LUN is no volume of this connection")
-        })?;
+        let missing = || Error::not_found(&doing).because(format!("there is no snapshot `{id}`"));
+        let (Some(lun), Some(snapshot)) = self.snapshot_source(call, id, &doing).await? else {
+            return Err(missing());
+        };
+        let source = self.names.id(&lun.name).ok_or_else(missing)?;
         listed(source, &lun.uuid, &snapshot)
     }
 
@@ -180,8 +218,12 @@ impl Snapshots for Luns {
         filter: &SnapshotFilter,
         request: &PageRequest,
     ) -> Result<Page<Snapshot>, Error> {
-        let luns = self.client.luns_with_snapshots(call).await;
+        let ours = |name: &str| self.names.id(name).is_some();
+        let luns = self.client.luns_with_snapshots(call, ours).await;
         let luns = luns.map_err(|failure| failure.while_doing(call, "list snapshots"))?;
+        if luns.is_empty() {
+            self.check_nas(call, "list snapshots").await?;
+        }
         let mut found = Vec::new();
         for lun in &luns {
             let Some(id) = self.names.id(&lun.name) else {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, Request};
 use crate::error::{Code, Failure};
+use crate::lenient;
 
 const SHARE: &str = "SYNO.Core.Share";
 const PERMISSION: &str = "SYNO.Core.Share.Permission";
@@ -13,35 +14,91 @@ const SNAPSHOT: &str = "SYNO.Core.Share.Snapshot";
 const PRIVILEGE: &str = "SYNO.Core.FileServ.NFS.SharePrivilege";
 
 /// A shared folder.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Share {
+    #[serde(default, deserialize_with = "lenient::text")]
     pub(super) name: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::text")]
     pub(super) vol_path: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::text")]
     pub(super) desc: String,
-    /// In mebibytes; 0 is none.
-    #[serde(default)]
-    pub(super) quota_value: u64,
+    #[serde(default, deserialize_with = "lenient::number")]
+    quota_value: Option<u64>,
 }
 
 /// A snapshot of a shared folder, called by its time.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ShareSnapshot {
+    #[serde(default, deserialize_with = "lenient::text")]
     pub(super) time: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::text")]
     pub(super) desc: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::flag")]
     pub(super) lock: bool,
+}
+
+/// Who may mount a shared folder over NFS.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Rule {
+    #[serde(default, deserialize_with = "lenient::text")]
+    pub(super) client: String,
+}
+
+/// What a local user may do with a shared folder.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct User {
+    #[serde(default, deserialize_with = "lenient::text")]
+    pub(super) name: String,
+    #[serde(default, deserialize_with = "lenient::flag")]
+    pub(super) is_writable: bool,
+}
+
+/// Lists as DSM wraps them.
+#[derive(Default, Deserialize)]
+struct Wrapped {
+    #[serde(default, deserialize_with = "lenient::list")]
+    shares: Option<Vec<Share>>,
+    #[serde(default, deserialize_with = "lenient::list")]
+    snapshots: Option<Vec<ShareSnapshot>>,
+    #[serde(default, deserialize_with = "lenient::list")]
+    rule: Option<Vec<Rule>>,
+    #[serde(default, deserialize_with = "lenient::list")]
+    items: Option<Vec<User>>,
 }
 
 // === impl Share ===
 
 impl Share {
+    /// One that DSM has just made.
+    pub(super) fn made(name: &str, path: &str, note: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            vol_path: path.to_owned(),
+            desc: note.to_owned(),
+            quota_value: None,
+        }
+    }
+
+    /// Its quota in mebibytes; 0 is none.
+    pub(super) fn quota(&self) -> u64 {
+        self.quota_value.unwrap_or(0)
+    }
+
     /// The quota comes last.
     pub(super) fn is_whole(&self) -> bool {
-        self.quota_value > 0
+        self.quota() > 0
     }
+}
+
+/// What is asked of a shared folder.
+fn fields() -> Value {
+    json!([
+        "encryption",
+        "enable_share_cow",
+        "recyclebin",
+        "support_snapshot",
+        "share_quota"
+    ])
 }
 
 fn info(name: &str, path: &str, note: &str) -> Value {
@@ -60,15 +117,45 @@ fn info(name: &str, path: &str, note: &str) -> Value {
 
 impl Client {
     pub(super) async fn shares(&self, call: &Call) -> Result<Vec<Share>, Failure> {
-        let fields = json!([
-            "encryption",
-            "enable_share_cow",
-            "recyclebin",
-            "support_snapshot",
-            "share_quota"
-        ]);
-        let request = Request::new(SHARE, "list").with("additional", fields);
-        self.read(call, request, "shares").await
+        let request = Request::new(SHARE, "list").with("additional", fields());
+        let request = request.long();
+        let answer: Wrapped = self.read(call, &request).await?;
+        answer
+            .shares
+            .ok_or_else(|| self.lacks(&request, "shares", ""))
+    }
+
+    /// A shared folder by its name; `None` if it is not there.
+    pub(super) async fn share(&self, call: &Call, name: &str) -> Result<Option<Share>, Failure> {
+        let request = Request::new(SHARE, "get")
+            .with("name", name)
+            .with("additional", fields());
+        let share: Share = match self.read(call, &request).await {
+            Err(Failure::Refused(Code::NO_SHARE)) => return Ok(None),
+            answer => answer?,
+        };
+        if !share.name.eq_ignore_ascii_case(name) {
+            return Err(self.lacks(&request, "name", name));
+        }
+        Ok(Some(share))
+    }
+
+    /// Sets the description of a shared folder.
+    pub(super) async fn describe_share(
+        &self,
+        call: &Call,
+        share: &Share,
+        note: &str,
+    ) -> Result<(), Failure> {
+        let info = json!({
+            "name": share.name,
+            "vol_path": share.vol_path,
+            "desc": note,
+        });
+        let request = Request::new(SHARE, "set")
+            .with("name", share.name.as_str())
+            .with("shareinfo", info);
+        self.change(call, request).await.map(drop)
     }
 
     pub(super) async fn create_share(
@@ -81,7 +168,7 @@ impl Client {
         let request = Request::new(SHARE, "create")
             .with("name", name)
             .with("shareinfo", info(name, path, note));
-        self.change(call, request).await
+        self.change(call, request).await.map(drop)
     }
 
     pub(super) async fn clone_share(
@@ -100,7 +187,7 @@ impl Client {
         if let Some(snapshot) = snapshot {
             request = request.with("snapshot", snapshot);
         }
-        self.change(call, request).await
+        self.change(call, request).await.map(drop)
     }
 
     pub(super) async fn set_quota(
@@ -117,17 +204,20 @@ impl Client {
         let request = Request::new(SHARE, "set")
             .with("name", share.name.as_str())
             .with("shareinfo", info);
-        self.change(call, request).await
+        self.change(call, request).await.map(drop)
     }
 
     pub(super) async fn delete_share(&self, call: &Call, name: &str) -> Result<(), Failure> {
         let request = Request::new(SHARE, "delete").with("name", json!([name]));
-        self.change(call, request).await
+        self.change(call, request).await.map(drop)
     }
 
-    pub(super) async fn rules(&self, call: &Call, name: &str) -> Result<Vec<Value>, Failure> {
+    pub(super) async fn rules(&self, call: &Call, name: &str) -> Result<Vec<Rule>, Failure> {
         let request = Request::new(PRIVILEGE, "load").with("share_name", name);
-        self.read(call, request, "rule").await
+        let answer: Wrapped = self.read(call, &request).await?;
+        answer
+            .rule
+            .ok_or_else(|| self.lacks(&request, "rule", name))
     }
 
     pub(super) async fn save_rules(
@@ -139,14 +229,18 @@ impl Client {
         let request = Request::new(PRIVILEGE, "save")
             .with("share_name", name)
             .with("rule", rules);
-        self.change(call, request).await
+        self.change(call, request).await.map(drop)
     }
 
-    pub(super) async fn users(&self, call: &Call, name: &str) -> Result<Vec<Value>, Failure> {
+    pub(super) async fn users(&self, call: &Call, name: &str) -> Result<Vec<User>, Failure> {
         let request = Request::new(PERMISSION, "list")
             .with("name", name)
-            .with("user_group_type", "local_user");
-        self.read(call, request, "items").await
+            .with("user_group_type", "local_user")
+            .long();
+        let answer: Wrapped = self.read(call, &request).await?;
+        answer
+            .items
+            .ok_or_else(|| self.lacks(&request, "items", name))
     }
 
     pub(super) async fn set_users(
@@ -161,7 +255,7 @@ impl Client {
             .with("name", name)
             .with("user_group_type", "local_user")
             .with("permissions", entries);
-        self.change(call, request).await
+        self.change(call, request).await.map(drop)
     }
 
     /// The snapshots of a shared folder; those of one that is gone are none.
@@ -185,8 +279,12 @@ impl Client {
         let fields = json!(["desc", "lock", "schedule_snapshot", "ruuid", "snap_size"]);
         let request = Request::new(SNAPSHOT, "list")
             .with("name", name)
-            .with("additional", fields);
-        self.read(call, request, "snapshots").await
+            .with("additional", fields)
+            .long();
+        let answer: Wrapped = self.read(call, &request).await?;
+        answer
+            .snapshots
+            .ok_or_else(|| self.lacks(&request, "snapshots", name))
     }
 
     pub(super) async fn take_share_snapshot(
@@ -199,7 +297,7 @@ impl Client {
             .at_version(1)
             .with("name", name)
             .with("snapinfo", json!({"desc": note, "lock": true}));
-        self.change(call, request).await
+        self.change(call, request).await.map(drop)
     }
 
     pub(super) async fn delete_share_snapshot(
@@ -212,6 +310,6 @@ impl Client {
             .at_version(1)
             .with("name", name)
             .with("snapshots", json!([time]));
-        self.change(call, request).await
+        self.change(call, request).await.map(drop)
     }
 }

@@ -9,9 +9,13 @@ use driver_core::{
     Call, CreateSnapshot, Error, Kind, Page, PageRequest, Snapshot, SnapshotFilter, SnapshotId,
     Snapshots, VolumeId, civil,
 };
+use futures_util::FutureExt as _;
+use futures_util::future::try_join;
 
 use super::api::{Share, ShareSnapshot};
 use super::{MIB, Shares, changed};
+use crate::api::few_at_once;
+use crate::error::Failure;
 use crate::page::page;
 
 const MARK: &str = "csi ";
@@ -30,12 +34,23 @@ fn described(snapshot: &ShareSnapshot) -> Option<Described<'_>> {
     Some(Described { mebibytes, name })
 }
 
-/// Seconds since 1970 of a time such as `GMT+08-2022.01.14-19.18.29`.
+/// Seconds since 1970 of a time such as `GMT+08-2022.01.14-19.18.29`. How DSM writes a zone with half an hour is not
+/// known: `+05:30`, `+05.30` and `+0530` are read.
 fn seconds(time: &str) -> Option<u64> {
     let rest = time.strip_prefix("GMT")?;
-    let (zone, rest) = rest.split_at_checked(3)?;
-    let zone: i64 = zone.parse().ok()?;
-    let (date, clock) = rest.strip_prefix('-')?.split_once('-')?;
+    let (sign, rest) = rest.split_at_checked(1)?;
+    let sign = match sign {
+        "+" => 1,
+        "-" => -1,
+        _ => return None,
+    };
+    let (zone, rest) = rest.split_once('-')?;
+    let (hours, minutes) = zone.split_at_checked(2)?;
+    let minutes = minutes.trim_start_matches([':', '.']);
+    let minutes = if minutes.is_empty() { "0" } else { minutes };
+    let (hours, minutes): (u8, u8) = (hours.parse().ok()?, minutes.parse().ok()?);
+    let zone = sign * (i64::from(hours) * 3600 + i64::from(minutes) * 60);
+    let (date, clock) = rest.split_once('-')?;
     let numbers = |text: &str| -> Option<[i64; 3]> {
         let parsed: Vec<i64> = text
             .split('.')
@@ -43,7 +58,7 @@ fn seconds(time: &str) -> Option<u64> {
             .collect::<Option<_>>()?;
         parsed.try_into().ok()
     };
-    civil::seconds(numbers(date)?, numbers(clock)?, zone * 3600)
+    civil::seconds(numbers(date)?, numbers(clock)?, zone)
 }
 
 fn parts(id: &SnapshotId) -> Option<(String, String)> {
@@ -91,14 +106,51 @@ impl Shares {
         doing: &str,
     ) -> Result<(Share, ShareSnapshot), Error> {
         let missing = || Error::not_found(doing).because(format!("there is no snapshot `{id}`"));
-        let (name, time) = parts(id).ok_or_else(missing)?;
-        let shares = self.shares(call, doing).await?;
-        let share = shares.into_iter().find(|share| share.name == name);
-        let share = share.filter(|share| self.names.id(share).is_some());
-        let share = share.ok_or_else(missing)?;
-        let snapshots = self.of(call, &share.name, doing).await?;
-        let found = snapshots.into_iter().find(|known| known.time == time);
-        found.map(|found| (share, found)).ok_or_else(missing)
+        match self.find_snapshot(call, id, doing).await? {
+            (Some(share), Some(found)) => Ok((share, found)),
+            _ => Err(missing()),
+        }
+    }
+
+    async fn find_snapshot(
+        &self,
+        call: &Call,
+        id: &SnapshotId,
+        doing: &str,
+    ) -> Result<(Option<Share>, Option<ShareSnapshot>), Error> {
+        let Some((name, time)) = parts(id) else {
+            return Ok((None, None));
+        };
+        let both = try_join(
+            self.client.share(call, &name),
+            self.client.share_snapshots(call, &name),
+        );
+        let (share, snapshots) = both
+            .await
+            .map_err(|failure| failure.while_doing(call, doing))?;
+        let share = share.filter(|share| share.name == name && self.names.id(share).is_some());
+        let mut snapshots = snapshots.into_iter().filter(|_| share.is_some());
+        let found = snapshots.find(|known| known.time == time);
+        Ok((share, found))
+    }
+
+    /// The snapshots of each of these shared folders, a few at once.
+    async fn of_each<'a>(
+        &self,
+        call: &Call,
+        shares: impl IntoIterator<Item = &'a Share>,
+        doing: &str,
+    ) -> Result<Vec<(&'a Share, Vec<ShareSnapshot>)>, Error> {
+        let mut asked = Vec::new();
+        for share in shares {
+            let answer = async move {
+                let snapshots = self.client.share_snapshots(call, &share.name).await?;
+                Ok::<_, Failure>((share, snapshots))
+            };
+            asked.push(answer.boxed());
+        }
+        let all = few_at_once(asked).await;
+        all.map_err(|failure| failure.while_doing(call, doing))
     }
 
     /// A volume stays because of snapshots of CSI, and of those that someone has locked.
@@ -110,7 +162,7 @@ impl Shares {
     ) -> Result<(), Error> {
         let client = &self.client;
         let snapshots = client.snapshots_of_listed_share(call, &share.name).await;
-        let snapshots = snapshots.map_err(|failure| failure.of_listed(call, doing))?;
+        let snapshots = snapshots.map_err(|failure| failure.while_doing(call, doing))?;
         let kept: Vec<String> = snapshots
             .iter()
             .filter(|known| known.lock || described(known).is_some())
@@ -141,22 +193,27 @@ impl Snapshots for Shares {
         let source = &request.source;
         let name = snapshot_leaf(&request.name, LONGEST_NAME);
         let doing = format!("take snapshot `{name}` of volume `{source}`");
-        let share = self.whole(call, source, &doing).await?;
+        let _turn = self.turn(call, &doing).await?;
+        let shares = self.shares(call, &doing).await?;
+        let ours = shares.iter().filter(|share| self.names.id(share).is_some());
+        let ours: Vec<&Share> = ours.collect();
+        let mut sources = ours.iter().filter(|share| share.is_whole());
+        let share = sources.find(|share| self.names.id(share).as_ref() == Some(source));
+        let share = *share.ok_or_else(|| {
+            Error::not_found(&doing).because(format!("there is no volume `{source}`"))
+        })?;
         let named = |snapshots: &[ShareSnapshot]| {
             let mut snapshots = snapshots.iter();
             let is_named =
                 |known: &&ShareSnapshot| described(known).is_some_and(|said| said.name == name);
             snapshots.find(is_named).cloned()
         };
-        for other in self.shares(call, &doing).await? {
-            if self.names.id(&other).is_none() {
-                continue;
-            }
-            let Some(found) = named(&self.of(call, &other.name, &doing).await?) else {
+        for (other, snapshots) in self.of_each(call, ours, &doing).await? {
+            let Some(found) = named(&snapshots) else {
                 continue;
             };
             if other.name == share.name {
-                return listed(source.clone(), &share, &found);
+                return listed(source.clone(), share, &found);
             }
             let why = format!(
                 "the shared folder `{}` has a snapshot of that name",
@@ -165,13 +222,13 @@ impl Snapshots for Shares {
             return Err(Error::new(Kind::Conflict, doing).because(why));
         }
         call.check(&doing)?;
-        let note = format!("{MARK}{} {name}", share.quota_value);
+        let note = format!("{MARK}{} {name}", share.quota());
         let taken = self
             .client
             .take_share_snapshot(call, &share.name, &note)
             .await;
         match (named(&self.of(call, &share.name, &doing).await?), taken) {
-            (Some(found), _) => listed(source.clone(), &share, &found),
+            (Some(found), _) => listed(source.clone(), share, &found),
             (None, Err(failure)) => Err(failure.while_doing(call, doing)),
             (None, Ok(())) => Err(changed(call, &doing)),
         }
@@ -179,22 +236,26 @@ impl Snapshots for Shares {
 
     async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
         let doing = format!("delete snapshot `{id}`");
+        if parts(id).is_none() {
+            return Ok(());
+        }
+        let _turn = self.turn(call, &doing).await?;
         call.check(&doing)?;
-        let (share, snapshot) = match self.snapshot(call, id, &doing).await {
-            Ok(found) => found,
-            Err(error) if error.kind() == Kind::NotFound => return Ok(()),
-            Err(error) => return Err(error),
+        let (share, snapshot) = match self.find_snapshot(call, id, &doing).await? {
+            (Some(share), Some(snapshot)) => (share, snapshot),
+            (Some(_), None) => return Ok(()),
+            (None, _) => return self.check_nas(call, &doing).await,
         };
         let (client, name) = (&self.client, &share.name);
-        let deleted = client
-            .delete_share_snapshot(call, name, &snapshot.time)
-            .await;
+        let deleted = client.delete_share_snapshot(call, name, &snapshot.time);
+        let Err(failure) = deleted.await else {
+            return Ok(());
+        };
         let left = self.of(call, name, &doing).await?;
         if left.iter().all(|known| known.time != snapshot.time) {
             return Ok(());
         }
-        deleted.map_err(|failure| failure.while_doing(call, doing.clone()))?;
-        Err(changed(call, &doing))
+        Err(failure.while_doing(call, doing))
     }
 
     async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
@@ -213,17 +274,22 @@ impl Snapshots for Shares {
         filter: &SnapshotFilter,
         request: &PageRequest,
     ) -> Result<Page<Snapshot>, Error> {
+        let doing = "list snapshots";
+        let mut shares = self.shares(call, doing).await?;
+        shares.retain(|share| self.names.id(share).is_some());
+        if shares.is_empty() {
+            self.check_nas(call, doing).await?;
+        }
+        if let Some(source) = &filter.source {
+            shares.retain(|share| self.names.id(share).as_ref() == Some(source));
+        }
         let mut found = Vec::new();
-        for share in self.shares(call, "list snapshots").await? {
-            let Some(id) = self.names.id(&share) else {
+        for (share, snapshots) in self.of_each(call, &shares, doing).await? {
+            let Some(id) = self.names.id(share) else {
                 continue;
             };
-            if filter.source.as_ref().is_some_and(|source| *source != id) {
-                continue;
-            }
-            let snapshots = self.of(call, &share.name, "list snapshots").await?;
             for snapshot in snapshots.iter().filter(|known| described(known).is_some()) {
-                found.push(listed(id.clone(), &share, snapshot)?);
+                found.push(listed(id.clone(), share, snapshot)?);
             }
         }
         page(found, |snapshot| snapshot.id.as_str(), 's', request)
@@ -240,6 +306,8 @@ mod tests {
             ("GMT+00-1970.01.01-00.00.00", Some(0)),
             ("GMT+08-2022.01.14-19.18.29", Some(1_642_159_109)),
             ("GMT-05-2024.02.29-23.59.59", Some(1_709_269_199)),
+            ("GMT+05:30-2022.01.14-16.48.29", Some(1_642_159_109)),
+            ("GMT+0530-2022.01.14-16.48.29", Some(1_642_159_109)),
             ("GMT+08-2022.13.14-19.18.29", None),
             ("GMT+08-2022.01.14", None),
             ("2022.01.14-19.18.29", None),

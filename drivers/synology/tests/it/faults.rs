@@ -151,7 +151,7 @@ async fn a_refused_creation_of_nothing_says_that_nothing_was_done() {
     for (code, kind) in [
         (18_990_002, Kind::OutOfSpace),
         (18_990_541, Kind::OutOfSpace),
-        (18_990_318, Kind::Invalid),
+        (18_990_318, Kind::Internal),
         (18_990_500, Kind::Invalid),
         (105, Kind::Denied),
         (118, Kind::Unreachable),
@@ -206,7 +206,7 @@ async fn an_answer_that_comes_too_late_ends_with_the_call() {
     let nas = Nas::start(Version::V7_2, "").await;
     nas.create("pvc-1", None).await;
     nas.sim
-        .fault(Fault::once(LUN, "list", Action::Delay(60_000)));
+        .fault(Fault::once(LUN, "get", Action::Delay(60_000)));
     let short = driver_core::Call::within(std::time::Duration::from_millis(200));
     let began = std::time::Instant::now();
     let error = nas.driver.find_volume(&short, &id("pvc-1")).await;
@@ -240,4 +240,43 @@ async fn a_lun_whose_snapshots_cannot_be_listed_is_not_deleted() {
         assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
         assert_eq!(nas.sim.state(), before, "{code}");
     }
+}
+
+#[tokio::test]
+async fn codes_of_dsm_have_the_kind_that_a_caller_needs() {
+    let nas = Nas::of_shares(Version::V7_2, "nfs").await;
+    for (code, kind) in [
+        (3300, Kind::Internal),
+        (3304, Kind::Unreachable),
+        (3305, Kind::Conflict),
+        (3314, Kind::Unreachable),
+        (3320, Kind::OutOfSpace),
+        (3330, Kind::Unreachable),
+    ] {
+        nas.sim.fault(Fault::once(
+            "SYNO.Core.Share",
+            "create",
+            Action::Refuse(code),
+        ));
+        let error = nas.try_create(&nas.request("pvc-1", None)).await;
+        let error = error.expect_err("refused");
+        assert_eq!(error.kind(), kind, "{}", error.chain());
+        assert!(!error.chain().contains("not a code"), "{}", error.chain());
+    }
+    let original = nas.create("original", None).await;
+    nas.sim.fault(Fault::once(
+        "SYNO.Core.Share",
+        "clone",
+        Action::Refuse(3300),
+    ));
+    let copy = nas
+        .try_create(&nas.request("copy", Some(Source::Volume(original.id))))
+        .await;
+    assert_eq!(copy.expect_err("no source").kind(), Kind::NotFound);
+    let luns = Nas::start(Version::V7_2, "").await;
+    luns.sim
+        .fault(Fault::once(LUN, "map_target", Action::Refuse(18_990_570)));
+    let error = luns.try_create(&luns.request("pvc-1", None)).await;
+    let error = error.expect_err("refused").chain();
+    assert!(error.contains("cannot be loaded"), "{error}");
 }

@@ -1,9 +1,11 @@
 //! The driver against a simulated NAS.
 
+mod calls;
 mod contract;
 mod documented;
 mod faults;
 mod nas;
+mod odd;
 mod secrets;
 mod session;
 mod shares;

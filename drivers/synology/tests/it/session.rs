@@ -22,7 +22,7 @@ async fn a_session_that_ended_is_replaced_and_no_caller_sees_it() {
 #[tokio::test]
 async fn a_session_that_ends_again_at_once_is_an_error() {
     let nas = Nas::start(Version::V7_2, "").await;
-    let mut fault = Fault::once(LUN, "list", Action::ExpireSessions);
+    let mut fault = Fault::once(LUN, "get", Action::ExpireSessions);
     fault.times = 2;
     nas.sim.fault(fault);
     let error = nas.driver.find_volume(&call(), &id("pvc-1")).await;
@@ -74,7 +74,7 @@ async fn a_missing_volume_of_the_nas_is_an_error_with_the_key_to_correct() {
     assert!(problems[0].chain().contains("synology.volume"));
     let query = driver_core::CapacityQuery::default();
     let capacity = nas.driver.capacity(&call(), &query).await;
-    assert_eq!(capacity.expect_err("none").kind(), Kind::Invalid);
+    assert_eq!(capacity.expect_err("none").kind(), Kind::Unreachable);
 }
 
 #[tokio::test]
@@ -96,4 +96,40 @@ async fn a_nas_that_is_not_there_is_unreachable() {
         "{}",
         error.chain()
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_connections_to_one_nas_log_in_once_with_a_wrong_password() {
+    let nas = Nas::start(Version::V7_2, "").await;
+    let iscsi = config(&nas.sim, "");
+    let texts = [
+        iscsi,
+        crate::nas::shares(&nas.sim, "nfs"),
+        crate::nas::shares(&nas.sim, "smb"),
+    ];
+    let drivers = texts.map(|text| open(&text.replace("password: sesame", "password: wrong")));
+    for _ in 0..2 {
+        let asked = drivers.iter().map(|driver| async {
+            let found = driver.find_volume(&call(), &id("pvc-1")).await;
+            assert_eq!(found.expect_err("refused").kind(), Kind::Denied);
+        });
+        futures_util::future::join_all(asked).await;
+    }
+    assert_eq!(nas.sim.count(LOGIN), 1);
+}
+
+#[tokio::test]
+async fn an_account_that_is_no_administrator_logs_in_once() {
+    let nas = Nas::start(Version::V7_2, "").await;
+    let mut fault = Fault::once(LUN, "get", Action::Refuse(105));
+    fault.times = 100;
+    nas.sim.fault(fault);
+    let mut fault = Fault::once("SYNO.Core.ISCSI.Target", "get", Action::Refuse(105));
+    fault.times = 100;
+    nas.sim.fault(fault);
+    for _ in 0..5 {
+        let found = nas.driver.find_volume(&call(), &id("pvc-1")).await;
+        assert_eq!(found.expect_err("refused").kind(), Kind::Denied);
+    }
+    assert_eq!(nas.sim.count(LOGIN), 1);
 }

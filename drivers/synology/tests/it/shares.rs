@@ -202,7 +202,9 @@ async fn a_foreign_folder_is_neither_taken_nor_deleted() {
     assert_eq!(refused.expect_err("a foreign one").kind(), Kind::Conflict);
     let found = nas.driver.find_volume(&call(), &request.id).await;
     assert_eq!(found.expect_err("a foreign one").kind(), Kind::NotFound);
-    drop(nas.driver.delete_volume(&call(), &request.id).await);
+    // Never "exists already", which no caller of a deletion understands.
+    let kept = nas.driver.delete_volume(&call(), &request.id).await;
+    assert_eq!(kept.expect_err("a foreign one").kind(), Kind::Busy);
     assert_eq!(folders(&nas).len(), 1);
 }
 

@@ -43,7 +43,7 @@ async fn a_volume_of_democratic_csi_is_found_grown_snapshotted_copied_and_delete
     }
     assert!(!context.contains_key("device_id"));
 
-    let snapshot = json!({"src_lun_uuid": uuid, "taken_by": "democratic-csi", "description": "snapshot-1", "is_locked": true});
+    let snapshot = json!({"src_lun_uuid": uuid, "taken_by": "democratic-csi", "description": "snapshot-1", "is_locked": true, "is_app_consistent": true});
     let taken = nas.sim.call(LUN, "take_snapshot", &snapshot);
     let taken = taken["data"]["snapshot_uuid"]
         .as_str()
@@ -116,7 +116,7 @@ async fn snapshots_of_others_are_neither_deleted_nor_restored() {
         (&photos, "democratic-csi"),
         (&ours, "schedule"),
     ] {
-        let snapshot = json!({"src_lun_uuid": lun, "taken_by": by, "description": "kept"});
+        let snapshot = json!({"src_lun_uuid": lun, "taken_by": by, "description": "kept", "is_locked": false, "is_app_consistent": false});
         let taken = nas.sim.call(LUN, "take_snapshot", &snapshot);
         let uuid = taken["data"]["snapshot_uuid"].as_str().expect("a uuid");
         let lun = lun.as_str().expect("a uuid");
@@ -152,7 +152,7 @@ async fn what_others_have_made_is_neither_listed_nor_in_the_way() {
         nas.sim.call(LUN, "create", &lun);
     }
     let uuid = nas.lun("k8s-pvc-1")["uuid"].clone();
-    let foreign = json!({"src_lun_uuid": uuid, "taken_by": "schedule", "description": "daily"});
+    let foreign = json!({"src_lun_uuid": uuid, "taken_by": "schedule", "description": "daily", "is_locked": false, "is_app_consistent": false});
     nas.sim.call(LUN, "take_snapshot", &foreign);
     let page = PageRequest::default();
     let listed = nas
@@ -165,8 +165,7 @@ async fn what_others_have_made_is_neither_listed_nor_in_the_way() {
     let listed = nas.driver.list_snapshots(&call(), &filter, &page).await;
     assert!(listed.expect("listed").entries.is_empty());
     // A snapshot of a schedule goes with the volume; one that a user has locked keeps it.
-    let locked =
-        json!({"src_lun_uuid": uuid, "taken_by": "user", "description": "kept", "is_locked": true});
+    let locked = json!({"src_lun_uuid": uuid, "taken_by": "user", "description": "kept", "is_locked": true, "is_app_consistent": false});
     let taken = nas.sim.call(LUN, "take_snapshot", &locked);
     let busy = nas.driver.delete_volume(&call(), &volume.id).await;
     assert_eq!(busy.expect_err("locked").kind(), Kind::Busy);

@@ -71,7 +71,7 @@ async fn thin_and_thick_are_what_the_filesystem_has() {
     for (volume, word, kind) in [
         ("/volume1", "thin", "BLUN"),
         ("/volume1", "thick", "BLUN_THICK"),
-        ("volume2", "thin", "ADV"),
+        ("volume2", "thin", "THIN"),
         ("volume2", "thick", "FILE"),
     ] {
         let nas = Nas::start(Version::V7_2, "").await;
@@ -174,4 +174,95 @@ async fn a_class_that_names_the_call_or_its_object_is_refused_and_nothing_is_sen
         assert_eq!(taken.expect_err(key).kind(), Kind::Invalid);
     }
     assert_eq!(nas.sim.state(), before);
+}
+
+#[tokio::test]
+async fn without_templates_every_node_and_path_gets_a_session_and_thin_luns_give_space_back() {
+    let nas = Nas::start(Version::V7_2, "").await;
+    let text = crate::nas::config(&nas.sim, "").replace("lunTemplate: {type: BLUN}", "");
+    let driver = crate::nas::open(&text);
+    let request = nas.request("pvc-1", None);
+    driver.create_volume(&call(), &request).await.expect("made");
+    let target = &nas.sim.state()["targets"][0];
+    assert_eq!(
+        (&target["max_sessions"], &target["auth_type"]),
+        (&json!(0), &json!(0))
+    );
+    let lun = nas.lun("pvc-1");
+    assert_eq!(lun["type"], "BLUN");
+    let on = lun["dev_attribs"].as_array().cloned().unwrap_or_default();
+    assert!(
+        on.contains(&json!({"dev_attrib": "emulate_tpu", "enable": 1})),
+        "{on:?}"
+    );
+}
+
+#[test]
+fn a_target_for_few_sessions_is_doubtful() {
+    let text = |most: &str| {
+        format!(
+            "driver: synology-iscsi\n\
+             httpConnection: {{protocol: http, host: nas.example, username: csi, password: x}}\n\
+             iscsi: {{targetPortal: nas.example, baseiqn: 'iqn.2000-01.com.synology:csi.', targetTemplate: {{{most}}}}}\n"
+        )
+    };
+    for (most, count) in [("max_sessions: 1", 1), ("max_sessions: 0", 0), ("", 0)] {
+        let document =
+            driver_core::config::Document::parse(&text(most), &driver_core::config::NoEnvironment);
+        let document = document.expect("yaml");
+        document.common().expect("the common keys");
+        driver_synology::from_document(&document).expect("a driver");
+        let found: Vec<String> = document
+            .findings()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(found.len(), count, "{found:?}");
+    }
+}
+
+#[tokio::test]
+async fn luns_have_a_gibibyte_at_least() {
+    let nas = Nas::start(Version::V7_2, "").await;
+    let mut request = nas.request("pvc-1", None);
+    request.size = driver_core::SizeRange::new(1 << 20, 0).expect("a size");
+    let made = nas.try_create(&request).await.expect("made");
+    assert_eq!(made.capacity, Some(1 << 30));
+    assert_eq!(nas.try_create(&request).await.expect("again"), made);
+    let mut request = nas.request("pvc-2", None);
+    request.size = driver_core::SizeRange::new(1 << 20, 1 << 29).expect("a size");
+    let error = nas.try_create(&request).await.expect_err("too small");
+    assert_eq!(error.kind(), Kind::OutOfRange, "{}", error.chain());
+    assert_eq!(nas.objects(), (1, 1));
+}
+
+#[tokio::test]
+async fn a_snapshot_on_ext4_is_refused_with_a_reason() {
+    let nas = Nas::start(Version::V7_2, "").await;
+    let text = crate::nas::config(&nas.sim, "").replace("lunTemplate: {type: BLUN}", "");
+    let driver = crate::nas::open(&(text + "synology: {volume: /volume2}\n"));
+    let request = nas.request("pvc-1", None);
+    driver
+        .create_volume(&call(), &request)
+        .await
+        .expect("made and shown");
+    assert_eq!(nas.lun("pvc-1")["type"], "THIN");
+    let refused = nas
+        .try_snapshot(&request.id, "s")
+        .await
+        .expect_err("refused");
+    assert_eq!(refused.kind(), Kind::Invalid);
+    assert!(refused.chain().contains("ext4"), "{}", refused.chain());
+    assert_eq!(nas.sim.count("SYNO.Core.ISCSI.LUN/take_snapshot"), 0);
+}
+
+#[tokio::test]
+async fn a_password_of_digits_is_a_text() {
+    let nas = Nas::start(
+        Version::V7_2,
+        "targetTemplate: {auth_type: 1, user: 7, password: 123456789012}",
+    )
+    .await;
+    nas.create("pvc-1", None).await;
+    assert_eq!(nas.sim.state()["targets"][0]["user"], "7");
 }

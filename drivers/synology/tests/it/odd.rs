@@ -1,0 +1,275 @@
+//! A NAS that is not as its simulator: objects of other packages, values of other types, another NAS behind the
+//! address, answers without end.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::thread;
+
+use driver_core::{Kind, PageRequest, SizeRange, SnapshotFilter, SnapshotId, Source};
+use serde_json::{Value, json};
+use synology_sim::{Action, Fault, Options, Version};
+
+use crate::nas::{GIB, LUN, Nas, call, config, id, open};
+
+const SNAPSHOT: &str = "SYNO.Core.Share.Snapshot";
+
+/// All that reads lists.
+async fn lives(nas: &Nas, what: &str) {
+    let volume = nas.create("pvc-1", None).await;
+    let page = PageRequest::default();
+    let listed = nas.driver.list_volumes(&call(), &page).await;
+    let listed = listed.unwrap_or_else(|error| panic!("{what}: {}", error.chain()));
+    assert_eq!(listed.entries, std::slice::from_ref(&volume), "{what}");
+    let snapshot = nas.snapshot(&volume.id, "s").await;
+    let copy = nas
+        .create("pvc-2", Some(Source::Snapshot(snapshot.id.clone())))
+        .await;
+    let (time, filter) = (call(), SnapshotFilter::default());
+    let all = nas.driver.list_snapshots(&time, &filter, &page).await;
+    assert_eq!(all.expect("a list").entries.len(), 1, "{what}");
+    let size = SizeRange::new(2 * GIB, 0).expect("a size");
+    nas.driver
+        .expand_volume(&call(), &volume.id, size)
+        .await
+        .expect("grown");
+    nas.driver
+        .delete_snapshot(&call(), &snapshot.id)
+        .await
+        .expect("deleted");
+    nas.delete(&volume.id).await;
+    nas.delete(&copy.id).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_of_other_packages_are_read_over() {
+    let lun = json!({"name": "vmm", "uuid": "f699bc85-3be4", "lun_id": 9, "size": 1, "description": "", "type": 295});
+    let target = json!({"name": "other", "iqn": "iqn.2000-01.com.synology:other", "target_id": 9, "mapped_luns": []});
+    let with = |mut object: Value, key: &str, value: Value| {
+        object[key] = value;
+        object
+    };
+    // Without a prefix any LUN may be of this connection.
+    for mode in ["", "namePrefix: k8s-\nmode: shared-target"] {
+        for (list, object) in [
+            ("luns", with(lun.clone(), "lun_id", json!(-1))),
+            ("luns", with(lun.clone(), "lun_id", json!("5"))),
+            ("luns", with(lun.clone(), "description", Value::Null)),
+            ("luns", with(lun.clone(), "is_action_locked", json!(0))),
+            ("luns", with(lun.clone(), "size", json!(1.5))),
+            ("luns", with(lun.clone(), "name", Value::Null)),
+            ("luns", json!(null)),
+            ("luns", json!([1, "x"])),
+            ("targets", with(target.clone(), "target_id", json!("7"))),
+            ("targets", with(target.clone(), "mapped_luns", Value::Null)),
+            ("targets", with(target.clone(), "iqn", Value::Null)),
+        ] {
+            if mode.is_empty() && object["size"] == json!(1.5) {
+                continue;
+            }
+            let nas = Nas::start(Version::V7_2, mode).await;
+            nas.sim.add_foreign(list, &object);
+            lives(&nas, &object.to_string()).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shared_folders_of_others_are_read_over() {
+    let share = json!({"name": "photos", "vol_path": "/volume1", "desc": "", "quota_value": 0});
+    for (key, value) in [
+        ("desc", Value::Null),
+        ("vol_path", Value::Null),
+        ("quota_value", Value::Null),
+        ("quota_value", json!(36_146_658_672_640.0)),
+        ("quota_value", json!("5")),
+        ("name", json!(5)),
+    ] {
+        let nas = Nas::of_shares(Version::V7_2, "nfs").await;
+        let mut share = share.clone();
+        share[key] = value;
+        nas.sim.add_foreign("shares", &share);
+        lives(&nas, &share.to_string()).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_an_own_object_is_named() {
+    let nas = Nas::start(Version::V7_2, "").await;
+    let lun = json!({"name": "pvc-1", "uuid": "f699bc85-3be4", "size": null});
+    nas.sim.add_foreign("luns", &lun);
+    let listed = nas
+        .driver
+        .list_volumes(&call(), &PageRequest::default())
+        .await;
+    let text = listed.expect_err("it has no size").chain();
+    for word in ["SYNO.Core.ISCSI.LUN list", "`size`", "`pvc-1`"] {
+        assert!(text.contains(word), "{text}");
+    }
+    assert!(!text.contains("port"), "{text}");
+}
+
+#[tokio::test]
+async fn a_lun_without_snapshots_is_not_asked_for_them_one_by_one() {
+    // DSM 7.0 says `null` for none.
+    let nas = Nas::start(Version::V7_0, "").await;
+    let mut volumes = Vec::new();
+    for number in 0..5 {
+        volumes.push(nas.create(&format!("pvc-{number}"), None).await);
+    }
+    nas.snapshot(&volumes[0].id, "s").await;
+    let before = nas.sim.count("SYNO.Core.ISCSI.LUN/list_snapshot");
+    nas.snapshot(&volumes[0].id, "s").await;
+    let (time, filter) = (call(), SnapshotFilter::default());
+    let page = PageRequest::default();
+    let all = nas.driver.list_snapshots(&time, &filter, &page).await;
+    assert_eq!(all.expect("a list").entries.len(), 1);
+    assert_eq!(nas.sim.count("SYNO.Core.ISCSI.LUN/list_snapshot"), before);
+}
+
+#[tokio::test]
+async fn a_refusal_inside_a_success_is_the_reason() {
+    let nas = Nas::start(Version::V7_2, "").await;
+    let volume = nas.create("pvc-1", None).await;
+    let snapshot = nas.snapshot(&volume.id, "s").await;
+    nas.sim.fault(Fault::once(
+        LUN,
+        "delete_snapshot",
+        Action::RefuseInside(18_990_540),
+    ));
+    let kept = nas.driver.delete_snapshot(&call(), &snapshot.id).await;
+    let kept = kept.expect_err("it stays");
+    assert_eq!(kept.kind(), Kind::Busy, "{}", kept.chain());
+    assert!(kept.chain().contains("18990540"), "{}", kept.chain());
+
+    let nas = Nas::of_shares(Version::V7_2, "nfs").await;
+    let volume = nas.create("pvc-1", None).await;
+    let snapshot = nas.snapshot(&volume.id, "s").await;
+    nas.sim
+        .fault(Fault::once(SNAPSHOT, "delete", Action::RefuseInside(3350)));
+    let kept = nas.driver.delete_snapshot(&call(), &snapshot.id).await;
+    let kept = kept.expect_err("it stays");
+    assert!(kept.chain().contains("immutable"), "{}", kept.chain());
+}
+
+#[tokio::test]
+async fn a_copy_that_has_the_description_of_its_source_gets_its_own() {
+    let mut options = Options::new(Version::V7_2);
+    options.clones_keep_description = true;
+    let nas = Nas::of_shares_with(options, "nfs").await;
+    let original = nas.create("original", None).await;
+    let snapshot = nas.snapshot(&original.id, "s").await;
+    for (name, source) in [
+        ("copy", Source::Volume(original.id.clone())),
+        ("restored", Source::Snapshot(snapshot.id.clone())),
+    ] {
+        // Cut off before the description is written, a retry completes it.
+        nas.sim
+            .fault(Fault::once("SYNO.Core.Share", "set", Action::CutBefore));
+        drop(
+            nas.try_create(&nas.request(name, Some(source.clone())))
+                .await,
+        );
+        let made = nas.create(name, Some(source.clone())).await;
+        assert_eq!(nas.create(name, Some(source)).await, made);
+        nas.delete(&made.id).await;
+    }
+    // One that stays without its description is deleted all the same.
+    let source = Some(Source::Volume(original.id.clone()));
+    nas.sim
+        .fault(Fault::once("SYNO.Core.Share", "set", Action::CutBefore));
+    let request = nas.request("undescribed", source);
+    nas.try_create(&request).await.expect_err("cut");
+    nas.delete(&request.id).await;
+    let state = nas.sim.state();
+    assert_eq!(state["shares"].as_array().map(Vec::len), Some(1), "{state}");
+}
+
+#[tokio::test]
+async fn nothing_is_deleted_or_empty_on_a_nas_without_the_volume() {
+    for kind in ["iscsi", "nfs"] {
+        let nas = if kind == "iscsi" {
+            Nas::start(Version::V7_2, "").await
+        } else {
+            Nas::of_shares(Version::V7_2, kind).await
+        };
+        let text = if kind == "iscsi" {
+            config(&nas.sim, "")
+        } else {
+            crate::nas::shares(&nas.sim, kind)
+        };
+        let driver = open(&(text + "synology: {volume: /volume7}\n"));
+        let (page, all) = (PageRequest::default(), SnapshotFilter::default());
+        let snapshot = match kind {
+            "iscsi" => {
+                "/lun/f699bc85-3be4-4eb0-9332-020b47143169/f699bc85-3be4-4eb0-9332-020b47143169"
+            }
+            _ => "/share/k8s-pvc-1/GMT+08-2022.01.14-19.18.29",
+        };
+        let snapshot = SnapshotId::parse(snapshot).expect("an id");
+        let time = call();
+        let outcomes = [
+            driver.delete_volume(&time, &id("pvc-1")).await.err(),
+            driver.delete_snapshot(&time, &snapshot).await.err(),
+            driver.list_volumes(&time, &page).await.err(),
+            driver.list_snapshots(&time, &all, &page).await.err(),
+        ];
+        for (number, outcome) in outcomes.into_iter().enumerate() {
+            let error = outcome.unwrap_or_else(|| panic!("{kind} {number}: it is another NAS"));
+            assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
+            assert!(error.chain().contains("/volume7"), "{}", error.chain());
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_list_does_not_find_says_nothing_of_a_volume() {
+    let nas = Nas::start(Version::V7_2, "mode: shared-target").await;
+    nas.sim.fault(Fault::once(
+        "SYNO.Core.ISCSI.Target",
+        "list",
+        Action::Refuse(18_990_505),
+    ));
+    let gone = nas.driver.delete_volume(&call(), &id("pvc-1")).await;
+    assert_eq!(gone.expect_err("refused").kind(), Kind::Unreachable);
+    nas.sim.fault(Fault::once(
+        "SYNO.Core.Storage.Volume",
+        "get",
+        Action::Refuse(402),
+    ));
+    let query = driver_core::CapacityQuery::default();
+    let capacity = nas.driver.capacity(&call(), &query).await;
+    assert_eq!(capacity.expect_err("refused").kind(), Kind::Unreachable);
+}
+
+/// A web server that answers everything with an endless list of small objects. It ends with the process.
+fn endless() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            thread::spawn(move || {
+                let _ = stream.read(&mut [0; 4096]);
+                let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
+                let _ = stream.write_all(head.as_bytes());
+                let _ = stream.write_all(b"{\"success\":true,\"data\":{\"x\":[");
+                let part = "{\"a\":0},".repeat(1 << 13);
+                while stream.write_all(part.as_bytes()).is_ok() {}
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_cut_off_before_the_login() {
+    let text = format!(
+        "driver: synology-iscsi\n\
+         httpConnection: {{protocol: http, host: 127.0.0.1, port: {}, username: csi, password: sesame}}\n\
+         iscsi: {{targetPortal: nas.example, baseiqn: 'iqn.2000-01.com.synology:csi.'}}\n",
+        endless()
+    );
+    let found = open(&text).find_volume(&call(), &id("pvc-1")).await;
+    let text = found.expect_err("no answer").chain();
+    assert!(text.contains("longer than 262144 bytes"), "{text}");
+}
