@@ -19,19 +19,22 @@ use site::Site;
 const EMPTY: [(&str, &str, &str); 4] = [
     ("", "Orphans", "a directory has none that could be listed"),
     ("plain", "Failures", "no call of it fails for its storage"),
-    ("plain", "Programs that failed", "it runs no program"),
+    ("plain", "Failed programs", "it runs no program"),
     ("near", "Failures", "its storage works"),
 ];
 
 /// What panels with one figure show of a job.
 const FIGURES: [(&str, &str, f64); 6] = [
     ("proxy", "Connections", 5.0),
-    ("proxy", "Storage that cannot be used", 3.0),
-    ("proxy", "Files that cannot be used", 1.0),
+    ("proxy", "Unhealthy storages", 3.0),
+    ("proxy", "Invalid files", 1.0),
     ("proxy", "Versions", 1.0),
     ("plain", "Connections", 1.0),
-    ("plain", "Storage that cannot be used", 0.0),
+    ("plain", "Unhealthy storages", 0.0),
 ];
+
+/// Alerts that nothing is wrong enough for; promtool raises them (`scripts/monitoring-test`).
+const QUIET: [&str; 3] = ["OmnibusCsiAbsent", "OmnibusCsiOrphans", "OmnibusCsiSpaceLow"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "it needs Prometheus and waits for its samples: a part of `make test-real`"]
@@ -127,20 +130,21 @@ async fn variables_have_values(prometheus: &Prometheus, dashboard: &Dashboard) {
     }
 }
 
-/// Each is in trouble here, as the site is made for it.
+/// Each is in trouble here, as the site is made for it, but for some.
 async fn alerts_find_data(prometheus: &Prometheus) {
     let rules = prometheus.rules().await;
     let file = fs::read_to_string(dashboard::folder().join("alerts.yaml")).expect("the alerts");
     assert_eq!(rules.len(), file.matches("- alert: ").count());
     for rule in rules {
+        let quiet = QUIET.contains(&rule.name.as_str());
         wait::until_answered(&format!("{}: {}", rule.name, rule.query), async || {
-            (!prometheus.now(&rule.query).await.is_empty()).then_some(())
+            (quiet == prometheus.now(&rule.query).await.is_empty()).then_some(())
         })
         .await;
         wait::until_answered(&format!("{} to be evaluated", rule.name), async || {
             let rules = prometheus.rules().await;
             let it = rules.iter().find(|it| it.name == rule.name)?;
-            (it.health == "ok" && it.state != "inactive").then_some(())
+            (it.health == "ok" && quiet == (it.state == "inactive")).then_some(())
         })
         .await;
     }

@@ -196,6 +196,7 @@ impl Running<'_> {
             }
             proxy.probe(ProbeRequest {}).await.expect("an answer");
             self.in_vain(&proxy).await;
+            plain.probe(ProbeRequest {}).await.expect("an answer");
             // Of the proxy these would wait for the storage that never answers.
             let room = plain.get_capacity(GetCapacityRequest::default()).await;
             room.expect("an answer");
