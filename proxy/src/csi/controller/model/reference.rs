@@ -1,4 +1,4 @@
-//! The reference: the behaviour that docs/proxy.md, docs/compatibility.md and docs/grpc-codes.md
+//! The reference: the behaviour that docs/proxy.md, its reference, docs/compatibility.md and docs/grpc-codes.md
 //! describe.
 //!
 //! Plain maps and rules, written from those pages and not from the code. If they allow several

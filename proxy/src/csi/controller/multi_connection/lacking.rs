@@ -9,7 +9,7 @@ use crate::testing::multi_under;
 
 #[tokio::test]
 async fn what_a_connection_lacks_is_answered_as_the_documentation_says() {
-    let page = include_str!("../../../../../docs/proxy.md");
+    let page = include_str!("../../../../../docs/proxy-reference.md");
     let (_, table) = page
         .split_once("| call | answer where its connection lacks it |")
         .expect("the table");
