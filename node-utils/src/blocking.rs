@@ -19,6 +19,8 @@ use tracing::Span;
 
 use csi_types::error::{Effect, Error, Kind};
 
+pub use threads::of_node::OF_A_NODE;
+pub(crate) use threads::of_node::{NodeAccount, NodeThreads, Purpose, Source, meant_for};
 pub use threads::{
     ThreadPool, Threads, is_for_lack_of_threads, is_for_threads_that_hang, is_for_want_of_a_thread,
 };

@@ -36,14 +36,15 @@ pub use request::{
 };
 pub(crate) use unresponsive::take_away;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::blocking::{self, Doing, Limits};
+use crate::blocking::{self, Doing, Limits, NodeAccount, NodeThreads, Purpose, Source};
 use crate::kernel::Kernel;
-use crate::mount::{MountError, Place};
+use crate::mount::{MountError, MountTable, Place, as_listed};
 use crate::tools::Tools;
 use csi_types::attachment::{AbsolutePath, Attachment};
 use csi_types::capability::{Access, MountAccess, VolumeCapability};
@@ -67,6 +68,7 @@ struct Context {
     kernel: Kernel,
     devices: Arc<dyn Devices>,
     target_locks: Arc<TargetLocks>,
+    threads: Arc<NodeThreads>,
     dirs: OrchestratorDirs,
     #[cfg(test)]
     stops: tests::Stops,
@@ -94,6 +96,7 @@ impl Node {
             kernel,
             devices: devices.into(),
             target_locks: Arc::default(),
+            threads: Arc::default(),
             dirs: OrchestratorDirs::default(),
             #[cfg(test)]
             stops: tests::Stops::default(),
@@ -114,6 +117,7 @@ impl Node {
             kernel: context.kernel.clone(),
             devices: Arc::clone(&context.devices),
             target_locks: Arc::clone(&context.target_locks),
+            threads: Arc::clone(&context.threads),
             dirs: context.dirs.clone(),
             #[cfg(test)]
             stops: tests::Stops::default(),
@@ -145,18 +149,29 @@ impl Node {
     /// `NotFound`: it does not exist on this node. `Conflict`: another volume is staged there.
     /// `Timeout`: what is mounted there does not answer.
     pub async fn stage(&self, limits: Limits, request: StageRequest) -> Result<(), Error> {
-        if !matches!(request.attachment, Attachment::Hostpath(_)) {
-            self.answers(&limits, request.staging.path()).await?;
-        }
-        stage::stage(&self.context, limits, request).await
+        let path = request.staging.path();
+        let source = self
+            .source(&limits, Some(&request.attachment), path)
+            .await?;
+        let work = async move {
+            if !matches!(request.attachment, Attachment::Hostpath(_)) {
+                self.answers(&limits, request.staging.path()).await?;
+            }
+            stage::stage(&self.context, limits, request).await
+        };
+        self.account(source, Purpose::Change).on_account(work).await
     }
 
     /// Undoes [`Node::stage`]. Idempotent.
     ///
     /// `Busy`: something is there that this driver did not mount, outside of the orchestrator's folders.
     pub async fn unstage(&self, limits: Limits, staging: StagingPath) -> Result<(), Error> {
-        self.check_ownership(&limits, staging.path()).await?;
-        unstage::unstage(&self.context, limits, staging).await
+        let source = self.source(&limits, None, staging.path()).await?;
+        let work = async move {
+            self.check_ownership(&limits, staging.path()).await?;
+            unstage::unstage(&self.context, limits, staging).await
+        };
+        self.account(source, Purpose::Change).on_account(work).await
     }
 
     /// Shows a staged volume at a target. Idempotent.
@@ -165,25 +180,37 @@ impl Node {
     /// `Precondition`: not staged, or published elsewhere in an exclusive mode. The caller keeps
     /// two publications of one volume apart: between the check and the mount nothing is locked here.
     pub async fn publish(&self, limits: Limits, request: PublishRequest) -> Result<(), Error> {
-        if !matches!(request.attachment, Attachment::Hostpath(_)) {
-            self.answers(&limits, request.staging.path()).await?;
-        }
-        let doing = Doing::changing(format!("publish at `{}`", request.target));
-        let context = Arc::clone(&self.context);
-        blocking::run(limits, doing, move || publish::publish(&context, &request)).await
+        let path = request.staging.path();
+        let source = self
+            .source(&limits, Some(&request.attachment), path)
+            .await?;
+        let work = async move {
+            if !matches!(request.attachment, Attachment::Hostpath(_)) {
+                self.answers(&limits, request.staging.path()).await?;
+            }
+            let doing = Doing::changing(format!("publish at `{}`", request.target));
+            let context = Arc::clone(&self.context);
+            blocking::run(limits, doing, move || publish::publish(&context, &request)).await
+        };
+        self.account(source, Purpose::Change).on_account(work).await
     }
 
     /// Undoes [`Node::publish`] and deletes the target. Idempotent.
     ///
     /// `Busy`: something is there that this driver did not mount, outside of the orchestrator's folders.
     pub async fn unpublish(&self, limits: Limits, target: TargetPath) -> Result<(), Error> {
-        self.check_ownership(&limits, target.path()).await?;
-        let doing = format!("unpublish `{target}`");
-        let path = target.path().clone();
-        let context = Arc::clone(&self.context);
-        let work = move || release::release_target(&context, &path);
-        let unmount_timeout = self.context.unmount_timeout();
-        unresponsive::unmount_or_force(&limits, &doing, target.path(), unmount_timeout, work).await
+        let source = self.source(&limits, None, target.path()).await?;
+        let work = async move {
+            self.check_ownership(&limits, target.path()).await?;
+            let doing = format!("unpublish `{target}`");
+            let path = target.path().clone();
+            let context = Arc::clone(&self.context);
+            let work = move || release::release_target(&context, &path);
+            let unmount_timeout = self.context.unmount_timeout();
+            unresponsive::unmount_or_force(&limits, &doing, target.path(), unmount_timeout, work)
+                .await
+        };
+        self.account(source, Purpose::Change).on_account(work).await
     }
 
     /// Space, files and health of the volume that is mounted at `path`. `NotFound`: none is.
@@ -192,7 +219,9 @@ impl Node {
         let doing = format!("read statistics of `{path}`");
         let (look, context) = (path.clone(), Arc::clone(&self.context));
         let look = move || stats::stats(&context.kernel, &look);
-        self.overdue.read(limits, doing, &path, look).await
+        let source = self.source(&limits, None, &path).await?;
+        let work = self.overdue.read(limits, doing, &path, look);
+        self.account(source, Purpose::Look).on_account(work).await
     }
 
     /// Grows the volume on the node, after its storage grew. Returns its size if something limits it.
@@ -202,7 +231,35 @@ impl Node {
         limits: Limits,
         request: ExpandRequest,
     ) -> Result<Option<u64>, Error> {
-        expand::expand(&self.context, &self.overdue, limits, request).await
+        let source = self.source(&limits, None, &request.path).await?;
+        let work = expand::expand(&self.context, &self.overdue, limits, request);
+        self.account(source, Purpose::Change).on_account(work).await
+    }
+
+    fn account(&self, source: Option<Source>, purpose: Purpose) -> NodeAccount {
+        self.context.threads.account(source, purpose)
+    }
+
+    /// What a call waits for: the server or device of the volume, or of what is mounted at `path`; `None` if that is on
+    /// a filesystem of this node.
+    async fn source(
+        &self,
+        limits: &Limits,
+        volume: Option<&Attachment>,
+        path: &AbsolutePath,
+    ) -> Result<Option<Source>, Error> {
+        if let Some(source) = volume.and_then(Source::of_volume) {
+            return Ok(Some(source));
+        }
+        let doing = Doing::reading(format!("find what is mounted at `{path}`"));
+        let (limits, path) = (Limits::until(limits.deadline()), path.clone());
+        let look = move || {
+            // Whatever is wrong with the table, the call itself says.
+            let table = MountTable::read().ok();
+            Ok(table.and_then(|table| source_at(&table, &as_listed(path.as_path()))))
+        };
+        let found = blocking::run(limits, doing, look);
+        self.account(None, Purpose::Look).on_account(found).await
     }
 
     async fn check_ownership(&self, limits: &Limits, path: &AbsolutePath) -> Result<(), Error> {
@@ -224,8 +281,17 @@ impl Node {
             drop(Place::open(path.as_path()).and_then(rustix::fs::fstatvfs));
             Ok(())
         };
-        self.overdue.read(limits, doing, staging, look).await
+        let reading = self.overdue.read(limits, doing, staging, look);
+        blocking::meant_for(Purpose::Look, reading).await
     }
+}
+
+/// Where what is mounted at a path comes from, unless it is on the filesystem below it, as a directory of this node is.
+fn source_at(table: &MountTable, path: &Path) -> Option<Source> {
+    let top = table.layers(path).last()?;
+    let below = table.by_id(top.parent);
+    let is_local = below.is_some_and(|below| below.device == top.device);
+    (!is_local).then(|| Source::of_mount(&top))
 }
 
 // === impl Context ===

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use csi_types::AbsolutePath;
-use node_utils::blocking::ThreadPool;
+use node_utils::blocking::{OF_A_NODE, ThreadPool};
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -21,13 +21,11 @@ use crate::telemetry::log::LogControl;
 const WORKERS: usize = 2;
 /// Threads that connections may keep, of those that may block.
 pub(crate) const OF_CONNECTIONS: usize = 384;
-/// Threads of mounts, and of other work on this node.
-pub(crate) const OF_THE_NODE: usize = 256;
 /// Threads for work that always ends, such as looking up a name.
 const OTHERS: usize = 64;
 /// Threads for system calls that block: as many copies and mounts at once. A provisioner asks for a
 /// hundred copies, which may take hours, and mounts must not wait for them. Idle ones end.
-const BLOCKING: usize = ThreadPool::in_all(OF_CONNECTIONS) + OF_THE_NODE + OTHERS;
+const BLOCKING: usize = ThreadPool::in_all(OF_CONNECTIONS) + OF_A_NODE + OTHERS;
 
 /// The signals that this process handles.
 #[derive(Debug)]

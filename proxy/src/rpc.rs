@@ -28,14 +28,12 @@ use std::time::Duration;
 use driver_core::{Call, Effect, Error, Kind};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use node_utils::blocking::Threads;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tonic::{Code, Response, Status};
 use tracing::{Instrument, Span, debug, error, error_span, field, info, warn};
 
-use crate::process;
 use crate::routing::connections::late;
 use crate::rpc::in_flight::{Guard, InFlight, Keys};
 use crate::rpc::status::{RpcGroup, code_name, printable};
@@ -61,7 +59,6 @@ pub struct Runner {
     doubts: Doubts,
     limit: ConcurrencyLimit,
     next_request: Arc<AtomicU64>,
-    node: Threads,
 }
 
 /// Where the outcome of a call arrives.
@@ -127,7 +124,6 @@ impl Runner {
             doubts: Doubts::default(),
             limit: ConcurrencyLimit::default(),
             next_request: Arc::new(AtomicU64::new(1)),
-            node: Threads::alone("node", process::OF_THE_NODE),
         }
     }
 
@@ -222,13 +218,6 @@ impl Runner {
         let entry = Entry::new(rpc);
         let mut measured = self.metrics.rpc(rpc.name());
         debug!("{} started", rpc.name());
-        let node = (rpc.group() == RpcGroup::Node).then(|| self.node.clone());
-        let work = async move {
-            match node {
-                Some(threads) => threads.on_account(work).await,
-                None => work.await,
-            }
-        };
         let work = AssertUnwindSafe(work).catch_unwind();
         let work = work.map(|ended| ended.unwrap_or_else(|_| Err(defect(rpc))));
         let mut work = std::pin::pin!(work);

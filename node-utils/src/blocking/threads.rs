@@ -5,6 +5,7 @@
 //! without a thread: many accounts may hang before another one gets no thread. An account without a
 //! free thread waits, unless its own threads have hung for long.
 
+pub(crate) mod of_node;
 mod pool;
 #[cfg(test)]
 mod tests;
@@ -16,11 +17,28 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use csi_types::error::{Error, Kind};
+use of_node::{NodeAccount, NodePermit};
 use pool::{Held, Party, Pool};
 
 tokio::task_local! {
     /// The account of this task.
-    static ACCOUNT: Threads;
+    static ACCOUNT: Account;
+}
+
+/// Whose threads the work of a task uses.
+#[derive(Debug, Clone)]
+enum Account {
+    /// Those of one of several parties.
+    Party(Threads),
+    /// Those of the node.
+    Node(NodeAccount),
+}
+
+/// One thread, until its work has really ended.
+#[derive(Debug)]
+pub(super) enum Permit {
+    Party(#[expect(dead_code, reason = "it is dropped")] Held),
+    Node(#[expect(dead_code, reason = "it is dropped")] NodePermit),
 }
 
 /// Additional threads that run only probes of parties.
@@ -89,11 +107,6 @@ impl ThreadPool {
 // === impl Threads ===
 
 impl Threads {
-    /// The number of threads reserved for one account.
-    pub fn alone(name: impl Into<Arc<str>>, threads: usize) -> Self {
-        Self::of(&Pool::whole(threads), name.into(), threads)
-    }
-
     fn of(pool: &Pool, name: Arc<str>, most: usize) -> Self {
         Self {
             party: pool.party(name, most),
@@ -118,7 +131,7 @@ impl Threads {
 
     /// Runs `work` on the account of this party.
     pub async fn on_account<F: Future>(&self, work: F) -> F::Output {
-        ACCOUNT.scope(self.clone(), work).await
+        ACCOUNT.scope(Account::Party(self.clone()), work).await
     }
 
     /// A thread, as soon as one is free.
@@ -135,11 +148,12 @@ impl Threads {
 }
 
 /// A thread on the account of this task. Without accounts none is needed.
-pub(super) async fn take() -> Result<Option<Held>, Full> {
-    match ACCOUNT.try_with(Clone::clone) {
-        Ok(threads) => threads.take().await.map(Some),
-        Err(_) => Ok(None),
-    }
+pub(super) async fn take() -> Result<Option<Permit>, Full> {
+    Ok(match ACCOUNT.try_with(Clone::clone) {
+        Ok(Account::Party(threads)) => Some(Permit::Party(threads.take().await?)),
+        Ok(Account::Node(account)) => Some(Permit::Node(account.take().await?)),
+        Err(_) => None,
+    })
 }
 
 /// The error of work that gets no thread.

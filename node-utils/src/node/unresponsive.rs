@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::mount_failed;
 use super::mount_target::is_lost;
-use crate::blocking::{self, Doing, Limits};
+use crate::blocking::{self, Doing, Limits, Purpose};
 use crate::mount::{self, MountEntry, MountTable, Place, as_listed};
 use csi_types::attachment::AbsolutePath;
 use csi_types::error::{Error, Kind};
@@ -43,7 +43,8 @@ pub(super) async fn unmount_or_force<T: Send + 'static>(
     let silent = path.clone();
     // The kernel waits for a server of NFS 4 even then, for minutes if that does not respond.
     let soon = limits.no_later_than(Instant::now() + share);
-    let forced = run(&soon, doing, move || take_away(&silent)).await?;
+    let forced = run(&soon, doing, move || take_away(&silent));
+    let forced = blocking::meant_for(Purpose::Force, forced).await?;
     if forced == 0 {
         return Err(error);
     }

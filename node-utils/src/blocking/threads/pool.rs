@@ -28,7 +28,10 @@ pub(super) struct Pool {
 #[derive(Debug)]
 struct State {
     free: usize,
-    sharing: Option<Sharing>,
+    /// Reserved for parties without a thread.
+    promised: usize,
+    /// The share of a single party.
+    alone: usize,
     kept: HashMap<Arc<str>, BTreeMap<u64, Kept>>,
     /// The waiting calls, by the number of their party. A returned thread is offered only to the first
     /// of each party, because many calls may wait for a party that hangs.
@@ -37,15 +40,6 @@ struct State {
     /// How many were checked for a returned thread.
     #[cfg(test)]
     looks: usize,
-}
-
-/// How several parties share threads.
-#[derive(Debug, Clone, Copy)]
-struct Sharing {
-    /// Reserved for parties without a thread.
-    promised: usize,
-    /// The share of a single party.
-    alone: usize,
 }
 
 /// The threads of one party and when it took them, the oldest first.
@@ -87,22 +81,10 @@ impl Pool {
     /// A pool of this many threads for several parties.
     pub(super) fn shared(threads: usize) -> Self {
         let promised = threads / 2;
-        let sharing = Sharing {
+        let state = State {
+            free: threads,
             promised,
             alone: (threads - promised) / (SHARE + 1),
-        };
-        Self::with(threads, Some(sharing))
-    }
-
-    /// A pool of this many threads for one party.
-    pub(super) fn whole(threads: usize) -> Self {
-        Self::with(threads, None)
-    }
-
-    fn with(free: usize, sharing: Option<Sharing>) -> Self {
-        let state = State {
-            free,
-            sharing,
             kept: HashMap::new(),
             waiting: BTreeMap::new(),
             next: 0,
@@ -147,7 +129,7 @@ impl Pool {
     pub(super) fn why_none(&self, party: &Party, waited: Duration) -> Full {
         let state = self.lock();
         let (own, all) = state.kept_by(party);
-        let alone = state.sharing.map_or(usize::MAX, |sharing| sharing.alone);
+        let alone = state.alone;
         let has_its_own = own > 0 && own >= party.most.min(alone);
         if has_its_own || all >= alone.saturating_mul(SHARES_OF_A_NAME).max(OF_A_NAME) {
             return Full::Own(all);
@@ -196,13 +178,10 @@ impl State {
         if self.free == 0 || own >= party.most {
             return false;
         }
-        let Some(Sharing { promised, .. }) = self.sharing else {
-            return true;
-        };
         if own == 0 {
             return !self.is_crowded(party);
         }
-        let share = self.free.saturating_sub(promised) / SHARE;
+        let share = self.free.saturating_sub(self.promised) / SHARE;
         own < share && all < share * SHARES_OF_A_NAME
     }
 

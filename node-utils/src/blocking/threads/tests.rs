@@ -59,7 +59,7 @@ fn what_comes_in_place_of_what_hangs_has_threads_of_its_own_but_not_without_end(
 
 #[tokio::test(start_paused = true)]
 async fn who_finds_no_thread_waits_for_the_next_that_comes_back_in_the_order_of_asking() {
-    let threads = Threads::alone("node", 1);
+    let threads = ThreadPool::new(0).probe("node");
     let held = threads.take().await.expect("free");
     let (sender, mut order) = tokio::sync::mpsc::unbounded_channel();
     for number in 0..3 {
@@ -77,12 +77,12 @@ async fn who_finds_no_thread_waits_for_the_next_that_comes_back_in_the_order_of_
     for number in 0..3 {
         assert_eq!(order.recv().await, Some(number));
     }
-    assert_eq!(threads.pool.quiet(), (1, 0, 0));
+    assert_eq!(threads.pool.quiet(), (PROBES, 0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_has_gone_while_it_waited_takes_no_thread_along() {
-    let threads = Threads::alone("node", 1);
+    let threads = ThreadPool::new(0).probe("node");
     let held = threads.take().await.expect("free");
     let waits = tokio::spawn({
         let threads = threads.clone();
@@ -92,7 +92,7 @@ async fn who_has_gone_while_it_waited_takes_no_thread_along() {
     waits.abort();
     assert!(waits.await.expect_err("gone").is_cancelled());
     drop(held);
-    assert_eq!(threads.pool.quiet(), (1, 0, 0));
+    assert_eq!(threads.pool.quiet(), (PROBES, 0, 0));
 }
 
 #[tokio::test(start_paused = true)]

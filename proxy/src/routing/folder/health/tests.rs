@@ -8,7 +8,7 @@ use driver_core::{
     AccessRules, BackendIdentity, CreateVolume, Driver, Error, Kind, Parameters, Volume, VolumeId,
     VolumeName,
 };
-use node_utils::blocking::{ThreadPool, Threads, spawn_on_account};
+use node_utils::blocking::{ThreadPool, spawn_on_account};
 use tokio::sync::{Notify, mpsc};
 
 use super::*;
@@ -47,7 +47,7 @@ impl Driver for Slow {
         self.asked.send(()).expect("the test counts");
         self.answer.notified().await;
         if self.crowded.load(Ordering::Relaxed) {
-            let none = Threads::alone("none", 0);
+            let none = ThreadPool::new(0).party("none").within(Duration::ZERO);
             let asked = none.on_account(spawn_on_account("ask", || ())).await;
             return asked.err().into_iter().collect();
         }
