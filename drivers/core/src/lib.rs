@@ -4,6 +4,7 @@
 //! Nothing here touches storage, a network or gRPC. Types cannot be built from a bad value, so that
 //! a driver never checks what the proxy decoded.
 
+pub mod byte_budget;
 pub mod call;
 pub mod civil;
 pub mod config;

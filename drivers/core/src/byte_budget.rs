@@ -1,0 +1,86 @@
+//! Memory for what storage answers: one budget for the whole process.
+//!
+//! A small answer costs nothing. A large one is read only while its bytes are reserved here, so that however many
+//! storages answer at once, and whatever one of them sends, the process keeps within its memory.
+
+use std::sync::{Arc, LazyLock};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// An answer of up to so many bytes is read without a reservation.
+pub const SMALL_ANSWER: usize = 1 << 20;
+
+/// What large answers may have together, in the whole process.
+const ALL: usize = 64 << 20;
+
+/// What is counted as one.
+const UNIT: usize = 1 << 10;
+
+/// Bytes that may be in flight.
+#[derive(Debug, Clone)]
+pub struct ByteBudget {
+    free: Arc<Semaphore>,
+    units: u32,
+}
+
+/// Bytes of a budget, given back when it is dropped.
+#[derive(Debug)]
+pub struct ReservedBytes {
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// The budget of the process.
+static PROCESS: LazyLock<ByteBudget> = LazyLock::new(|| ByteBudget::new(ALL));
+
+// === impl ByteBudget ===
+
+impl ByteBudget {
+    /// A budget of its own.
+    pub fn new(bytes: usize) -> Self {
+        let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX);
+        Self {
+            free: Arc::new(Semaphore::new(units as usize)),
+            units,
+        }
+    }
+
+    /// The budget that all connections of this process share.
+    pub fn of_process() -> Self {
+        PROCESS.clone()
+    }
+
+    /// Waits until so many bytes are free, and takes them; all of them if there are not so many. Who waits longest
+    /// is served first. What is held must not wait for more: take the most that it may become at once, and bound
+    /// the time for which it is held.
+    pub async fn reserve(self, bytes: usize) -> ReservedBytes {
+        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
+        let permit = self.free.acquire_many_owned(units.min(self.units)).await;
+        // It is never closed.
+        ReservedBytes {
+            _permit: permit.ok(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_are_given_to_others_when_they_are_free_again() {
+        let budget = ByteBudget::new(8 << 20);
+        let first = budget.clone().reserve(6 << 20).await;
+        let small = budget.clone().reserve(2 << 20).await;
+        let more = tokio::time::timeout(Duration::from_secs(1), budget.clone().reserve(1));
+        assert!(more.await.is_err(), "nothing is free");
+        drop((first, small));
+        // More than there is: all of it.
+        let all = budget.clone().reserve(usize::MAX).await;
+        let more = tokio::time::timeout(Duration::from_secs(1), budget.clone().reserve(1));
+        assert!(more.await.is_err(), "nothing is free");
+        drop(all);
+        budget.reserve(1).await;
+    }
+}
