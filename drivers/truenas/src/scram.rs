@@ -17,11 +17,14 @@ const ITERATIONS: std::ops::RangeInclusive<u32> = 50_000..=5_000_000;
 /// No channel binding: the web server of the NAS ends the TLS connection.
 const HEADER: &str = "n,,";
 const LENGTH: usize = 64;
+/// How many random bytes each side gives. The nonce of the NAS is both, encoded as one: its text does not
+/// begin with the text of ours.
+const NONCE: usize = 32;
 
 /// The first half of an exchange.
 pub(crate) struct ClientFirst {
     bare: String,
-    nonce: String,
+    nonce: [u8; NONCE],
     secret: Zeroizing<String>,
 }
 
@@ -50,12 +53,16 @@ pub(crate) enum ScramError {
 impl ClientFirst {
     /// Begins an exchange.
     pub(crate) fn new(username: &str, key: &SecretString) -> Result<Self, ScramError> {
-        let mut random = [0_u8; 32];
-        aws_lc_rs::rand::fill(&mut random).map_err(|_| ScramError::Random)?;
-        Self::with_nonce(username, key, BASE64_STANDARD.encode(random))
+        let mut nonce = [0_u8; NONCE];
+        aws_lc_rs::rand::fill(&mut nonce).map_err(|_| ScramError::Random)?;
+        Self::with_nonce(username, key, nonce)
     }
 
-    fn with_nonce(username: &str, key: &SecretString, nonce: String) -> Result<Self, ScramError> {
+    fn with_nonce(
+        username: &str,
+        key: &SecretString,
+        nonce: [u8; NONCE],
+    ) -> Result<Self, ScramError> {
         // SASLprep leaves these as they are; a TrueNAS user name has no others.
         let plain = |c: char| c.is_ascii_graphic() && !matches!(c, ',' | '=' | ':');
         if username.is_empty() || !username.chars().all(plain) {
@@ -66,7 +73,7 @@ impl ClientFirst {
             return Err(ScramError::Key);
         }
         Ok(Self {
-            bare: format!("n={username}:{id},r={nonce}"),
+            bare: format!("n={username}:{id},r={}", BASE64_STANDARD.encode(nonce)),
             nonce,
             secret: Zeroizing::new(secret.to_owned()),
         })
@@ -80,7 +87,9 @@ impl ClientFirst {
     /// What is sent next, and what the NAS must answer to it. Takes a second of work.
     pub(crate) fn answer(self, server_first: &str) -> Result<(String, ServerProof), ScramError> {
         let (nonce, salt, iterations) = read_server_first(server_first)?;
-        if !nonce.starts_with(&self.nonce) || nonce.len() == self.nonce.len() {
+        let bytes = BASE64_STANDARD.decode(nonce);
+        let bytes = bytes.map_err(|_| ScramError::Message)?;
+        if !bytes.starts_with(&self.nonce) || bytes.len() == NONCE {
             return Err(ScramError::Nonce);
         }
         let mut salted = Zeroizing::new([0_u8; LENGTH]);
@@ -153,68 +162,55 @@ fn sign(key: &[u8], message: &[u8]) -> [u8; LENGTH] {
 mod tests {
     use super::*;
 
-    const SALT: &str = "c2FsdHNhbHRzYWx0c2FsdA==";
+    // What TrueNAS's own client (truenas_api_client, py_scram) sent and answered as both sides, with the user
+    // `csi`, the key `7-secret` and 50,000 iterations.
+    const CLIENT_FIRST: &str = "n,,n=csi:7,r=LYvOoCJYFlsJ7OIFuMoWLjVczE5my6y69G8cPVc3uiE=";
+    const SERVER_FIRST: &str = "r=LYvOoCJYFlsJ7OIFuMoWLjVczE5my6y69G8cPVc3uiFioM6BAJQLNmQBES4JO0arS5Ar\
+                                8EZRpyf29XcZpkm1ew==,s=c2FsdHNhbHRzYWx0c2FsdA==,i=50000";
+    const CLIENT_FINAL: &str = "c=biws,r=LYvOoCJYFlsJ7OIFuMoWLjVczE5my6y69G8cPVc3uiFioM6BAJQLNmQBES4JO0ar\
+                                S5Ar8EZRpyf29XcZpkm1ew==,p=O14bOhJ0ENKrR4NTDM6E4SAAf4j2HYH+RYbwwZakbwLtGR\
+                                cfiUX6PoS6LEerf2odsNrvYvTH4xvJ7ge+Dmf4zQ==";
+    const SERVER_FINAL: &str = "v=EbQO4wT5pWzsHkJHcU28jKM5/hfo/Dc/af+tmNs1zOhMA9Xqqap1r9miWn8oH27TR4QxpZn5\
+                                XFBlByfFq9EhSg==";
 
     fn begin() -> ClientFirst {
-        ClientFirst::with_nonce("csi", &"7-secret".into(), "fyko".to_owned()).expect("begins")
-    }
-
-    /// The side of the NAS, which knows only what was stored when the key was made.
-    fn server_signature(exchange: &str) -> String {
-        let mut salted = [0; LENGTH];
-        let salt = BASE64_STANDARD.decode(SALT).expect("base64");
-        let iterations = NonZeroU32::new(50_000).expect("not zero");
-        pbkdf2::derive(
-            pbkdf2::PBKDF2_HMAC_SHA512,
-            iterations,
-            &salt,
-            b"secret",
-            &mut salted,
-        );
-        let key = sign(&salted, b"Server Key");
-        format!(
-            "v={}",
-            BASE64_STANDARD.encode(sign(&key, exchange.as_bytes()))
-        )
+        let (_, nonce) = CLIENT_FIRST.split_once("r=").expect("a nonce");
+        let nonce = BASE64_STANDARD.decode(nonce).expect("base64");
+        let nonce = nonce.try_into().expect("32 bytes");
+        ClientFirst::with_nonce("csi", &"7-secret".into(), nonce).expect("begins")
     }
 
     #[test]
-    fn the_first_message_names_the_user_and_the_number_of_the_key() {
-        assert_eq!(begin().message(), "n,,n=csi:7,r=fyko");
-    }
-
-    #[test]
-    fn both_sides_prove_that_they_know_the_key() {
-        let first = format!("r=fykoREST,s={SALT},i=50000");
-        let (message, proof) = begin().answer(&first).expect("an answer");
-        let without_proof = "c=biws,r=fykoREST";
-        assert!(
-            message.starts_with(&format!("{without_proof},p=")),
-            "{message}"
-        );
-        let exchange = format!("n=csi:7,r=fyko,{first},{without_proof}");
-        assert_eq!(proof.verify(&server_signature(&exchange)), Ok(()));
-        assert_eq!(
-            proof.verify(&server_signature("another")),
-            Err(ScramError::Proof)
-        );
+    fn an_exchange_is_that_of_the_client_of_truenas() {
+        assert_eq!(begin().message(), CLIENT_FIRST);
+        let (message, proof) = begin().answer(SERVER_FIRST).expect("an answer");
+        assert_eq!(message, CLIENT_FINAL);
+        assert_eq!(proof.verify(SERVER_FINAL), Ok(()));
+        let other = format!("v={}", BASE64_STANDARD.encode([7; LENGTH]));
+        assert_eq!(proof.verify(&other), Err(ScramError::Proof));
         assert_eq!(proof.verify("e=no"), Err(ScramError::Message));
     }
 
     #[test]
     fn a_false_first_answer_is_refused() {
+        let own = begin().nonce;
+        let longer = |nonce: [u8; NONCE]| BASE64_STANDARD.encode([nonce, [9; NONCE]].concat());
+        let (ours, other) = (longer(own), longer([1; NONCE]));
+        let salt = "c2FsdHNhbHRzYWx0c2FsdA==";
+        let alone = BASE64_STANDARD.encode(own);
         for (first, error) in [
-            (format!("r=otherREST,s={SALT},i=50000"), ScramError::Nonce),
-            (format!("r=fyko,s={SALT},i=50000"), ScramError::Nonce),
+            (format!("r={other},s={salt},i=50000"), ScramError::Nonce),
+            (format!("r={alone},s={salt},i=50000"), ScramError::Nonce),
             (
-                format!("r=fykoREST,s={SALT},i=4096"),
+                format!("r={alone}REST,s={salt},i=50000"),
+                ScramError::Message,
+            ),
+            (format!("r={ours},s={salt},i=4096"), ScramError::Iterations),
+            (
+                format!("r={ours},s={salt},i=4294967295"),
                 ScramError::Iterations,
             ),
-            (
-                format!("r=fykoREST,s={SALT},i=4294967295"),
-                ScramError::Iterations,
-            ),
-            ("r=fykoREST,s=?,i=50000".to_owned(), ScramError::Message),
+            (format!("r={ours},s=?,i=50000"), ScramError::Message),
             ("e=unknown-user".to_owned(), ScramError::Message),
         ] {
             assert_eq!(begin().answer(&first).err(), Some(error), "{first}");

@@ -91,7 +91,10 @@ impl Exchange {
     /// Answers the first message. Without a secret the exchange goes on and fails at its end, so that
     /// a client does not learn which keys exist.
     pub(crate) fn start(first: First, secret: Option<Secret>) -> (Self, String) {
-        let nonce = format!("{}{}", first.nonce, STANDARD.encode(random::bytes(32)));
+        // The bytes of both, encoded as one.
+        let mut nonce = STANDARD.decode(&first.nonce).unwrap_or_default();
+        nonce.extend(random::bytes(32));
+        let nonce = STANDARD.encode(nonce);
         let salt = secret
             .as_ref()
             .map_or_else(|| random::bytes(16), |secret| secret.salt.clone());
