@@ -541,7 +541,6 @@ impl Client {
         lun: &str,
     ) -> Result<Vec<LunSnapshot>, Failure> {
         let request = Request::new(LUN, "list_snapshot").with("src_lun_uuid", lun);
-        let request = request.long();
         let answer: Wrapped = self.read(call, &request).await?;
         let snapshots = answer.snapshots;
         snapshots.ok_or_else(|| self.lacks(&request, "snapshots", lun))

@@ -35,6 +35,8 @@ const LARGEST_AT_LOGIN: usize = 256 << 10;
 const LARGEST: usize = 512 << 10;
 /// The largest list: a LUN takes about 1 KiB of it, a snapshot half of that.
 const LARGEST_LIST: usize = 8 << 20;
+/// How many lists are read at once: what one NAS sends takes no more memory than these.
+const LISTS: usize = 4;
 /// From this age on a session that has never worked may have ended, too: DSM ends one after 15 idle minutes.
 const OLD: Duration = Duration::from_mins(10);
 
@@ -57,6 +59,8 @@ pub(crate) struct Client {
     http: reqwest::Client,
     /// One for each operation that changes anything.
     turns: Semaphore,
+    /// One for each list that is being read.
+    lists: Semaphore,
     /// Held while rules of NFS are changed: DSM refuses some of several changes at once
     /// (SynologyOpenSource/synology-csi, issue 139).
     rules: Mutex<()>,
@@ -194,6 +198,7 @@ impl Client {
             connection,
             http,
             turns,
+            lists: Semaphore::new(LISTS),
             rules: Mutex::default(),
             session: Mutex::default(),
         })
@@ -207,8 +212,17 @@ impl Client {
     /// The turn of an operation that changes anything, until it is dropped. An operation waits for it no longer
     /// than its own deadline.
     pub(crate) async fn turn(&self, call: &Call) -> Result<SemaphorePermit<'_>, Failure> {
-        let turn = tokio::time::timeout_at(call.deadline(), self.turns.acquire()).await;
-        turn.map_err(|_| Failure::NoTime)?
+        self.permit(call, &self.turns).await
+    }
+
+    async fn permit<'a>(
+        &self,
+        call: &Call,
+        of: &'a Semaphore,
+    ) -> Result<SemaphorePermit<'a>, Failure> {
+        let permit = tokio::time::timeout_at(call.deadline(), of.acquire()).await;
+        permit
+            .map_err(|_| Failure::NoTime)?
             .map_err(|_| Failure::NoTime)
     }
 
@@ -321,6 +335,10 @@ impl Client {
         let version = request
             .version
             .unwrap_or_else(|| entry.max_version.unwrap_or(1).clamp(1, newest));
+        let _list = match request.largest {
+            LARGEST_LIST => Some(self.permit(call, &self.lists).await?),
+            _ => None,
+        };
         tracing::debug!(verb = ?request, version, "asking the NAS");
         let form = request.form(entry, version);
         let answer = self

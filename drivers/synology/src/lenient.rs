@@ -9,7 +9,7 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 /// The most entries of one list: more than any NAS has.
-const MOST: usize = 100_000;
+const MOST: usize = 20_000;
 
 /// A value without parts.
 #[derive(Debug, Clone, PartialEq)]

@@ -279,8 +279,7 @@ impl Client {
         let fields = json!(["desc", "lock", "schedule_snapshot", "ruuid", "snap_size"]);
         let request = Request::new(SNAPSHOT, "list")
             .with("name", name)
-            .with("additional", fields)
-            .long();
+            .with("additional", fields);
         let answer: Wrapped = self.read(call, &request).await?;
         answer
             .snapshots

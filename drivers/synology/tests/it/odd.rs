@@ -241,15 +241,32 @@ async fn what_a_list_does_not_find_says_nothing_of_a_volume() {
     assert_eq!(capacity.expect_err("refused").kind(), Kind::Unreachable);
 }
 
-/// A web server that answers everything with an endless list of small objects. It ends with the process.
-fn endless() -> u16 {
+/// What a NAS answers before and at a login.
+const APIS: &str = r#"{"success":true,"data":{"SYNO.API.Auth":{"path":"entry.cgi","maxVersion":6},"SYNO.Core.ISCSI.LUN":{"path":"entry.cgi","maxVersion":1,"requestFormat":"JSON"},"SYNO.Core.ISCSI.Target":{"path":"entry.cgi","maxVersion":1,"requestFormat":"JSON"}}}"#;
+const LOGIN: &str = r#"{"success":true,"data":{"sid":"a"}}"#;
+
+/// A web server that answers with an endless list of small objects, everything or what comes after a login. It ends
+/// with the process.
+fn endless(logs_in: bool) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
     thread::spawn(move || {
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { return };
             thread::spawn(move || {
-                let _ = stream.read(&mut [0; 4096]);
+                let mut request = [0; 4096];
+                let length = stream.read(&mut request).unwrap_or(0);
+                let request = String::from_utf8_lossy(&request[..length]).into_owned();
+                let short = [("query.cgi", APIS), ("method=login", LOGIN)];
+                let short = short.iter().find(|(word, _)| request.contains(word));
+                if let Some((_, answer)) = short.filter(|_| logs_in) {
+                    let length = answer.len();
+                    let answer = format!(
+                        "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{answer}"
+                    );
+                    let _ = stream.write_all(answer.as_bytes());
+                    return;
+                }
                 let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
                 let _ = stream.write_all(head.as_bytes());
                 let _ = stream.write_all(b"{\"success\":true,\"data\":{\"x\":[");
@@ -261,15 +278,22 @@ fn endless() -> u16 {
     port
 }
 
-#[tokio::test]
-async fn an_answer_without_end_is_cut_off_before_the_login() {
+async fn listed_from(port: u16) -> String {
     let text = format!(
         "driver: synology-iscsi\n\
-         httpConnection: {{protocol: http, host: 127.0.0.1, port: {}, username: csi, password: sesame}}\n\
-         iscsi: {{targetPortal: nas.example, baseiqn: 'iqn.2000-01.com.synology:csi.'}}\n",
-        endless()
+         httpConnection: {{protocol: http, host: 127.0.0.1, port: {port}, username: csi, password: sesame}}\n\
+         iscsi: {{targetPortal: nas.example, baseiqn: 'iqn.2000-01.com.synology:csi.'}}\n"
     );
-    let found = open(&text).find_volume(&call(), &id("pvc-1")).await;
-    let text = found.expect_err("no answer").chain();
-    assert!(text.contains("longer than 262144 bytes"), "{text}");
+    let listed = open(&text)
+        .list_volumes(&call(), &PageRequest::default())
+        .await;
+    listed.expect_err("no answer").chain()
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_cut_off() {
+    let before = listed_from(endless(false)).await;
+    assert!(before.contains("longer than 262144 bytes"), "{before}");
+    let after = listed_from(endless(true)).await;
+    assert!(after.contains("longer than 8388608 bytes"), "{after}");
 }
