@@ -4,6 +4,7 @@
 mod authority;
 mod background_copy;
 mod csi_sanity;
+mod every_kind;
 mod go_clients;
 mod local_hostpath;
 mod monitoring;

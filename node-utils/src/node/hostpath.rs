@@ -22,7 +22,9 @@ pub(super) fn source(hostpath: &Hostpath) -> Result<Place, Error> {
             _ => Kind::Internal,
         };
         let advice = match errno {
-            Errno::NOENT => "the volume was deleted, or lives on another node",
+            Errno::NOENT => {
+                "the volume was deleted, lives on another node, or its filesystem is not mounted"
+            }
             errno if is_dead(errno) => "the filesystem below it does not answer",
             _ => "the node's process has to be able to reach it",
         };

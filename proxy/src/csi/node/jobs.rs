@@ -39,6 +39,7 @@ pub(super) async fn stage(
     let secrets = node.stage_secrets(&attachment, context, &request.secrets)?;
     let keys = alone(&id, request.staging.path());
     let task = incoming.admit(subject, keys)?;
+    let is_directory = matches!(attachment, Attachment::Hostpath(_));
     if !secret.is_empty() && takes_no_flags_when_staged(&attachment) {
         let dropped = secret.iter().count();
         warn!(
@@ -53,9 +54,26 @@ pub(super) async fn stage(
         capability,
         secrets,
     };
-    let staged = verbs.stage(limits(&task), wanted).await;
-    staged.map_err(|error| with_volume(&id, error))?;
+    if let Err(error) = verbs.stage(limits(&task), wanted).await {
+        let error = if is_directory && error.kind() == Kind::NotFound {
+            why_missing(&plugin, &task, &request.volume, error).await
+        } else {
+            error
+        };
+        return Err(with_volume(&id, error));
+    }
     Ok(v1::NodeStageVolumeResponse {})
+}
+
+/// The error of a directory that is not there. That its base is not mounted looks the same here; its driver knows.
+async fn why_missing(plugin: &Plugin, task: &Task, volume: &VolumeHandle, error: Error) -> Error {
+    let Ok((connection, _)) = plugin.connections.of_volume(volume).await else {
+        return error;
+    };
+    let probe = async { Ok(connection.driver().probe(&task.call).await) };
+    let problems = task.ask(&connection, "probe", probe).await;
+    let first = problems.into_iter().flatten().next();
+    first.map_or(error, |problem| connection.explain(problem))
 }
 
 /// compat: "Mount flags".

@@ -1,0 +1,358 @@
+//! Each kind of driver, and each option of snapshots, once through the program as it is served: configured by a file,
+//! called over its socket. What is tried elsewhere, or cannot be tried, is a row that says so.
+//!
+//! Runners that are wrapped for serving were once tested only without the wrapper: snapshots by restic never worked. So
+//! every call that a kind offers has to succeed here, or the row names the cell of the lab that makes it.
+
+mod life;
+mod storage;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use integration::lab::cell;
+use integration::place::Place;
+use integration::server::Launch;
+use integration::{requirement, tools, volume};
+
+use life::{Life, Outcome};
+use storage::Storage;
+
+/// Where the calls of a row are made.
+#[derive(Debug, Clone, Copy)]
+enum How {
+    /// Here, and the calls on the node so.
+    Here(Storage, OnNode),
+    /// In the lab, by the cell of this name.
+    Lab(&'static str),
+    /// In the cluster, by the cell of this name.
+    Cluster(&'static str),
+    /// Nowhere, because of this.
+    Not(&'static str),
+}
+
+/// Where the calls on a node are made.
+#[derive(Debug, Clone, Copy)]
+enum OnNode {
+    /// Here.
+    Same,
+    /// In the lab, whose kernel they need, by the cell of this name.
+    Lab(&'static str),
+    /// Nowhere, because of this.
+    Not(&'static str),
+}
+
+/// A kind of driver with one option of snapshots, where it has some.
+type Row = (&'static str, &'static str, How);
+
+use How::{Cluster, Here, Lab, Not};
+use Storage::{Directory, Disk, Share, Synology, TrueNas};
+
+const ROWS: [Row; 42] = [
+    ("local-hostpath", "filecopy", Here(Directory, OnNode::Same)),
+    ("local-hostpath", "restic", Here(Directory, OnNode::Same)),
+    ("local-hostpath", "kopia", Here(Directory, OnNode::Same)),
+    (
+        "nfs-client",
+        "filecopy",
+        Here(Share, OnNode::Lab("nfs-life")),
+    ),
+    ("nfs-client", "restic", Here(Share, OnNode::Lab("nfs-life"))),
+    (
+        "smb-client",
+        "filecopy",
+        Here(Share, OnNode::Lab("smb-life")),
+    ),
+    (
+        "lustre-client",
+        "filecopy",
+        Here(Share, OnNode::Not("there is no server of Lustre")),
+    ),
+    ("node-manual", "", Here(Disk, OnNode::Same)),
+    (
+        "zfs-generic-nfs",
+        "native",
+        Lab("served-zfs-generic-nfs-life"),
+    ),
+    (
+        "zfs-generic-nfs",
+        "detached",
+        Lab("served-zfs-generic-nfs-sanity"),
+    ),
+    (
+        "zfs-generic-smb",
+        "native",
+        Lab("served-zfs-generic-smb-life"),
+    ),
+    (
+        "zfs-generic-iscsi",
+        "native",
+        Lab("served-zfs-generic-iscsi-life"),
+    ),
+    (
+        "zfs-generic-nvmeof",
+        "native",
+        Lab("served-zfs-generic-nvmeof-life"),
+    ),
+    (
+        "zfs-local-dataset",
+        "native",
+        Lab("served-zfs-local-dataset-life"),
+    ),
+    (
+        "zfs-local-zvol",
+        "native",
+        Lab("served-zfs-local-zvol-life"),
+    ),
+    (
+        "freenas-api-nfs",
+        "native",
+        Here(TrueNas, OnNode::Lab("truenas-nfs-life")),
+    ),
+    (
+        "freenas-api-nfs",
+        "detached",
+        Here(TrueNas, OnNode::Lab("truenas-nfs-life")),
+    ),
+    (
+        "freenas-api-smb",
+        "native",
+        Here(TrueNas, OnNode::Lab("truenas-smb-life")),
+    ),
+    (
+        "freenas-api-smb",
+        "detached",
+        Here(TrueNas, OnNode::Lab("truenas-smb-life")),
+    ),
+    (
+        "freenas-api-iscsi",
+        "native",
+        Here(TrueNas, OnNode::Lab("truenas-iscsi-life")),
+    ),
+    (
+        "freenas-api-iscsi",
+        "detached",
+        Here(TrueNas, OnNode::Lab("truenas-iscsi-life")),
+    ),
+    (
+        "freenas-api-nvmeof",
+        "native",
+        Here(TrueNas, OnNode::Lab("truenas-nvmeof-life")),
+    ),
+    (
+        "freenas-api-nvmeof",
+        "detached",
+        Here(TrueNas, OnNode::Lab("truenas-nvmeof-life")),
+    ),
+    (
+        "truenas-api-nfs",
+        "native",
+        Here(TrueNas, OnNode::Lab("truenas-nfs-life")),
+    ),
+    (
+        "truenas-api-smb",
+        "native",
+        Here(TrueNas, OnNode::Lab("truenas-smb-life")),
+    ),
+    (
+        "truenas-api-iscsi",
+        "native",
+        Here(TrueNas, OnNode::Lab("truenas-iscsi-life")),
+    ),
+    (
+        "truenas-api-nvmeof",
+        "native",
+        Here(TrueNas, OnNode::Lab("truenas-nvmeof-life")),
+    ),
+    ("freenas-nfs", "native", Lab("truenas-ssh-nfs-life")),
+    ("freenas-smb", "native", Lab("truenas-ssh-smb-life")),
+    ("freenas-iscsi", "native", Lab("truenas-ssh-iscsi-life")),
+    ("freenas-nvmeof", "native", Lab("truenas-ssh-nvmeof-life")),
+    ("truenas-nfs", "native", Not("another name of freenas-nfs")),
+    ("truenas-smb", "native", Not("another name of freenas-smb")),
+    (
+        "truenas-iscsi",
+        "native",
+        Not("another name of freenas-iscsi"),
+    ),
+    (
+        "truenas-nvmeof",
+        "native",
+        Not("another name of freenas-nvmeof"),
+    ),
+    (
+        "synology-iscsi",
+        "native",
+        Here(Synology, OnNode::Lab("synology-iscsi-life")),
+    ),
+    (
+        "synology-nfs",
+        "native",
+        Here(Synology, OnNode::Lab("synology-nfs-life")),
+    ),
+    (
+        "synology-smb",
+        "native",
+        Here(Synology, OnNode::Lab("synology-smb-life")),
+    ),
+    (
+        "objectivefs",
+        "",
+        Not("mount.objectivefs is proprietary; drivers/objectivefs has a stand-in"),
+    ),
+    ("zfs-local-ephemeral-inline", "", Cluster("inline_zfs")),
+    ("containerd-oci-ephemeral-inline", "", Cluster("inline_oci")),
+    (
+        "proxy",
+        "",
+        Not("a folder of the others: see the tests of the proxy here"),
+    ),
+];
+
+/// The cells of the cluster, a script each.
+const CELLS: &str = include_str!("../../cluster/cells/table");
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_kind_does_what_it_offers_through_the_served_program() {
+    let mut table = format!(
+        "{:<32}{:<10}{}\n",
+        "kind", "snapshots", "calls, and how they were tried"
+    );
+    let mut wrong = Vec::new();
+    for (kind, snapshots, how) in ROWS {
+        let (tried, problems) = try_row(kind, snapshots, how).await;
+        let _ = writeln!(table, "{kind:<32}{snapshots:<10}{tried}");
+        wrong.extend(
+            problems
+                .into_iter()
+                .map(|what| format!("{kind} {snapshots}: {what}")),
+        );
+    }
+    #[expect(clippy::print_stdout, reason = "the table is what this test is for")]
+    {
+        println!("{table}");
+    }
+    assert!(wrong.is_empty(), "{table}\n{}", wrong.join("\n"));
+}
+
+/// What a row says, and what is wrong with it.
+async fn try_row(kind: &str, snapshots: &str, how: How) -> (String, Vec<String>) {
+    match how {
+        Lab(name) => (format!("lab: {name}"), unknown(name)),
+        Cluster(name) => {
+            let is_there = CELLS
+                .lines()
+                .any(|line| line.split_whitespace().next() == Some(name));
+            let wrong = (!is_there).then(|| format!("the cluster has no cell {name}"));
+            (format!("cluster: {name}"), wrong.into_iter().collect())
+        }
+        Not(why) => (format!("not here: {why}"), Vec::new()),
+        Here(storage, of_node) => {
+            let Some(bench) = storage.set_up(kind, snapshots).await else {
+                return ("not here: see what could not run".to_owned(), Vec::new());
+            };
+            let here = matches!(of_node, OnNode::Same);
+            let (life, mut wrong) = Life::of(bench, here).await;
+            let mut tried = shown(&life);
+            match of_node {
+                OnNode::Same => {}
+                OnNode::Lab(name) => {
+                    let _ = write!(tried, "; on the node in the lab: {name}");
+                    wrong.extend(unknown(name));
+                }
+                OnNode::Not(why) => {
+                    let _ = write!(tried, "; on the node not here: {why}");
+                }
+            }
+            (tried, wrong)
+        }
+    }
+}
+
+fn unknown(name: &str) -> Vec<String> {
+    let wrong = cell::find(name)
+        .is_none()
+        .then(|| format!("the lab has no cell {name}"));
+    wrong.into_iter().collect()
+}
+
+/// The calls that did well, and what the others answered.
+fn shown(life: &[(&'static str, Outcome)]) -> String {
+    let (mut well, mut badly) = (Vec::new(), String::new());
+    for (call, outcome) in life {
+        match outcome {
+            Ok(()) if well.contains(call) => {}
+            Ok(()) => well.push(*call),
+            Err(what) => {
+                let _ = write!(badly, "; {call} FAILED: {what}");
+            }
+        }
+    }
+    format!("{}{badly}", well.join(" "))
+}
+
+#[tokio::test]
+async fn every_registered_kind_has_a_row() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("config.yaml");
+    std::fs::write(&file, "driver: no-such-driver\n").expect("a file");
+    let flag = format!("--driver-config-file={}", file.display());
+    let output = tools::omnibus(&["check", &flag], &[]).await;
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let (_, kinds) = said
+        .split_once("this build has: ")
+        .expect("the kinds of this build");
+    let kinds = kinds
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .split(", ")
+        .map(str::trim);
+    let kinds: BTreeSet<_> = kinds.filter(|kind| !kind.is_empty()).collect();
+    assert!(kinds.len() >= 26, "{said}");
+    let rows: BTreeSet<_> = ROWS.iter().map(|(kind, ..)| *kind).collect();
+    let missing: Vec<_> = kinds.difference(&rows).collect();
+    assert!(
+        missing.is_empty(),
+        "no row of {missing:?}: a kind is tried through the served program, or the row says why not"
+    );
+    let gone: Vec<_> = rows
+        .difference(&kinds)
+        .filter(|kind| **kind != "proxy")
+        .collect();
+    assert!(gone.is_empty(), "this build has no {gone:?}");
+}
+
+/// A pod's event must not read like a loss of data when a disk is not mounted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn staging_from_a_base_that_is_not_mounted_says_what_the_controller_says() {
+    if !requirement::root("staging from a base that is not mounted") {
+        return;
+    }
+    let place = Place::new();
+    let text = format!(
+        "driver: local-hostpath\nlocal-hostpath: {{shareBasePath: {base}, controllerBasePath: {base}}}\n",
+        base = place.base().display()
+    );
+    let server = Launch::new(text).start(&place).await;
+    let client = server.client();
+    let made = client
+        .volume(volume::create("pvc-1", &BTreeMap::new()))
+        .await;
+    let made = made.expect("a volume");
+    std::fs::rename(place.base(), place.path().join("away")).expect("unmounted");
+    std::fs::create_dir(place.base()).expect("the mount point");
+    let staging = place.node().join("staging");
+    std::fs::create_dir(&staging).expect("a folder");
+    let staged = client
+        .node_stage_volume(volume::stage(&made, &staging))
+        .await;
+    let refused = staged.expect_err("it is not there");
+    let deleted = client.delete_volume(volume::delete(&made.volume_id)).await;
+    let said = deleted.expect_err("nor is its base");
+    assert_ne!(refused.code, Some(tonic::Code::NotFound), "{refused}");
+    for failure in [&refused, &said] {
+        assert!(failure.what.contains("may not be mounted"), "{failure}");
+    }
+    assert!(!refused.what.contains("was deleted"), "{refused}");
+}

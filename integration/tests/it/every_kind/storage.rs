@@ -1,0 +1,243 @@
+//! What the program is configured with, as a user would write it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use integration::machine::Machine;
+use integration::place::Place;
+use integration::requirement;
+use integration::server::{Launch, Server};
+use serde_json::{Value, json};
+use truenas_sim::Generation;
+
+/// The storage behind a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Storage {
+    /// A directory of this machine.
+    Directory,
+    /// The directory that a server shares, used on the server itself.
+    Share,
+    /// A blank disk that looks like a zvol of this machine.
+    Disk,
+    /// The simulator of TrueNAS.
+    TrueNas,
+    /// The simulator of DSM.
+    Synology,
+}
+
+/// A running program, and what is around it.
+pub(super) struct Bench {
+    pub(super) server: Server,
+    /// Removed after the server.
+    pub(super) place: Held,
+    /// What each snapshot is asked with.
+    pub(super) snapshot_parameters: BTreeMap<String, String>,
+    /// A volume that was made by hand; the driver makes none.
+    pub(super) by_hand: Option<BTreeMap<String, String>>,
+    pub(super) size: i64,
+    /// Whether what is written to a volume is found in its copies.
+    pub(super) base: Option<PathBuf>,
+}
+
+/// What a server lives in.
+pub(super) enum Held {
+    Place(
+        Place,
+        #[expect(dead_code, reason = "a simulator, which ends with it")]
+        Box<dyn std::any::Any + Send>,
+    ),
+    Machine(Machine),
+}
+
+impl Held {
+    pub(super) fn place(&self) -> &Place {
+        match self {
+            Self::Place(place, _) => place,
+            Self::Machine(machine) => &machine.place,
+        }
+    }
+}
+
+// === impl Storage ===
+
+impl Storage {
+    /// Starts the program over this storage. `None` where this machine cannot, which is said.
+    pub(super) async fn set_up(self, kind: &str, snapshots: &str) -> Option<Bench> {
+        match self {
+            Self::Directory => directory(kind, snapshots, "local-hostpath").await,
+            Self::Share => {
+                let section = kind.split('-').next().unwrap_or_default();
+                directory(kind, snapshots, section).await
+            }
+            Self::Disk => disk().await,
+            Self::TrueNas => Some(truenas(kind, snapshots).await),
+            Self::Synology => Some(synology(kind).await),
+        }
+    }
+}
+
+impl Bench {
+    async fn start(config: &Value, place: Place, around: Box<dyn std::any::Any + Send>) -> Self {
+        let launch = Launch::new(config.to_string());
+        Self {
+            server: launch.start(&place).await,
+            place: Held::Place(place, around),
+            snapshot_parameters: BTreeMap::new(),
+            by_hand: None,
+            size: 1 << 30,
+            base: None,
+        }
+    }
+}
+
+async fn directory(kind: &str, snapshots: &str, section: &str) -> Option<Bench> {
+    let place = Place::new();
+    let repository = place.path().join("repository");
+    let tool = match snapshots {
+        "restic" => {
+            requirement::tool("snapshots by restic in the served program", "restic")?;
+            json!({"env": {
+                "RESTIC_REPOSITORY": repository,
+                "RESTIC_PASSWORD": "canary-of-the-repository",
+                "RESTIC_CACHE_DIR": place.path().join("cache"),
+            }})
+        }
+        "kopia" => {
+            // Where the program looks for it.
+            let kopia = requirement::tool("snapshots by kopia in the served program", "kopia")?;
+            json!({"config_token": token_of_kopia(&kopia, place.path(), &repository).await})
+        }
+        _ => json!({}),
+    };
+    let mut config = json!({
+        "driver": kind,
+        "instance_id": "here",
+        section: {
+            "shareHost": "nas.example",
+            "shareBasePath": place.base(),
+            "controllerBasePath": place.base(),
+            "createBase": true,
+            "snapshots": {"default_driver": snapshots},
+        },
+    });
+    if snapshots != "filecopy" {
+        config[section]["snapshots"][snapshots] = tool;
+    }
+    if section == "local-hostpath" {
+        let own = config[section].as_object_mut().expect("an object");
+        own.remove("shareHost");
+    }
+    let base = place.base();
+    let mut bench = Bench::start(&config, place, Box::new(())).await;
+    bench.base = Some(base);
+    Some(bench)
+}
+
+/// A repository as its user makes it.
+async fn token_of_kopia(kopia: &Path, home: &Path, repository: &Path) -> String {
+    let script = "export KOPIA_PASSWORD=canary KOPIA_CHECK_FOR_UPDATES=false KOPIA_CONFIG_PATH=$1/theirs.config \
+                  KOPIA_CACHE_DIRECTORY=$1/theirs KOPIA_LOG_DIR=$1/theirs; \
+                  \"$3\" repository create filesystem --path \"$2\" >&2 && \"$3\" repository status -t -s";
+    let words = [
+        Path::new("-c"),
+        Path::new(script),
+        Path::new("sh"),
+        home,
+        repository,
+        kopia,
+    ];
+    let output = integration::tools::run(Path::new("/bin/sh"), words, home).await;
+    assert!(
+        output.status.success(),
+        "kopia: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let text = String::from_utf8(output.stdout).expect("text");
+    let token = text
+        .lines()
+        .find_map(|line| line.split_once("from-config --token "));
+    token.expect("a token").1.trim().to_owned()
+}
+
+async fn disk() -> Option<Bench> {
+    let mut machine = Machine::new("a disk in the served program")?;
+    machine.add_zvol("tank/a");
+    let server = machine.launch("").start(&machine.place).await;
+    let context = [
+        ("node_attach_driver", "zfs-local"),
+        ("zfs_asset_type", "volume"),
+        ("zfs_asset_name", "tank/a"),
+    ];
+    let context = context.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    Some(Bench {
+        server,
+        place: Held::Machine(machine),
+        snapshot_parameters: BTreeMap::new(),
+        by_hand: Some(context.into()),
+        size: 64 << 20,
+        base: None,
+    })
+}
+
+async fn truenas(kind: &str, snapshots: &str) -> Bench {
+    let options = truenas_sim::Options::new(Generation::V25_10);
+    let nas = truenas_sim::Simulator::start(options).await.expect("a NAS");
+    nas.set_up("10.0.0.5").await.expect("set up");
+    let mut config = json!({
+        "driver": kind,
+        "httpConnection": {
+            "protocol": "https",
+            "host": "127.0.0.1",
+            "port": nas.https().port(),
+            "username": "root",
+            "apiKey": nas.api_key(),
+            "allowInsecure": true,
+        },
+        "zfs": {"datasetParentName": "tank/csi/v", "detachedSnapshotsDatasetParentName": "tank/csi/s"},
+    });
+    let protocol = kind.rsplit('-').next().unwrap_or_default();
+    config[protocol] = match protocol {
+        "nfs" => json!({"shareHost": "10.0.0.5", "shareAllowedNetworks": ["10.0.0.0/8"]}),
+        "smb" => json!({"shareHost": "10.0.0.5"}),
+        "iscsi" => json!({
+            "targetPortal": "10.0.0.5:3260",
+            "targetGroups": [{"targetGroupPortalGroup": 1, "targetGroupInitiatorGroup": 1}],
+        }),
+        _ => json!({"transports": ["tcp://10.0.0.5:4420"], "ports": [1]}),
+    };
+    let mut bench = Bench::start(&config, Place::new(), Box::new(nas)).await;
+    if snapshots == "detached" {
+        let detached = ("detachedSnapshots".to_owned(), "true".to_owned());
+        bench.snapshot_parameters = BTreeMap::from([detached]);
+    }
+    bench
+}
+
+async fn synology(kind: &str) -> Bench {
+    let options = synology_sim::Options::new(synology_sim::Version::V7_2);
+    let nas = synology_sim::Simulator::start(options)
+        .await
+        .expect("a NAS");
+    let address = nas.address();
+    let protocol = kind.rsplit('-').next().unwrap_or_default();
+    let mut config = json!({
+        "driver": kind,
+        "httpConnection": {
+            "protocol": "http",
+            "host": address.ip().to_string(),
+            "port": address.port(),
+            "username": "csi",
+            "password": "sesame",
+        },
+    });
+    config[protocol] = match protocol {
+        "iscsi" => json!({
+            "targetPortal": "nas.example:3260",
+            "baseiqn": "iqn.2000-01.com.synology:csi.",
+            "lunTemplate": {"type": "BLUN"},
+        }),
+        "nfs" => json!({"shareHost": "nas.example", "clients": ["10.0.0.0/24"]}),
+        _ => json!({"shareHost": "nas.example", "users": ["k8s"]}),
+    };
+    Bench::start(&config, Place::new(), Box::new(nas)).await
+}
