@@ -77,7 +77,7 @@ const ROWS: [Row; 42] = [
     (
         "zfs-generic-nfs",
         "detached",
-        Lab("served-zfs-generic-nfs-sanity"),
+        Lab("served-zfs-generic-nfs-life"),
     ),
     (
         "zfs-generic-smb",
