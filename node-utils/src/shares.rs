@@ -2,7 +2,8 @@
 //!
 //! They are mounted as the node mounts volumes, by [`crate::mounting`]. Each use looks first whether the
 //! share is mounted and answers, on a thread of its own and within a bounded time. One that does not
-//! answer is taken away, which ends the calls that wait for it, and is mounted again.
+//! answer is waited for, as long as copies on it move bytes or a failover of its server may take. After that it is
+//! taken away, which ends the calls that wait for it, and is mounted again.
 //!
 //! What this process has mounted is unmounted when its last user is dropped, and by [`unmount_all`] at the
 //! end of the program. What was mounted before is used as it is, and stays.
@@ -11,9 +12,13 @@
 mod tests;
 
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::fs::{AtFlags, StatxFlags};
+use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 use tokio::time::Instant;
 
@@ -28,6 +33,9 @@ use csi_types::secrets::StageSecrets;
 
 /// How long a mounted share may take to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+/// How long a share may be silent, with no copy on it that moves bytes, before it is taken away. A failover of a server
+/// takes up to two minutes.
+const PATIENCE: Duration = Duration::from_mins(3);
 /// What it is left at least where a call has less time than that, and needs the rest to mount it again.
 const LEAST: Duration = Duration::from_secs(5);
 /// How long an answer counts. A copy of many files asks once, and not for each.
@@ -47,6 +55,9 @@ pub struct ShareMount {
     point: AbsolutePath,
     is_own_folder: bool,
     answers_within: Duration,
+    patience: Duration,
+    /// Since when it has not answered, if it does not.
+    silent_since: Mutex<Option<Instant>>,
     /// One attempt at a time, and how the last one ended.
     turn: tokio::sync::Mutex<Option<Failure>>,
     /// When it answered last.
@@ -60,7 +71,19 @@ struct Point {
     /// How it was mounted by this process; `None` if it was not.
     mounted: Option<MountAccess>,
     is_own_folder: bool,
+    /// Folders that were made to mount it, the outermost first.
+    made: Vec<PathBuf>,
 }
+
+/// The number of a filesystem, as `stat` and the mount table show it.
+type FilesystemId = (u32, u32);
+
+/// When copies on these filesystems moved bytes last.
+static MOVED: Mutex<BTreeMap<FilesystemId, Instant>> = Mutex::new(BTreeMap::new());
+
+/// A copy on a filesystem. While it moves bytes, a share is not taken for one that hangs.
+#[derive(Debug, Clone, Copy)]
+pub struct CopyActivity(Option<FilesystemId>);
 
 /// Why the last attempt failed: those that waited for it do not try the same again.
 #[derive(Debug)]
@@ -108,21 +131,22 @@ pub fn unmount_all(time: Duration) {
         let mut points = points();
         let mounted = points.iter_mut();
         let mounted = mounted.filter_map(|(path, point)| {
-            let own_folder = point.is_own_folder;
-            point.mounted.take().map(|_| (path.clone(), own_folder))
+            let made = point.folders(path);
+            point.mounted.take().map(|_| (path.clone(), made))
         });
         mounted.collect::<Vec<_>>()
     };
-    for (path, is_own_folder) in &mounted {
-        let (path, is_own_folder, done) = (path.clone(), *is_own_folder, done.clone());
+    let count = mounted.len();
+    for (path, made) in mounted {
+        let done = done.clone();
         // One that hangs must not keep the others.
         std::thread::spawn(move || {
-            unmount(&path, is_own_folder);
+            unmount(&path, &made);
             let _ = done.send(());
         });
     }
     let end = std::time::Instant::now() + time;
-    for _ in mounted {
+    for _ in 0..count {
         let left = end.saturating_duration_since(std::time::Instant::now());
         if all.recv_timeout(left).is_err() {
             break;
@@ -134,14 +158,20 @@ fn points() -> MutexGuard<'static, BTreeMap<AbsolutePath, Point>> {
     POINTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Detaches what this process has mounted: its server is not waited for.
-fn unmount(path: &AbsolutePath, is_own_folder: bool) {
+/// Detaches what this process has mounted: its server is not waited for. `made` are the folders to be removed, the
+/// outermost first.
+fn unmount(path: &AbsolutePath, made: &[PathBuf]) {
     match mount::unmount_dead(path.as_path()) {
         Ok(_) => tracing::info!(%path, "unmounted the share"),
         Err(error) => tracing::warn!(%path, error = %error, "the share cannot be unmounted"),
     }
-    if is_own_folder {
-        let _ = std::fs::remove_dir(path.as_path());
+    remove_folders(made);
+}
+
+/// Removes folders that are empty, and that nothing is mounted at.
+fn remove_folders(made: &[PathBuf]) {
+    for folder in made.iter().rev() {
+        let _ = std::fs::remove_dir(folder);
     }
 }
 
@@ -158,6 +188,41 @@ async fn on_own_thread<T: Send + 'static>(
     });
     started.ok()?;
     tokio::time::timeout_at(until, outcome).await.ok()?.ok()
+}
+
+// === impl CopyActivity ===
+
+impl CopyActivity {
+    /// A copy to or from the filesystem of `fd`. Asks no server.
+    pub fn on(fd: impl AsFd) -> Self {
+        let at = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let found = rustix::fs::statx(fd, c"", at, StatxFlags::TYPE).ok();
+        Self(found.map(|found| (found.stx_dev_major, found.stx_dev_minor)))
+    }
+
+    /// Says that it has moved bytes just now.
+    pub fn has_moved(self) {
+        if let Some(device) = self.0 {
+            moved().insert(device, Instant::now());
+        }
+    }
+}
+
+fn moved() -> MutexGuard<'static, BTreeMap<FilesystemId, Instant>> {
+    MOVED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+// === impl Point ===
+
+impl Point {
+    /// The folders to be removed with the mount at `path`.
+    fn folders(&self, path: &AbsolutePath) -> Vec<PathBuf> {
+        let own = path.as_path();
+        let is_own = self.is_own_folder && !self.made.iter().any(|made| made == own);
+        let mut all = self.made.clone();
+        all.extend(is_own.then(|| own.to_path_buf()));
+        all
+    }
 }
 
 // === impl ShareMount ===
@@ -180,6 +245,8 @@ impl ShareMount {
             point,
             is_own_folder,
             answers_within: ANSWERS_WITHIN,
+            patience: PATIENCE,
+            silent_since: Mutex::new(None),
             turn: tokio::sync::Mutex::new(None),
             answered: Mutex::new(None),
         }
@@ -292,8 +359,12 @@ impl ShareMount {
         let (point, is_own_folder) = (self.point.clone(), self.is_own_folder);
         let make = move || make_folder(&point, is_own_folder);
         let made = on_own_thread(deadline, make).await;
-        made.unwrap_or_else(|| Err(std::io::ErrorKind::TimedOut.into()))
+        let made = made
+            .unwrap_or_else(|| Err(std::io::ErrorKind::TimedOut.into()))
             .map_err(|error| Failure::because(format!("its directory: {error}"), None))?;
+        if !made.is_empty() {
+            points().entry(self.point.clone()).or_default().made = made;
+        }
         let request = MountRequest {
             attachment: &self.attachment,
             access: &self.access,
@@ -303,15 +374,16 @@ impl ShareMount {
         // First: if the call is given up, what it has mounted is still unmounted at the end.
         self.set_mounted();
         let mounted = mounting::mount(&self.tools, request, deadline).await;
+        if mounted.is_err() {
+            let folders = points()
+                .get(&self.point)
+                .map(|point| point.folders(&self.point));
+            let remove = move || remove_folders(&folders.unwrap_or_default());
+            let _ = on_own_thread(deadline, remove).await;
+        }
         if mounted.is_err() && !self.is_own_folder {
             // What is mounted there later is not ours.
             self.set_unmounted();
-        }
-        if mounted.is_err() && self.is_own_folder {
-            let point = self.point.clone();
-            // Fails where something is mounted after all.
-            let remove = move || std::fs::remove_dir(point.as_path());
-            let _ = on_own_thread(deadline, remove).await;
         }
         mounted.map_err(|error| {
             let advice = error.advice().map(str::to_owned);
@@ -330,27 +402,58 @@ impl ShareMount {
         let until = deadline.min(Instant::now() + self.answers_within);
         let (attachment, point) = (self.attachment.clone(), self.point.clone());
         let listed = on_own_thread(until, move || listed(&attachment, &point)).await;
-        match listed {
-            Some(Ok(State::Answers)) => {}
-            Some(Ok(state)) => return Ok(state),
+        let device = match listed {
+            Some(Ok((State::Answers, device))) => device,
+            Some(Ok((state, _))) => return Ok(state),
             Some(Err(error)) => return Err(Failure::because(error.to_string(), None)),
             None => return Err(Failure::because("the kernel does not answer".into(), None)),
-        }
+        };
         let half = deadline.saturating_duration_since(Instant::now()) / 2;
         let patience = self.answers_within.min(half.max(LEAST));
         let until = deadline.min(Instant::now() + patience);
         let point = self.point.clone();
         let unusable = |why| State::Stale(Stale::Unusable(why));
         let ask = move || Place::open(point.as_path()).and_then(rustix::fs::fstatvfs);
-        Ok(match on_own_thread(until, ask).await {
+        let asked = Instant::now();
+        let answer = on_own_thread(until, ask).await;
+        let silent = self.silent_for(answer.is_none(), asked, device);
+        Ok(match answer {
             Some(Ok(_)) if self.has_changed() => State::Stale(Stale::Changed),
             Some(Ok(_)) => State::Answers,
             Some(Err(errno)) => unusable(std::io::Error::from(errno).to_string()),
             None if until == deadline => {
                 return Err(Failure::because("it does not answer".into(), None));
             }
-            None => unusable(format!("no answer within {patience:?}")),
+            None if silent < self.patience => {
+                let cause = format!(
+                    "it has not answered for {} s; it is waited for, and mounted again after {} s",
+                    silent.as_secs(),
+                    self.patience.as_secs()
+                );
+                return Err(Failure::because(cause, None));
+            }
+            None => unusable(format!("no answer for {silent:?}")),
         })
+    }
+
+    /// How long it has given no sign of life.
+    fn silent_for(
+        &self,
+        is_silent: bool,
+        asked: Instant,
+        device: Option<FilesystemId>,
+    ) -> Duration {
+        let mut since = self
+            .silent_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if !is_silent {
+            *since = None;
+            return Duration::ZERO;
+        }
+        let since = *since.get_or_insert(asked);
+        let moved = device.and_then(|device| moved().get(&device).copied());
+        since.max(moved.unwrap_or(since)).elapsed()
     }
 
     fn failed(&self, deadline: Instant, cause: impl Into<String>, advice: Option<String>) -> Error {
@@ -426,8 +529,8 @@ impl Drop for ShareMount {
             }
             points.remove(&self.point)
         };
-        if last.is_some_and(|point| point.mounted.is_some()) {
-            unmount(&self.point, self.is_own_folder);
+        if let Some(point) = last.filter(|point| point.mounted.is_some()) {
+            unmount(&self.point, &point.folders(&self.point));
         }
     }
 }
@@ -444,25 +547,37 @@ impl Failure {
     }
 }
 
-/// Makes the folder. One of this process alone may be made by no other user, nor be a link.
-fn make_folder(point: &AbsolutePath, is_own_folder: bool) -> std::io::Result<()> {
+/// Makes the folder; gives those that were made, the outermost first. One of this process alone may be made by no other
+/// user, nor be a link.
+fn make_folder(point: &AbsolutePath, is_own_folder: bool) -> std::io::Result<Vec<PathBuf>> {
     use std::os::unix::fs::MetadataExt as _;
+    let is_missing = |path: &&Path| matches!(rustix::fs::lstat(*path), Err(Errno::NOENT));
+    let missing = point.as_path().ancestors().take_while(is_missing);
+    let mut made: Vec<PathBuf> = missing.map(Path::to_path_buf).collect();
+    made.reverse();
     std::fs::create_dir_all(point.as_path())?;
     let found = std::fs::symlink_metadata(point.as_path())?;
     let is_ours = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
     if is_own_folder && !is_ours {
         return Err(std::io::Error::other("it was made by another user"));
     }
-    Ok(())
+    Ok(made)
 }
 
 /// What the mount table shows; the server is not asked.
-fn listed(attachment: &Attachment, point: &AbsolutePath) -> std::io::Result<State> {
+fn listed(
+    attachment: &Attachment,
+    point: &AbsolutePath,
+) -> std::io::Result<(State, Option<FilesystemId>)> {
     let table = MountTable::read()?;
     let point = as_listed(point.as_path());
-    Ok(match table.layers(&point).last() {
-        None => State::Nothing,
-        Some(entry) if mounting::is_mount_of(attachment, &entry) => State::Answers,
-        Some(entry) => State::Other(entry.source().into_owned()),
-    })
+    let Some(entry) = table.layers(&point).last() else {
+        return Ok((State::Nothing, None));
+    };
+    let state = if mounting::is_mount_of(attachment, &entry) {
+        State::Answers
+    } else {
+        State::Other(entry.source().into_owned())
+    };
+    Ok((state, Some(entry.device)))
 }

@@ -179,6 +179,7 @@ fn share(server: &Arc<Server>, point: &Path, options: &[&str]) -> ShareMount {
     let attachment = Attachment::parse(&context).expect("attachment");
     let mut share = ShareMount::new(tools, attachment, access, point, true);
     share.answers_within = Duration::from_millis(300);
+    share.patience = Duration::ZERO;
     share
 }
 
@@ -257,6 +258,83 @@ fn a_share_that_does_not_answer_or_fails_is_mounted_anew_in_time() {
         while rustix::fs::statvfs(&point).is_ok() {}
         share.later().ensure(soon()).await.expect("mounted again");
         assert_eq!((layers(&point), server.mounts()), (1, 3));
+    });
+}
+
+#[test]
+fn a_silent_share_is_waited_for_while_its_server_may_come_back_or_copies_move_bytes() {
+    alone(async |server, point| {
+        let mut share = share(&server, &point, &[]);
+        share.patience = Duration::from_hours(1);
+        share.ensure(soon()).await.expect("mounted");
+        if server.cannot.load(SeqCst) {
+            return;
+        }
+        let open = std::fs::File::open(&point).expect("open");
+        let activity = CopyActivity::on(&open);
+        server.falls_silent();
+        // As a copy does.
+        let waits = point.clone();
+        let (said, answer) = std::sync::mpsc::channel();
+        std::thread::spawn(move || said.send(rustix::fs::statvfs(&waits).map(drop)));
+        let error = share.later().ensure(soon()).await.expect_err("silent");
+        assert_eq!(error.kind(), Kind::Unreachable);
+        assert!(error.chain().contains("waited for"), "{}", error.chain());
+        // The time is over, but bytes were moved since.
+        share.patience = Duration::from_millis(400);
+        while share
+            .silent_since
+            .lock()
+            .expect("lock")
+            .expect("silent")
+            .elapsed()
+            < share.patience
+        {
+            std::thread::yield_now();
+        }
+        let (is_over, moves) = (Arc::new(AtomicBool::new(false)), activity);
+        let ended = Arc::clone(&is_over);
+        let copy = std::thread::spawn(move || {
+            while !ended.load(SeqCst) {
+                moves.has_moved();
+                std::thread::yield_now();
+            }
+        });
+        let error = share.later().ensure(soon()).await.expect_err("silent");
+        assert!(error.chain().contains("waited for"), "{}", error.chain());
+        is_over.store(true, SeqCst);
+        copy.join().expect("a copy");
+        assert_eq!((layers(&point), server.mounts()), (1, 1), "not touched");
+        server.silent.lock().expect("lock").store(false, SeqCst);
+        let waited = answer.recv_timeout(Duration::from_secs(10)).expect("ended");
+        waited.expect("as if nothing had been");
+        share
+            .later()
+            .ensure(soon())
+            .await
+            .expect("it answers again");
+        assert_eq!(server.mounts(), 1);
+        assert!(share.silent_since.lock().expect("lock").is_none());
+    });
+}
+
+#[test]
+fn folders_that_were_made_to_mount_go_with_the_mount_and_with_an_attempt_that_failed() {
+    alone(async |server, point| {
+        let deep = point.join("a/b");
+        let mut share = share(&server, &deep, &[]);
+        share.is_own_folder = false;
+        server.refuses.store(true, SeqCst);
+        share.ensure(soon()).await.expect_err("no server");
+        assert!(!point.exists(), "left by an attempt");
+        server.refuses.store(false, SeqCst);
+        share.ensure(soon()).await.expect("mounted");
+        if server.cannot.load(SeqCst) {
+            return;
+        }
+        std::fs::write(point.join("precious"), "data").expect("file");
+        drop(share);
+        assert!(!point.join("a").exists() && point.join("precious").exists());
     });
 }
 

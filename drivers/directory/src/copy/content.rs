@@ -57,7 +57,7 @@ impl Worker<'_> {
         }
         if progress.methods.reflink.load(Relaxed) {
             if self.share(from, to).map_err(failed)? {
-                progress.bytes.fetch_add(size, Relaxed);
+                progress.add(size);
                 progress.shared.fetch_add(1, Relaxed);
                 return Ok(());
             }
@@ -99,7 +99,7 @@ impl Worker<'_> {
                 break;
             }
             at += done;
-            self.progress.bytes.fetch_add(done, Relaxed);
+            self.progress.add(done);
         }
         Ok(at)
     }

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Instant;
 
 use driver_core::{Call, Error, Kind};
+use node_utils::shares::CopyActivity;
 use rustix::fs::{AtFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use tracing::Span;
@@ -22,6 +23,7 @@ use super::links::Links;
 use super::{BUFFER, Copied, MAX_ACLS, PROGRESS};
 use crate::crash_points;
 use crate::failure::failed;
+use crate::kind::is_share;
 
 /// The most threads for one copy.
 pub(super) const MOST: usize = 16;
@@ -61,6 +63,8 @@ pub(super) struct Progress<'a> {
     has_failed: AtomicBool,
     started: Instant,
     logged: Mutex<Instant>,
+    /// Of the source and of the copy, where they are on shares.
+    activity: Vec<CopyActivity>,
 }
 
 /// What copies files one after the other, in a thread of its own or in that of the walk.
@@ -138,6 +142,11 @@ impl<'a> Progress<'a> {
             has_failed: AtomicBool::new(false),
             started: now,
             logged: Mutex::new(now),
+            activity: [source.as_fd(), folder]
+                .into_iter()
+                .filter(|dir| rustix::fs::fstatfs(dir).is_ok_and(|found| is_share(&found)))
+                .map(CopyActivity::on)
+                .collect(),
         }
     }
 
@@ -150,7 +159,21 @@ impl<'a> Progress<'a> {
         }
     }
 
+    /// The shares of this copy give signs of life.
+    fn moves(&self) {
+        for activity in &self.activity {
+            activity.has_moved();
+        }
+    }
+
+    /// Counts bytes that were copied.
+    pub(super) fn add(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Relaxed);
+        self.moves();
+    }
+
     pub(super) fn count(&self, stat: &Stat) {
+        self.moves();
         self.files.fetch_add(1, Relaxed);
         let blocks = u64::try_from(stat.st_blocks).unwrap_or_default();
         self.allocated.fetch_add(blocks * 512, Relaxed);
