@@ -3,6 +3,8 @@
 //! Staging is a plain bind mount. The flags are set by each publication, so that a volume staged by an
 //! older driver works like our own. compat: "local-hostpath".
 
+use std::path::Path;
+
 use super::mount_failed;
 use csi_types::error::{Error, Kind};
 use rustix::io::Errno;
@@ -17,6 +19,16 @@ pub(super) fn source(hostpath: &Hostpath) -> Result<Place, Error> {
     let path = &hostpath.path;
     let doing = || format!("open the directory `{path}` of the volume");
     let place = Place::open(path.as_path()).map_err(|errno| {
+        if errno == Errno::NOENT
+            && let Some(above) = missing_folder(hostpath)
+        {
+            return Error::new(Kind::Unreachable, doing())
+                .because(format!(
+                    "the folder of all volumes, {}, is not there either",
+                    above.display()
+                ))
+                .advise("the filesystem of the base directory may not be mounted: mount it");
+        }
         let kind = match errno {
             Errno::NOENT | Errno::NOTDIR => Kind::NotFound,
             _ => Kind::Internal,
@@ -36,6 +48,12 @@ pub(super) fn source(hostpath: &Hostpath) -> Result<Place, Error> {
         return Err(error.advise(format!("it is {what}; a volume is a directory")));
     }
     Ok(place)
+}
+
+/// The folder that the volume is in, if that does not exist. It has all volumes of the base, so the base is not mounted.
+fn missing_folder(hostpath: &Hostpath) -> Option<&Path> {
+    let above = hostpath.path.as_path().parent()?;
+    matches!(Place::open(above), Err(Errno::NOENT)).then_some(above)
 }
 
 /// Shows the volume at the staging path, unless it is there already.
