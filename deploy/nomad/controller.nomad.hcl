@@ -19,7 +19,8 @@ job "omnibus-csi-controller" {
 
     task "controller" {
       driver       = "docker"
-      kill_timeout = "30s"
+      # Longer than the program takes to end: it waits 25 s for calls, and then unmounts.
+      kill_timeout = "45s"
 
       config {
         image = var.image
@@ -64,7 +65,8 @@ job "omnibus-csi-controller" {
 
       resources {
         cpu    = 100
-        memory = 64
+        # As in the chart. restic and kopia run in here, too.
+        memory = 256
       }
     }
   }

@@ -17,7 +17,7 @@ job "omnibus-csi-node" {
   group "node" {
     task "node" {
       driver       = "docker"
-      kill_timeout = "30s"
+      kill_timeout = "45s"
 
       env {
         CSI_NODE_ID = "${attr.unique.hostname}"
@@ -88,7 +88,7 @@ job "omnibus-csi-node" {
 
       resources {
         cpu    = 100
-        memory = 64
+        memory = 256
       }
     }
   }
