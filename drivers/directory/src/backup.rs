@@ -22,7 +22,7 @@ pub(crate) const NAME: &str = "csi_snapshot_name";
 const OUTPUT_CAP: usize = 256 << 20;
 /// Variables of the process that the tools and their stores read, beside those of the tool itself.
 /// compat: "restic": those of the configuration win.
-const OF_THE_PROCESS: [&str; 12] = [
+const OF_THE_PROCESS: [&str; 14] = [
     "AWS_",
     "AZURE_",
     "B2_",
@@ -35,7 +35,13 @@ const OF_THE_PROCESS: [&str; 12] = [
     "TMPDIR",
     "HTTP",
     "NO_PROXY",
+    "GOMEMLIMIT",
+    "GOGC",
 ];
+/// How much memory a tool is to use: Go frees memory more often from there on.
+const MEMORY_LIMIT: Variable = Variable::constant("GOMEMLIMIT");
+/// The limit of the memory of this container.
+const CONTAINER_LIMIT: &str = "/sys/fs/cgroup/memory.max";
 
 /// What a tool knows of a snapshot is in its repository, and nowhere else.
 pub(crate) trait Repository: Debug + Send + Sync {
@@ -49,6 +55,9 @@ pub(crate) trait Repository: Debug + Send + Sync {
 
     /// What tells this repository from others, if something says where it is. It may hold a secret.
     fn location(&self) -> Option<&str>;
+
+    /// The id that the repository got when it was made; `None` if the tool does not say it.
+    fn id(&self, call: &Call) -> Result<Option<String>, Error>;
 
     /// Every snapshot of this instance that has a name, the oldest first; `None` if the repository was never
     /// made.
@@ -90,12 +99,7 @@ pub(crate) trait Repository: Debug + Send + Sync {
     fn forget(&self, call: &Call, id: &str) -> Result<(), Error>;
 
     /// Forgets what an earlier call did not finish.
-    fn forget_unfinished(
-        &self,
-        call: &Call,
-        path: &str,
-        of: (&VolumeDir, &str),
-    ) -> Result<(), Error>;
+    fn forget_unfinished(&self, call: &Call, of: (&VolumeDir, &str)) -> Result<(), Error>;
 }
 
 /// What a repository has under an id.
@@ -128,6 +132,8 @@ pub(crate) struct ToolConfig {
     pub(crate) global_flags: Vec<String>,
     pub(crate) tags: Vec<String>,
     pub(crate) env: BTreeMap<Variable, SecretString>,
+    /// What GOMEMLIMIT is where nothing else sets it.
+    memory_limit: Option<String>,
 }
 
 // === impl Backup ===
@@ -196,6 +202,9 @@ impl ToolConfig {
             global_flags: global_flags.to_vec(),
             tags: tags.to_vec(),
             env: checked,
+            memory_limit: std::fs::read_to_string(CONTAINER_LIMIT)
+                .ok()
+                .and_then(|limit| share_of(&limit)),
         })
     }
 
@@ -210,6 +219,9 @@ impl ToolConfig {
         for flag in &self.global_flags {
             command = command.arg(flag.as_str());
         }
+        if let Some(limit) = &self.memory_limit {
+            command = command.env(MEMORY_LIMIT, limit);
+        }
         for (name, value) in &self.env {
             command = command.secret_env(name.clone(), value.clone());
         }
@@ -218,6 +230,12 @@ impl ToolConfig {
             .with_output_cap(OUTPUT_CAP)
             .with_call_start(call.began())
     }
+}
+
+/// What one tool may have of the memory of the container: two run at the same time now and then, beside this process.
+fn share_of(limit: &str) -> Option<String> {
+    let limit: u64 = limit.trim().parse().ok()?;
+    Some((limit / 3).to_string())
 }
 
 /// The error of a command.
@@ -265,4 +283,39 @@ pub(crate) fn time(text: &str) -> Option<SystemTime> {
     };
     let since = Duration::new(civil::seconds(date, clock, offset)?, nanos.parse().ok()?);
     Some(SystemTime::UNIX_EPOCH + since)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_gets_a_third_of_the_memory_of_the_container_unless_the_configuration_says_more() {
+        assert_eq!(share_of("268435456\n").as_deref(), Some("89478485"));
+        assert_eq!(share_of("max\n"), None);
+        let call = Call::within(Duration::from_secs(1));
+        let said = |env: &[(&str, &str)]| {
+            let env = env.iter().map(|(name, value)| {
+                (
+                    (*name).to_owned(),
+                    Some(SecretString::from((*value).to_owned())),
+                )
+            });
+            let none = std::iter::empty();
+            let config = ToolConfig::read((&[], &[]), &env.collect(), "restic", "RESTIC_", none);
+            let config = ToolConfig {
+                memory_limit: Some("100".to_owned()),
+                ..config.expect("config")
+            };
+            let command = config.applied(Command::new(exec::Program::constant("restic")), &call);
+            let last = command
+                .environment()
+                .iter()
+                .filter(|(name, _)| *name == MEMORY_LIMIT)
+                .last();
+            last.map(|(_, value)| value.expose().to_owned())
+        };
+        assert_eq!(said(&[]).as_deref(), Some("100"));
+        assert_eq!(said(&[("GOMEMLIMIT", "1GiB")]).as_deref(), Some("1GiB"));
+    }
 }

@@ -6,10 +6,10 @@
 //! a record of the id of each base that it has used. The record lies outside of the base, in a directory
 //! that survives a restart of the process.
 //!
-//! | in the base | on record | answer |
+//! | in the base | on record, or in the configuration | answer |
 //! |---|---|---|
 //! | a marker, or directories of volumes or snapshots | nothing, or the same id | in use |
-//! | a marker with another id, or none | an id | error, unless the base may always be created |
+//! | a marker with another id, or none | an id | error |
 //! | nothing of ours, or no directory | nothing | never used, or an error if the base may not be created |
 //!
 //! Marker and record are read only if the marker is another file than the one that was read last, or has changed
@@ -29,7 +29,8 @@ use csi_types::AbsolutePath;
 use driver_core::{Error, Kind};
 use node_utils::Root;
 use node_utils::beneath::{BeneathErrorKind, Mounts, open_beneath};
-use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, StatxFlags};
+use node_utils::mount::MountTable;
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::{Digest, Sha256};
@@ -38,13 +39,12 @@ use crate::crash_points;
 use crate::disk;
 use crate::failure::failed;
 use crate::kind::DirectoryKind;
-use crate::staging_area::LockFile;
+use crate::share;
+use crate::staging_area::lock_marker;
 use crate::store::Collection;
 
 /// The name of the marker in the base.
 pub(crate) const MARKER: &str = ".omnibus-csi-base";
-/// The lock of the process that makes a marker.
-const MARKER_LOCK: &str = ".omnibus-csi-base.lock";
 /// The name of a marker that is not written completely.
 const MARKER_NEW: &str = ".omnibus-csi-base.new";
 /// The first word of a marker and of a record: the version of their form.
@@ -58,7 +58,7 @@ pub enum Creation {
     /// By the first volume, unless the node has a record of it.
     #[default]
     IfNeverUsed,
-    /// By the first volume, whatever the record says: nothing is ever mounted there.
+    /// By each volume that finds none which was used before: nothing is ever mounted there.
     Always,
     /// By the administrator only.
     Never,
@@ -91,6 +91,11 @@ pub enum BaseError {
     /// There is nothing of this driver, so nothing can be deleted there.
     #[error("no volume was ever made in it; its filesystem may not be mounted")]
     NeverUsed,
+    /// It would be made where it does not stay.
+    #[error(
+        "it does not exist, and would be made on {0}, the root filesystem of this process, which does not last"
+    )]
+    Passing(&'static str),
     /// A marker or a record that cannot be read.
     #[error("{0} is damaged")]
     Damaged(AbsolutePath),
@@ -102,6 +107,8 @@ pub(crate) struct Base {
     kind: DirectoryKind,
     path: AbsolutePath,
     creation: Creation,
+    /// The id that the configuration names.
+    configured: Option<BaseId>,
     /// Where this node keeps its records, if there is such a place.
     records: Option<AbsolutePath>,
     /// The marker that was last found to be the one on record.
@@ -123,7 +130,7 @@ struct Marked(bool);
 
 /// The id of a base, in hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct BaseId(String);
+pub(crate) struct BaseId(String);
 
 // === impl BaseId ===
 
@@ -139,8 +146,13 @@ impl BaseId {
             .next()
             .filter(|word| *word == VERSION)
             .and(words.next())?;
+        Self::new(id)
+    }
+
+    /// An id as the configuration names it.
+    pub(crate) fn new(id: &str) -> Option<Self> {
         let valid = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-        valid.then(|| Self(id.to_owned()))
+        valid.then(|| Self(id.to_ascii_lowercase()))
     }
 }
 
@@ -188,9 +200,16 @@ impl Base {
             kind,
             path,
             creation,
+            configured: None,
             records,
             seen: Mutex::default(),
         }
+    }
+
+    /// The base with this id only.
+    pub(crate) fn with_id(mut self, id: Option<BaseId>) -> Self {
+        self.configured = id;
+        self
     }
 
     pub(crate) fn path(&self) -> &AbsolutePath {
@@ -249,37 +268,66 @@ impl Base {
             return Ok(self.adopted(root, marked));
         }
         let fail = |errno| failed(format!("creating the base directory {}", self.path), errno);
+        // A command that tries something out keeps nothing anyway.
+        if self.records.is_some() {
+            self.refuse_passing()?;
+        }
         std::fs::create_dir_all(self.path.as_path())
             .map_err(|error| fail(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
         crash_points::mark("make base");
         let root = Root::open(&self.path)
             .map_err(|error| Error::new(Kind::Unreachable, self.doing()).because(error))?;
         let id = self.mark(&root).map_err(fail)?;
+        tracing::info!(base = %self.path, base_id = id.0, "made the base directory");
         self.remember(&id);
         Ok(root)
+    }
+
+    /// Refuses to make a base in the layer of a container, or on a root filesystem in memory: its volumes would be gone
+    /// with the container or the next boot. A directory that exists was made by an administrator.
+    pub(crate) fn refuse_passing(&self) -> Result<(), Error> {
+        let is_there = !matches!(rustix::fs::stat(self.path.as_path()), Err(Errno::NOENT));
+        if self.creation == Creation::Always || is_there {
+            return Ok(());
+        }
+        let of_root = |path: &Path| {
+            let device = |path: &Path| rustix::fs::stat(path).map(|stat| stat.st_dev);
+            let is_root = device(path)? == device(Path::new("/"))?;
+            Ok(is_root.then_some(rustix::fs::statfs(path)?.f_type))
+        };
+        let found = self
+            .nearest(of_root)
+            .map_err(|errno| failed(self.doing(), errno))?;
+        match found.and_then(passing) {
+            Some(name) => Err(self.refuse(BaseError::Passing(name))),
+            None => Ok(()),
+        }
     }
 
     /// Whether the directory is in use as this base, and how; an error if it may be the wrong one. And whether
     /// what was found needs no record, or is the one on record.
     fn is_used(&self, root: Option<&Root>) -> Result<(Option<Marked>, bool), Error> {
         let marker = root.map_or(Ok(None), |root| self.marker(root))?;
-        let record = self.record()?;
+        let known = match &self.configured {
+            Some(id) => Some(id.clone()),
+            None => self.record()?,
+        };
         let always = self.creation == Creation::Always;
-        let used = match (marker, record) {
+        let used = match (marker, known) {
             (Some(found), Some(expected)) if found == expected => {
                 return Ok((Some(Marked(true)), true));
             }
-            (Some(found), Some(expected)) if !always => {
+            (Some(found), Some(expected)) => {
                 return Err(self.refuse(BaseError::Other {
                     expected: expected.0,
                     found: found.0,
                 }));
             }
-            (Some(found), _) => {
+            (Some(found), None) => {
                 self.remember(&found);
                 return Ok((Some(Marked(true)), self.records.is_none()));
             }
-            (None, Some(expected)) if !always => {
+            (None, Some(expected)) => {
                 return Err(self.refuse(BaseError::NotMounted(expected.0)));
             }
             (None, _) if !always && !self.is_on_share(root)? => {
@@ -325,6 +373,21 @@ impl Base {
         Ok(self.kind.is_mounted_as(&stat))
     }
 
+    /// The option by which the share of the base is mounted that keeps locks from other machines, if there is one.
+    pub(crate) fn option_that_loses_locks(&self, root: &Root) -> Option<String> {
+        if !self.kind.is_of_share() {
+            return None;
+        }
+        let wanted = StatxFlags::MNT_ID;
+        let found = rustix::fs::statx(root, c"", AtFlags::EMPTY_PATH, wanted).ok()?;
+        let table = MountTable::read().ok()?;
+        let options = table.by_id(found.stx_mnt_id)?.filesystem_options();
+        let mut options = options.split(',');
+        options
+            .find(|option| share::loses_locks(option))
+            .map(str::to_owned)
+    }
+
     /// Asks about the base or, if it does not exist, about the directory in which it would be made.
     pub(crate) fn nearest<T>(&self, ask: impl Fn(&Path) -> Result<T, Errno>) -> Result<T, Errno> {
         let mut path = self.path.as_path();
@@ -355,7 +418,7 @@ impl Base {
 
     /// Makes the marker, unless another process was faster.
     fn mark(&self, root: &Root) -> Result<BaseId, Errno> {
-        let _lock = LockFile::take(root.as_fd(), MARKER_LOCK)?;
+        let _lock = lock_marker(root)?;
         if let Ok(Some(id)) = self.marker(root) {
             return Ok(id);
         }
@@ -408,28 +471,30 @@ impl Base {
         name_of("base", self.path.as_str())
     }
 
-    /// The record that says that the repository at `location` was used, if there is one.
-    pub(crate) fn record_of_use(&self, location: &str) -> Option<AbsolutePath> {
+    /// The record that says that the repository at `location` was used, and the id that it had, if there is one.
+    pub(crate) fn record_of_use(&self, location: &str) -> Option<(AbsolutePath, String)> {
         let record = self.records.as_ref()?;
         let record = record.child(&name_of("repository", location));
-        record.as_path().exists().then_some(record)
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::open(record.as_path(), flags, Mode::empty()).ok()?;
+        let text = String::from_utf8(read_all(&file).unwrap_or_default());
+        let text = text.unwrap_or_default();
+        let id = text.split_ascii_whitespace().nth(1).unwrap_or_default();
+        Some((record, id.to_owned()))
     }
 
-    /// Records that the repository at `location` is in use: where it is missing later, no new one is made.
-    pub(crate) fn record_use(&self, location: &str) {
+    /// Whether records are kept at all.
+    pub(crate) fn keeps_records(&self) -> bool {
+        self.records.is_some()
+    }
+
+    /// Records that the repository at `location` is in use, and its id: where it is missing later, no new one is made.
+    pub(crate) fn record_use(&self, location: &str, id: &str) {
         let Some(records) = &self.records else {
             return;
         };
-        if self.record_of_use(location).is_some() {
-            return;
-        }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let written = rustix::fs::open(records.as_path(), flags, Mode::empty()).and_then(|dir| {
-            let text = format!("{VERSION} used\n");
-            write_new(&dir, &name_of("repository", location), &text)?;
-            rustix::fs::fsync(&dir)
-        });
-        if let Err(errno) = written {
+        let text = format!("{VERSION} {id}\n");
+        if let Err(errno) = write_record(records, &name_of("repository", location), &text) {
             tracing::debug!(%records, error = %errno, "cannot record the repository");
         }
     }
@@ -439,31 +504,15 @@ impl Base {
         let Some(records) = &self.records else {
             return;
         };
-        if let Err(errno) = self.write_record(records, id) {
+        let text = format!("{VERSION} {} {}\n", id.0, self.path);
+        if let Err(errno) = write_record(records, &self.record_name(), &text) {
             tracing::debug!(base = %self.path, %records, error = %errno, "cannot record the base");
         }
     }
 
-    fn write_record(&self, records: &AbsolutePath, id: &BaseId) -> Result<(), Errno> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::open(records.as_path(), flags, Mode::empty())?;
-        let new = format!(".{}.{}", self.record_name(), BaseId::random()?.0);
-        let text = format!("{VERSION} {} {}\n", id.0, self.path);
-        let written = write_new(&dir, &new, &text)
-            .and_then(|()| rustix::fs::renameat(&dir, &*new, &dir, self.record_name()));
-        if written.is_err() {
-            let _ = rustix::fs::unlinkat(&dir, &*new, AtFlags::empty());
-        }
-        written.and_then(|()| rustix::fs::fsync(&dir))
-    }
-
     /// Warns if a base that is not mounted would not be noticed after a restart.
     pub(crate) fn warn_without_record(&self) {
-        let Some(records) = self
-            .records
-            .as_ref()
-            .filter(|_| self.creation != Creation::Always)
-        else {
+        let Some(records) = self.records.as_ref().filter(|_| self.configured.is_none()) else {
             return;
         };
         let access = Access::WRITE_OK | Access::EXEC_OK;
@@ -485,6 +534,11 @@ impl Base {
     fn refuse(&self, why: BaseError) -> Error {
         let record = self.record_path();
         let advice = match (&why, record) {
+            (BaseError::NotMounted(_) | BaseError::Other { .. }, _) if self.configured.is_some() => {
+                "mount the filesystem of the base; if the base was replaced on purpose, correct `baseId`: the id is in \
+                 the file `.omnibus-csi-base` of the base, which the first volume makes while the key is left out"
+                    .to_owned()
+            }
             (BaseError::NotMounted(_) | BaseError::Other { .. }, Some(record)) => format!(
                 "mount the filesystem of the base; if the base was replaced on purpose, remove {record}"
             ),
@@ -497,6 +551,11 @@ impl Base {
                 "mount the share at {}; if this is the server itself, set `createBase: true`",
                 self.path
             ),
+            (BaseError::Passing(_), _) => format!(
+                "mount a directory of the machine at {}, as the chart does, or make the directory; if its volumes may \
+                 be lost, set `createBase: true`",
+                self.path
+            ),
             (BaseError::Damaged(path), _) => format!("compare {path} with a backup, or remove it"),
             _ => "mount the filesystem of the base; if nothing is ever mounted there, set \
                   `createBase: true`"
@@ -504,9 +563,33 @@ impl Base {
         };
         let kind = match why {
             BaseError::Damaged(_) => Kind::Internal,
+            BaseError::Passing(_) => Kind::Busy,
             _ => Kind::Unreachable,
         };
         Error::new(kind, self.doing()).because(why).advise(advice)
+    }
+}
+
+/// Writes a record, which is there as a whole or not at all.
+fn write_record(records: &AbsolutePath, name: &str, text: &str) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(records.as_path(), flags, Mode::empty())?;
+    let new = format!(".{name}.{}", random_digits()?);
+    let written =
+        write_new(&dir, &new, text).and_then(|()| rustix::fs::renameat(&dir, &*new, &dir, name));
+    if written.is_err() {
+        let _ = rustix::fs::unlinkat(&dir, &*new, AtFlags::empty());
+    }
+    written.and_then(|()| rustix::fs::fsync(&dir))
+}
+
+/// What a filesystem is called whose content ends with a container or a boot, where it is that of the root.
+fn passing(f_type: i64) -> Option<&'static str> {
+    match f_type {
+        0x794c_7630 => Some("overlayfs"),
+        0x0102_1994 => Some("tmpfs"),
+        0x8584_58f6 => Some("ramfs"),
+        _ => None,
     }
 }
 
@@ -517,13 +600,10 @@ fn name_of(what: &str, of: &str) -> String {
 
 /// Removes what a process left that was killed while it made the marker.
 pub(crate) fn remove_leftovers(root: &Root) -> Result<(), Errno> {
-    if [MARKER_LOCK, MARKER_NEW]
-        .iter()
-        .all(|name| disk::is_absent(root, *name))
-    {
+    if disk::is_absent(root, MARKER_NEW) {
         return Ok(());
     }
-    let _lock = LockFile::take(root.as_fd(), MARKER_LOCK)?;
+    let _lock = lock_marker(root)?;
     match rustix::fs::unlinkat(root, MARKER_NEW, AtFlags::empty()) {
         Err(Errno::NOENT) => Ok(()),
         done => done,
@@ -539,8 +619,15 @@ fn has_collections(root: &Root) -> bool {
         .any(|collection| !disk::is_absent(root, collection.dir()))
 }
 
+/// Reads a file that others may write to, or replace: by a pipe, which must not be waited for.
 fn read(dir: impl AsFd, name: &str) -> Result<Vec<u8>, Errno> {
-    read_all(open_beneath(dir, name, OFlags::RDONLY, Mounts::Enter)?)
+    let file = open_beneath(dir, name, OFlags::RDONLY | OFlags::NONBLOCK, Mounts::Enter)?;
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
+    if kind != FileType::RegularFile {
+        // No text: it is damaged.
+        return Ok(Vec::new());
+    }
+    read_all(file)
 }
 
 fn read_all(file: impl AsFd) -> Result<Vec<u8>, Errno> {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::accounts;
-use crate::base::Creation;
+use crate::base::{BaseId, Creation};
 use crate::id::Tool;
 use crate::kind::{DirectoryKind, Location};
 pub use crate::kopia::KopiaSection;
@@ -49,6 +49,9 @@ pub struct DirectoryConfig {
     /// Whether the base directory is created if it does not exist; without it, if it was never used.
     #[serde(default)]
     pub create_base: Option<bool>,
+    /// The id of the base: any other one is refused.
+    #[serde(default)]
+    pub base_id: Option<String>,
     /// The mode of new volumes; without it 0755 less the umask, or that of the source.
     #[serde(default, deserialize_with = "mode")]
     pub dir_permissions_mode: Option<Mode>,
@@ -92,6 +95,8 @@ pub struct Layout {
     pub base: Option<AbsolutePath>,
     /// When the base is created.
     pub creation: Creation,
+    /// The id that it has to have.
+    pub(crate) base_id: Option<BaseId>,
     /// How a snapshot is made whose class does not say it.
     pub default_driver: SnapshotDriver,
     /// What new volumes look like.
@@ -180,8 +185,17 @@ impl DirectoryConfig {
                     .advise("snapshots are made with `filecopy`, `restic` or `kopia`")
             })?,
         };
+        let base_id = match self.base_id.as_deref() {
+            None | Some("") => None,
+            Some(id) => Some(BaseId::new(id).ok_or_else(|| {
+                let problem = "expected 32 hexadecimal digits";
+                ConfigError::at(key("baseId"), problem)
+                    .advise("they are in the file `.omnibus-csi-base` of the base, after its first volume was made")
+            })?),
+        };
         Ok(Layout {
             default_driver,
+            base_id,
             location: self.location(kind)?,
             base: self.base(kind)?,
             creation: match self.create_base {
@@ -360,6 +374,7 @@ mod tests {
     #[test]
     fn what_cannot_be_right_is_refused_with_its_key() {
         for (extra, key) in [
+            ("baseId: base-1", "baseId"),
             ("dirPermissionsMode: \"888\"", "dirPermissionsMode"),
             ("dirPermissionsMode: u+rwx", "dirPermissionsMode"),
             ("dirPermissionsUser: \"no:one\"", "dirPermissionsUser"),

@@ -356,7 +356,7 @@ mod tests {
         std::fs::set_permissions(&from, mode).expect("mode");
         let (source, target) = (open(&from), open(&to));
         let flags = rustix::fs::XattrFlags::empty();
-        for name in ["user.own", crate::record::ATTRIBUTE] {
+        for name in ["user.own", "user.omnibus-csi"] {
             rustix::fs::fsetxattr(&source, name, b"1", flags).expect("attribute");
         }
         let before = std::fs::metadata(&from).expect("source");
@@ -367,7 +367,7 @@ mod tests {
         let mut names = vec![0; 1000];
         let length = rustix::fs::flistxattr(&target, &mut names[..]).expect("list");
         let names = String::from_utf8_lossy(&names[..length]);
-        assert!(names.contains("user.own") && !names.contains(crate::record::ATTRIBUTE));
+        assert!(names.contains("user.own") && !names.contains("omnibus-csi"));
         assert!(to.join("a/b").is_dir());
         let text = std::fs::read_to_string(to.join("file"));
         assert_eq!(text.expect("file"), "content");

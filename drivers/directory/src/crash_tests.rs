@@ -35,7 +35,7 @@ const VERBS: [(&str, &str, &str); 7] = [
     ("expand", "delete source", "v/src"),
 ];
 
-fn directories(base: &Path) -> Directories {
+pub(crate) fn directories(base: &Path) -> Directories {
     let base = AbsolutePath::parse(base.to_str().expect("text")).expect("path");
     // Below a `TMPDIR` with project quotas or qgroups all of this is done with them.
     let quotas = Quotas {
@@ -57,6 +57,7 @@ fn directories(base: &Path) -> Directories {
             location: Location::Hostpath(base.clone()),
             base: Some(base),
             creation: Creation::IfNeverUsed,
+            base_id: None,
             default_driver: crate::config::SnapshotDriver::default(),
             permissions: Permissions {
                 mode: Some(0o770),
@@ -72,11 +73,11 @@ fn directories(base: &Path) -> Directories {
     }
 }
 
-fn call() -> Call {
+pub(crate) fn call() -> Call {
     Call::within(Duration::from_mins(2))
 }
 
-fn volume(name: &str, required: i64, source: Option<Source>) -> CreateVolume {
+pub(crate) fn volume(name: &str, required: i64, source: Option<Source>) -> CreateVolume {
     CreateVolume {
         name: VolumeName::parse(name).expect("name"),
         id: VolumeId::parse(name).expect("id"),
@@ -89,7 +90,7 @@ fn volume(name: &str, required: i64, source: Option<Source>) -> CreateVolume {
     }
 }
 
-fn create(on: &Directories, name: &str, source: Option<Source>) -> Result<(), Error> {
+pub(crate) fn create(on: &Directories, name: &str, source: Option<Source>) -> Result<(), Error> {
     on.create_volume(&call(), &volume(name, 1 << 30, source))
         .map(drop)
 }
@@ -261,7 +262,7 @@ fn content(top: &Path) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// What is being made, deleted or locked.
+/// What is being made, deleted or locked, without the locks that stay.
 fn leftovers(base: &Path) -> Vec<PathBuf> {
     let list = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten();
     let private = ["making", "trash", "makers"].map(|name| base.join(".omnibus-csi").join(name));
@@ -273,7 +274,15 @@ fn leftovers(base: &Path) -> Vec<PathBuf> {
     };
     let private = private.into_iter().flat_map(paths);
     let collections = collections.into_iter().flat_map(paths).filter(temporary);
-    private.chain(collections).collect()
+    let stays = |path: &PathBuf| {
+        ["names", "projects", "marker"]
+            .map(|name| base.join(".omnibus-csi/makers").join(name))
+            .contains(path)
+    };
+    private
+        .chain(collections)
+        .filter(|path| !stays(path))
+        .collect()
 }
 
 fn fresh() -> (tempfile::TempDir, PathBuf) {

@@ -13,7 +13,7 @@ use rustix::path::Arg;
 
 use crate::staging_area::LockFile;
 
-/// Orders callers on filesystems whose rename cannot refuse to replace. No object has such a name.
+/// Orders callers on filesystems whose rename cannot refuse to replace. No object has such a name. The file stays.
 const RENAME_LOCK: &str = ".omnibus-csi.lock";
 
 /// Opens a directory of ours for `*at` calls only.
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rename_by_turns_replaces_nothing_and_leaves_no_lock() {
+    fn a_rename_by_turns_replaces_nothing() {
         let top = tempfile::tempdir().expect("folder");
         for name in ["one", "two"] {
             std::fs::create_dir(top.path().join(name)).expect("folder");
@@ -108,6 +108,6 @@ mod tests {
             .map(|entry| entry.expect("entry").file_name())
             .collect();
         left.sort();
-        assert_eq!(left, ["three", "two"]);
+        assert_eq!(left, [RENAME_LOCK, "three", "two"]);
     }
 }

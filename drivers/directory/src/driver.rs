@@ -82,7 +82,15 @@ pub fn from_document(
     let layout = config.layout(kind)?;
     let flags = config.mount_options.as_ref();
     let flags = flags.unwrap_or(&common.node.mount.mount_flags);
+    if kind.is_of_share() {
+        let path = config.mount_options.as_ref().map(|_| key("mountOptions"));
+        let path = path.unwrap_or_else(|| "node.mount.mount_flags".to_owned());
+        share::warn_of_options(document, &path, flags);
+    }
     let is_own_folder = layout.base.is_none();
+    if let Some(base) = layout.base.as_ref().filter(|_| kind.is_of_share()) {
+        share::refuse_below(records, base, key("controllerBasePath"))?;
+    }
     let path = layout
         .base
         .clone()
@@ -92,7 +100,8 @@ pub fn from_document(
     let node_of_volumes = local.then(|| node.as_str());
     let repositories = repositories(&config, section, tools, (&common, node_of_volumes))?;
     let pending = PendingCopies::new(path.to_string());
-    let base = Base::new(kind, path, layout.creation, records.cloned());
+    let base =
+        Base::new(kind, path, layout.creation, records.cloned()).with_id(layout.base_id.clone());
     Ok(DirectoryDriver {
         kind,
         instance: common.instance_id.clone(),

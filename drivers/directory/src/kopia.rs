@@ -5,7 +5,8 @@
 //! among it, is in a folder that is removed with the driver, or by the next process after a kill.
 //!
 //! kopia writes what it says of a snapshot at its end. One that was cut, or that lacks files, says so itself and
-//! is not a snapshot here.
+//! is not a snapshot here. Nor is one of a volume that was deleted during the backup: a new one has a pin that says so,
+//! until the volume was found again.
 
 #![expect(
     clippy::disallowed_methods,
@@ -41,6 +42,8 @@ const USER: &str = "democratic-csi";
 const SOURCE: &str = "source:democratic-csi";
 /// kopia deletes what its policy does not keep, at the next snapshot of the same directory. A pin keeps it.
 const PIN: &str = "csi";
+/// The pin until it is known to be whole. What still has it is no snapshot.
+const PENDING: &str = "omnibus-csi-pending";
 const LISTING: &str = "looking for snapshots in the repository of kopia";
 /// kopia keeps the cache below these sizes, in MB.
 const CACHE_LIMIT: &str = "500";
@@ -140,6 +143,14 @@ struct Printed {
     root_entry: Option<PrintedEntry>,
     #[serde(default)]
     tags: BTreeMap<String, String>,
+    #[serde(default)]
+    pins: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct RepositoryStatus {
+    #[serde(rename = "uniqueIDHex")]
+    unique_id: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -274,10 +285,11 @@ impl Printed {
         self.root_entry.as_ref()?.summ.as_ref()
     }
 
-    /// Whether it says that it was cut or lacks files.
+    /// Whether it says that it was cut or lacks files, or was never found whole.
     fn is_cut(&self) -> bool {
         let lacks = |summary: &Summary| summary.num_failed > 0 || summary.num_ignored_errors > 0;
-        !self.incomplete.is_empty() || self.summary().is_some_and(lacks)
+        let is_pending = self.pins.iter().any(|pin| pin == PENDING);
+        is_pending || !self.incomplete.is_empty() || self.summary().is_some_and(lacks)
     }
 
     /// The snapshot, if it is whole and has a name.
@@ -419,6 +431,16 @@ impl Repository for Kopia {
         self.config.token.as_ref().map(ExposeSecret::expose_secret)
     }
 
+    fn id(&self, call: &Call) -> Result<Option<String>, Error> {
+        let doing = "asking for the id of the repository of kopia";
+        let command = self.command(call, ["repository", "status"])?.arg("--json");
+        let output = self
+            .run(&command)
+            .map_err(|error| failed(doing, Kind::Internal, error))?;
+        let status: RepositoryStatus = parsed(doing, &output.stdout)?;
+        Ok(status.unique_id)
+    }
+
     /// kopia cannot be connected to a repository that was never made.
     fn existing(&self, call: &Call) -> Result<Option<Vec<Backup>>, Error> {
         self.list(call).map(Some)
@@ -456,7 +478,7 @@ impl Repository for Kopia {
         (volume, name): (&VolumeDir, &NamePart),
         (doing, is_whole): (&str, &dyn Fn() -> Result<(), Error>),
     ) -> Result<Backup, Error> {
-        self.forget_unfinished(call, path, (volume, name.as_str()))?;
+        self.forget_unfinished(call, (volume, name.as_str()))?;
         let mut tags = vec![
             SOURCE.to_owned(),
             format!("{VOLUME}:{volume}"),
@@ -472,38 +494,43 @@ impl Repository for Kopia {
         for tag in &tags {
             command = command.args(["--tags", tag]);
         }
-        let command = command.args(["--json", "--pin", PIN, path]);
+        let command = command.args(["--json", "--pin", PENDING, path]);
         call.changing();
         tracing::info!(doing, "kopia reads the volume");
         let made = match self.run(&command) {
             Ok(output) => parsed::<Printed>(doing, &output.stdout)?,
             Err(error) => {
                 if error.exit_code().is_some() {
-                    let _ = self.forget_unfinished(call, path, (volume, name.as_str()));
+                    let _ = self.forget_unfinished(call, (volume, name.as_str()));
                 }
                 return Err(failed(doing, Kind::Internal, error));
             }
         };
-        if made.named().is_none() {
-            let _ = self.forget_unfinished(call, path, (volume, name.as_str()));
+        let lacks = |summary: &Summary| summary.num_failed > 0 || summary.num_ignored_errors > 0;
+        if !made.incomplete.is_empty() || made.summary().is_none_or(lacks) {
+            let _ = self.forget_unfinished(call, (volume, name.as_str()));
             return Err(Error::new(Kind::Internal, doing)
                 .because("kopia could not read every file; there is no snapshot"));
         }
         if let Err(error) = is_whole() {
-            if let Err(left) = self.forget(call, &made.id) {
-                let (snapshot, error) = (made.id.as_str(), left.chain());
-                tracing::warn!(snapshot, error, "cannot remove what may not be whole");
-            }
+            // What stays of it has its pin, and is no snapshot.
+            let _ = self.forget(call, &made.id);
             return Err(error);
         }
+        let command = self.command(call, ["snapshot", "pin"])?;
+        let command = command.args([&*made.id, "--add", PIN, "--remove", PENDING]);
+        let pinned = self.run(&command).map(drop);
+        pinned.map_err(|error| failed(doing, Kind::Internal, error))?;
         // The first one counts, if two processes have made one at the same time.
-        let all = self.list(call)?;
-        let of_name = |backup: &Backup| backup.path == path && backup.is_of(volume, name);
-        let first = all.into_iter().find(of_name).ok_or_else(|| {
+        let of_name = |backup: &Backup| backup.is_of(volume, name);
+        let mut all = self.list(call)?;
+        all.retain(of_name);
+        let first = all.first().cloned().ok_or_else(|| {
             Error::new(Kind::Internal, doing).because("kopia does not find it by its tags")
         })?;
-        if first.id != made.id {
-            self.forget(call, &made.id)?;
+        // A change of the pins has given it another id.
+        for other in &all[1..] {
+            self.forget(call, &other.id)?;
         }
         Ok(first)
     }
@@ -542,13 +569,12 @@ impl Repository for Kopia {
     fn forget_unfinished(
         &self,
         call: &Call,
-        path: &str,
         (volume, name): (&VolumeDir, &str),
     ) -> Result<(), Error> {
         let all = self.all(call)?;
         let mut left = all.iter().filter(|printed| {
             let is_meant = printed.is_of(self.instance.as_deref(), volume, name);
-            is_meant && printed.source.path == path && printed.is_cut()
+            is_meant && printed.is_cut()
         });
         left.try_for_each(|printed| self.forget(call, &printed.id))
     }

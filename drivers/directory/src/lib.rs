@@ -21,6 +21,8 @@ mod failure;
 pub mod id;
 mod kind;
 mod kopia;
+#[cfg(test)]
+mod lost_locks_tests;
 mod page;
 mod pending;
 mod quota;

@@ -3,10 +3,13 @@
 //! A token says where the last page ended and nothing else, so it outlives this process and the
 //! object it was made of. It carries the sort of list: no token of another list passes.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use driver_core::paging::{MAX_KEY, MAX_PAGE, key};
 use driver_core::{Error, Kind, PageRequest, PageToken};
+use rustix::fs::FileType;
+use rustix::io::Errno;
 
 use crate::disk;
 use crate::failure::failed;
@@ -16,6 +19,18 @@ use crate::store::Collection;
 /// The directories in a collection whose names pass `ours`, and `more` names, from `page.after` on, and where the
 /// next page begins. Without a collection there is nothing.
 pub(crate) fn page(
+    on: Option<BorrowedFd<'_>>,
+    collection: Collection,
+    page: &PageRequest,
+    ours: impl Fn(&str) -> bool,
+    more: &[String],
+) -> Result<(Vec<String>, Option<PageToken>), Error> {
+    page_by(disk::is_dir, on, collection, page, ours, more)
+}
+
+/// The same, with the question whether something is a directory.
+fn page_by(
+    is_dir: impl Fn(BorrowedFd<'_>, &CStr, FileType) -> Result<bool, Errno>,
     on: Option<BorrowedFd<'_>>,
     collection: Collection,
     page: &PageRequest,
@@ -36,7 +51,8 @@ pub(crate) fn page(
         let Ok(text) = name.to_str() else { continue };
         if ours(text)
             && after.is_none_or(|after| *key(text) > *after)
-            && disk::is_dir(dir.as_fd(), &name, kind).unwrap_or(false)
+            // What cannot be seen may be one: to leave it out would say that it is gone.
+            && is_dir(dir.as_fd(), &name, kind).map_err(fail)?
         {
             names.push(text.to_owned());
         }
@@ -74,6 +90,27 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
     use std::path::Path;
+
+    #[test]
+    fn a_page_with_something_whose_type_cannot_be_read_fails() {
+        let top = tempfile::tempdir().expect("folder");
+        for name in ["one", "two"] {
+            std::fs::create_dir(top.path().join(name)).expect("folder");
+        }
+        let on = std::fs::File::open(top.path()).expect("open");
+        let unreadable = |parent: BorrowedFd<'_>, name: &CStr, kind| match name.to_bytes() {
+            b"two" => Err(Errno::STALE),
+            _ => disk::is_dir(parent, name, kind),
+        };
+        let list = |ours: fn(&str) -> bool| {
+            let (on, request) = (Some(on.as_fd()), PageRequest::default());
+            page_by(unreadable, on, Collection::Volumes, &request, ours, &[])
+        };
+        let error = list(|_| true).expect_err("one is missing");
+        assert_eq!(error.kind(), Kind::Unreachable);
+        let (names, _) = list(|name| name == "one").expect("not of this list");
+        assert_eq!(names, ["one"]);
+    }
 
     fn walk(top: &Path, max: usize, delete: bool) -> Vec<String> {
         let on = std::fs::File::open(top).expect("open");

@@ -26,7 +26,7 @@ use sha2::{Digest, Sha256};
 use crate::crash_points;
 use crate::disk;
 use crate::failure::{change, failed};
-use crate::staging_area::{Form, LockFile, object_digest};
+use crate::staging_area::{Form, LockFile, PROJECTS, object_digest};
 use crate::store::Collection;
 use crate::volumes::{Directories, VolumeSpec};
 pub(crate) use stale::StaleQgroups;
@@ -35,8 +35,6 @@ pub(crate) use stale::StaleQgroups;
 const TRIES: u32 = 64;
 /// Fewer ids would be used up by accident.
 const FEWEST_IDS: u32 = 1 << 16;
-/// The lock for choosing an id. No instance has such a name.
-const LOCK: &str = "projects";
 /// `f_type` of the filesystems that have project quotas.
 const XFS: i64 = 0x5846_5342;
 const EXT4: i64 = 0xEF53;
@@ -432,7 +430,7 @@ impl NewProject {
     /// Makes directories that are empty a project of their own.
     fn assign(&self, dirs: &[BorrowedFd<'_>]) -> Result<u32, Errno> {
         // One process at a time: an id is in use once a directory has it.
-        let _turn = LockFile::take(self.locks.as_fd(), LOCK)?;
+        let _turn = LockFile::take(self.locks.as_fd(), PROJECTS)?;
         for id in self.ids.of(&self.volume) {
             let found = projects::quota(&self.locks, id)?;
             if found.files > 0 {

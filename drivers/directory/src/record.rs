@@ -1,9 +1,10 @@
 //! The record of a volume or snapshot: one extended attribute on its directory.
 //!
-//! It is written before the directory gets its final name, so it appears together with it. A pod
-//! that mounts the volume can write it too: whatever does not read as a record counts as none, and
-//! nothing in it is used as a path before it passed the grammar of ids. compat: "local-hostpath": an
-//! object without a record, democratic-csi's own, is served all the same.
+//! It is written before the directory gets its final name, so it appears together with it. Only root can write it,
+//! where the filesystem has such attributes and this process may use them. Elsewhere, as on NFS, a pod that mounts the
+//! volume can write it too: then a size counts only up to that of the filesystem. Whatever does not read as a record
+//! counts as none, and nothing in it is used as a path before it passed the grammar of ids. compat: "local-hostpath":
+//! an object without a record, democratic-csi's own, is served all the same.
 //!
 //! The text is terse on purpose: a record of about 60 bytes lies in the inode itself on ext4, xfs and
 //! btrfs. A longer one costs a block of its own, to be written with the volume and freed with it.
@@ -14,20 +15,23 @@ use std::time::{Duration, SystemTime};
 
 use driver_core::parameters::{CONNECTION, CONNECTIONS};
 use driver_core::{Elsewhere, Parameters, Source};
+use node_utils::shares::may_mount;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use crate::id::{BackupId, SnapshotDir, SnapshotHandle, Tool, VolumeDir};
 
-/// The name of the attribute.
-pub(crate) const ATTRIBUTE: &str = "user.omnibus-csi";
+/// The names of the attribute. The first is for root alone, and counts where both are there.
+pub(crate) const ATTRIBUTES: [&str; 2] = ["trusted.omnibus-csi", "user.omnibus-csi"];
 /// The first word of a volume's record: its kind, and the version of the form.
 const VOLUME: &str = "v1";
 /// The first word of a snapshot's record.
 const SNAPSHOT: &str = "s1";
 /// No record is longer; ext4 keeps 4 KiB for all attributes of a file.
 const MAX_RECORD: usize = 2048;
+/// The largest size that counts also in a record that a pod can write.
+const UNDOUBTED: u64 = 1 << 30;
 /// Keys that the provisioner adds of its own accord and that may differ between retries.
 const CALLERS_OWN: &str = "csi.storage.k8s.io/";
 
@@ -86,7 +90,15 @@ fn size(value: u64) -> Option<u64> {
 
 impl VolumeRecord {
     pub(crate) fn read(dir: impl AsFd) -> Option<Self> {
-        Self::parse(&read(dir)?)
+        Self::read_as(dir, 0)
+    }
+
+    /// The same for a volume of which so many bytes are required: that it has them is believed.
+    pub(crate) fn read_as(dir: impl AsFd, required: u64) -> Option<Self> {
+        let (text, origin) = read(&dir)?;
+        let mut record = Self::parse(&text)?;
+        record.capacity = origin.capped(record.capacity, &dir, required);
+        Some(record)
     }
 
     pub(crate) fn write(&self, dir: impl AsFd) -> Result<bool, Errno> {
@@ -151,7 +163,10 @@ impl VolumeRecord {
 
 impl SnapshotRecord {
     pub(crate) fn read(dir: impl AsFd) -> Option<Self> {
-        Self::parse(&read(dir)?)
+        let (text, origin) = read(&dir)?;
+        let mut record = Self::parse(&text)?;
+        record.size = origin.capped(record.size, &dir, 0);
+        Some(record)
     }
 
     pub(crate) fn write(&self, dir: impl AsFd) -> Result<bool, Errno> {
@@ -198,23 +213,63 @@ fn is_digest(word: &str) -> bool {
     word.len() == 16 && word.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-fn read(dir: impl AsFd) -> Option<String> {
+/// Who can have written a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Root,
+    /// Or a pod.
+    Anyone,
+}
+
+impl Origin {
+    /// The size that counts. Nothing smaller than what the filesystem has is doubted: it costs an exchange with a server
+    /// to ask.
+    fn capped(self, size: u64, dir: impl AsFd, required: u64) -> u64 {
+        if self == Self::Root || size <= required || size <= UNDOUBTED {
+            return size;
+        }
+        match rustix::fs::fstatvfs(dir) {
+            Ok(space) => size.min(space.f_blocks.saturating_mul(space.f_frsize).max(required)),
+            Err(_) => size,
+        }
+    }
+}
+
+fn read(dir: impl AsFd) -> Option<(String, Origin)> {
     let mut buffer = [0_u8; MAX_RECORD];
-    let length = rustix::fs::fgetxattr(dir, ATTRIBUTE, &mut buffer[..]).ok()?;
-    std::str::from_utf8(&buffer[..length])
-        .ok()
-        .map(str::to_owned)
+    let (length, origin) = ATTRIBUTES
+        .into_iter()
+        .zip([Origin::Root, Origin::Anyone])
+        .find_map(|(name, origin)| {
+            let length = rustix::fs::fgetxattr(&dir, name, &mut buffer[..]).ok()?;
+            Some((length, origin))
+        })?;
+    let text = std::str::from_utf8(&buffer[..length]).ok()?;
+    Some((text.to_owned(), origin))
+}
+
+/// Whether that is the name of a record.
+pub(crate) fn is_name(attribute: &[u8]) -> bool {
+    ATTRIBUTES.iter().any(|name| name.as_bytes() == attribute)
 }
 
 /// Whether the filesystem could keep a record on that directory.
 pub(crate) fn can_be_kept(dir: impl AsFd) -> bool {
-    rustix::fs::fgetxattr(dir, ATTRIBUTE, &mut [0_u8; 0][..]) != Err(Errno::OPNOTSUPP)
+    let has = |name| rustix::fs::fgetxattr(&dir, name, &mut [0_u8; 0][..]) != Err(Errno::OPNOTSUPP);
+    let [of_root, of_all] = ATTRIBUTES;
+    has(of_all) || may_mount().is_ok() && has(of_root)
 }
 
 /// Whether the filesystem could keep it; one without extended attributes cannot, and objects on it
 /// are served like those of democratic-csi.
 fn write(dir: impl AsFd, text: &str) -> Result<bool, Errno> {
-    match rustix::fs::fsetxattr(dir, ATTRIBUTE, text.as_bytes(), XattrFlags::empty()) {
+    let set = |name| rustix::fs::fsetxattr(&dir, name, text.as_bytes(), XattrFlags::empty());
+    let [of_root, of_all] = ATTRIBUTES;
+    let done = match set(of_root) {
+        Err(Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP | Errno::INVAL) => set(of_all),
+        done => done,
+    };
+    match done {
         Ok(()) => Ok(true),
         Err(Errno::OPNOTSUPP) => Ok(false),
         Err(errno) => Err(errno),

@@ -24,12 +24,12 @@ impl Directories {
             return self.delete_snapshot(call, id);
         };
         let repository = self.repository(tool)?;
-        match repository.get(call, &found)? {
+        match self.looked_up(call, repository, &found)? {
             Known::Backup(backup) => {
                 // First, because a retry no longer finds the name.
                 let of = (&backup.volume, &*backup.name);
                 repository
-                    .forget_unfinished(call, &backup.path, of)
+                    .forget_unfinished(call, of)
                     .and_then(|()| repository.forget(call, &backup.id))
             }
             Known::Unnamed => Err(Error::new(
@@ -80,6 +80,7 @@ impl Directories {
             }
             // Where no repository is, nothing is known of its snapshots.
             let mut backups = repository.list(call)?;
+            self.expect_same(call, &**repository)?;
             backups.retain(|backup| {
                 let fits = |source: &VolumeId| backup.volume.id() == *source;
                 filter.source.as_ref().is_none_or(fits)
@@ -175,9 +176,10 @@ impl Directories {
                         .because(format!("it is one of volume {}", backup.volume)),
                 );
             }
-            let of_path = |backup: &&Backup| backup.path == path && backup.is_of(&volume, &name);
-            if let Some(backup) = all.iter().find(of_path) {
-                repository.forget_unfinished(call, &path, (&volume, name.as_str()))?;
+            // By whichever path: that of the base may be another one since.
+            let same = |backup: &&Backup| backup.is_of(&volume, &name);
+            if let Some(backup) = all.iter().find(same) {
+                repository.forget_unfinished(call, (&volume, name.as_str()))?;
                 return described(repository, call, backup, self.topology());
             }
         }
@@ -187,7 +189,7 @@ impl Directories {
         let base = &self.store.base;
         if existing.is_none() {
             let used = repository.location();
-            if let Some(record) = used.and_then(|location| base.record_of_use(location)) {
+            if let Some((record, _)) = used.and_then(|location| base.record_of_use(location)) {
                 return Err(Error::new(Kind::Unreachable, doing)
                     .because("the repository that was used before is not there")
                     .advise(format!(
@@ -196,9 +198,7 @@ impl Directories {
             }
             repository.init(call)?;
         }
-        if let Some(location) = repository.location() {
-            base.record_use(location);
-        }
+        self.expect_same(call, repository)?;
         // If it was deleted during the backup, files are missing from the backup.
         let is_whole = || {
             let exists = self
@@ -211,19 +211,66 @@ impl Directories {
         described(repository, call, &backup, self.topology())
     }
 
-    /// The directory of a volume as the tool is given it. compat: "restic": snapshots are found by it.
+    /// The directory of a volume as the tool is given it. compat: "restic": democratic-csi finds snapshots by it.
     fn path_of(&self, volume: &VolumeDir) -> String {
         let volumes = self.store.base.path().child(Collection::Volumes.dir());
         volumes.child(volume.as_str()).to_string()
     }
 
     fn backup(&self, call: &Call, tool: Tool, id: &BackupId) -> Result<Backup, Error> {
-        match self.repository(tool)?.get(call, id)? {
+        match self.looked_up(call, self.repository(tool)?, id)? {
             Known::Backup(backup) => Ok(backup),
             Known::Unnamed | Known::Cut | Known::Nothing => Err(Error::not_found(format!(
                 "snapshot {id} in the repository of {}",
                 tool.name()
             ))),
+        }
+    }
+
+    /// What the repository that was used before has under an id.
+    fn looked_up(
+        &self,
+        call: &Call,
+        repository: &dyn Repository,
+        id: &BackupId,
+    ) -> Result<Known, Error> {
+        let known = repository.get(call, id)?;
+        let is_there = matches!(known, Known::Backup(_));
+        let location = repository.location();
+        let is_recorded = location.is_some_and(|one| self.store.base.record_of_use(one).is_some());
+        // What has the snapshot is the right one.
+        if !(is_there && is_recorded) {
+            self.expect_same(call, repository)?;
+        }
+        Ok(known)
+    }
+
+    /// An error if this is another repository than the one that was used there before: what it does not have may exist in
+    /// that one. The first use is put on record.
+    fn expect_same(&self, call: &Call, repository: &dyn Repository) -> Result<(), Error> {
+        let base = &self.store.base;
+        let Some(location) = repository.location().filter(|_| base.keeps_records()) else {
+            return Ok(());
+        };
+        let Some(found) = repository.id(call)? else {
+            return Ok(());
+        };
+        match base.record_of_use(location) {
+            Some((_, known)) if known == found => Ok(()),
+            Some((record, known)) if !known.is_empty() => {
+                let doing = format!("using the repository of {}", repository.tool().name());
+                Err(Error::new(Kind::Unreachable, doing)
+                    .because(format!(
+                        "it is the one with the id {found}, and the one with the id {known} was used before"
+                    ))
+                    .advise(format!(
+                        "mount that one, or mend its address; if it was replaced on purpose, remove {record}"
+                    )))
+            }
+            _ => {
+                base.record_use(location, &found);
+                Ok(())
+            }
         }
     }
 

@@ -93,6 +93,11 @@ struct Message {
 }
 
 #[derive(Debug, Deserialize)]
+struct RepositoryConfig {
+    id: String,
+}
+
+#[derive(Debug, Deserialize)]
 struct Stats {
     total_size: u64,
 }
@@ -106,30 +111,21 @@ impl Restic {
         }
     }
 
-    /// The snapshot of that name, made of the directory `path`.
+    /// The snapshot of that name.
     fn find(
         &self,
         call: &Call,
-        path: &str,
         (volume, name): (&VolumeDir, &NamePart),
     ) -> Result<Option<Backup>, Error> {
-        let mut all = self.named(call, &["--path", path])?;
+        let mut all = self.list(call)?;
         all.retain(|backup| backup.is_of(volume, name));
         // The first one counts, if two processes have made one at the same time.
         Ok(all.into_iter().next())
     }
 
-    fn named(&self, call: &Call, filter: &[&str]) -> Result<Vec<Backup>, Error> {
-        // Of a repository that is not there nothing is known; only a new snapshot makes it.
-        let listed = self.tagged(call, filter)?;
-        listed.map_err(|error| failed(LISTING, error))
-    }
-
     /// Every snapshot of this instance that has a name; the inner error is that of the command.
-    fn tagged(&self, call: &Call, filter: &[&str]) -> Result<Result<Vec<Backup>, RunError>, Error> {
-        let mut arguments = vec!["--tag", CREATED_BY];
-        arguments.extend(filter);
-        let text = match self.listed(call, &arguments)? {
+    fn tagged(&self, call: &Call) -> Result<Result<Vec<Backup>, RunError>, Error> {
+        let text = match self.listed(call, &["--tag", CREATED_BY])? {
             Ok(text) => text,
             Err(error) => return Ok(Err(error)),
         };
@@ -157,8 +153,8 @@ impl Restic {
     }
 
     /// The ids of backups that have these tags, whether or not they have a name.
-    fn unnamed(&self, call: &Call, path: &str, tags: &str) -> Result<Vec<String>, Error> {
-        let all = self.listed(call, &["--path", path, "--tag", tags])?;
+    fn unnamed(&self, call: &Call, tags: &str) -> Result<Vec<String>, Error> {
+        let all = self.listed(call, &["--tag", tags])?;
         parsed(snapshot::ids(&all.map_err(|error| failed(LISTING, error))?))
     }
 
@@ -265,8 +261,19 @@ impl Repository for Restic {
         self.config.location()
     }
 
+    fn id(&self, call: &Call) -> Result<Option<String>, Error> {
+        let doing = "asking for the id of the repository of restic";
+        let command = self.command(call, "cat").args(["--no-lock", "config"]);
+        let output = self
+            .run(call, &command)
+            .map_err(|error| failed(doing, error))?;
+        let config: RepositoryConfig = serde_json::from_slice(&output.stdout)
+            .map_err(|error| Error::new(Kind::Internal, doing).because(error))?;
+        Ok(Some(config.id))
+    }
+
     fn existing(&self, call: &Call) -> Result<Option<Vec<Backup>>, Error> {
-        match self.tagged(call, &[])? {
+        match self.tagged(call)? {
             Ok(backups) => Ok(Some(backups)),
             Err(error) if is_missing(&error) => Ok(None),
             Err(error) => Err(failed("opening the repository of restic", error)),
@@ -274,7 +281,9 @@ impl Repository for Restic {
     }
 
     fn list(&self, call: &Call) -> Result<Vec<Backup>, Error> {
-        self.named(call, &[])
+        // Of a repository that is not there nothing is known; only a new snapshot makes it.
+        let listed = self.tagged(call)?;
+        listed.map_err(|error| failed(LISTING, error))
     }
 
     fn get(&self, call: &Call, id: &BackupId) -> Result<Known, Error> {
@@ -307,7 +316,7 @@ impl Repository for Restic {
     ) -> Result<Backup, Error> {
         let pending = format!("{PENDING}={name}");
         let cut = format!("{},{pending}", self.tags(volume));
-        self.forget_unfinished(call, path, (volume, name.as_str()))?;
+        self.forget_unfinished(call, (volume, name.as_str()))?;
         call.changing();
         let command = self.command(call, "backup").args([
             "--host",
@@ -321,7 +330,7 @@ impl Repository for Restic {
             Ok(made) => made,
             Err(error) => {
                 if error.exit_code() == Some(INCOMPLETE) {
-                    for left in self.unnamed(call, path, &cut).unwrap_or_default() {
+                    for left in self.unnamed(call, &cut).unwrap_or_default() {
                         let _ = self.forget(call, &left);
                     }
                     return Err(failed(doing, error)
@@ -332,7 +341,7 @@ impl Repository for Restic {
         };
         // Without its tags it is no snapshot.
         if let Err(error) = is_whole() {
-            let _ = self.forget_unfinished(call, path, (volume, name.as_str()));
+            let _ = self.forget_unfinished(call, (volume, name.as_str()));
             return Err(error);
         }
         let mut add = format!("{NAME}={name},{SIZE}={size}");
@@ -344,7 +353,7 @@ impl Repository for Restic {
         ]);
         let tagged = self.run(call, &command).map(drop);
         tagged.map_err(|error| failed(doing, error))?;
-        self.find(call, path, (volume, name))?.ok_or_else(|| {
+        self.find(call, (volume, name))?.ok_or_else(|| {
             Error::new(Kind::Internal, doing)
                 .because("restic has tagged the backup, and does not find it by its tags")
         })
@@ -416,11 +425,10 @@ impl Repository for Restic {
     fn forget_unfinished(
         &self,
         call: &Call,
-        path: &str,
         (volume, name): (&VolumeDir, &str),
     ) -> Result<(), Error> {
         let tags = format!("{},{PENDING}={name}", self.tags(volume));
-        let left = self.unnamed(call, path, &tags)?;
+        let left = self.unnamed(call, &tags)?;
         left.iter().try_for_each(|id| self.forget(call, id))
     }
 }

@@ -4,23 +4,50 @@
 //! share before a call looks at it; without it every call fails, as in [`crate::base`].
 
 use std::fmt::Debug;
+use std::path::Path;
 
 use async_trait::async_trait;
 use csi_types::attachment::Attachment;
 use csi_types::{AbsolutePath, MountAccess, MountFlags};
 use driver_core::Error;
+use driver_core::config::{ConfigError, Document, Finding, Severity};
 use node_utils::Tools;
 use node_utils::shares::ShareMount;
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use crate::base::hex;
 use crate::kind::Location;
 
-/// Where shares are mounted that no administrator has named a directory for, below the directory of records.
-const FOLDER: &str = "shares";
+/// Where a server mounts shares that no administrator has named a directory for. Nothing but this program may remove
+/// what is in it: who removes a folder removes what is mounted in it as well.
+const FOLDER: &str = "/run/omnibus-csi-shares";
+/// What is said about options that keep locks from other machines.
+pub(crate) const LOCKS_ADVICE: &str = "two controllers, as during an upgrade, would take each other's copies for \
+    leftovers; NFS 4 needs no such option";
 /// The options of SMB that say a password.
 const PASSWORDS: [&str; 4] = ["password=", "pass=", "password2=", "pass2="];
+
+/// Whether a share that is mounted with this option keeps its locks from other machines.
+pub(crate) fn loses_locks(option: &str) -> bool {
+    let local = option.strip_prefix("local_lock=");
+    local.is_some_and(|which| which != "none" && which != "posix")
+        || ["nolock", "nobrl", "localflock"].contains(&option)
+}
+
+/// Warns of options that the share is going to be mounted with.
+pub(crate) fn warn_of_options(document: &Document, path: &str, flags: &MountFlags) {
+    for flag in flags.iter().filter(|flag| loses_locks(flag)) {
+        document.add(Finding {
+            severity: Severity::Doubtful,
+            path: path.to_owned(),
+            message: format!("`{flag}` keeps the locks of this process from others"),
+            advice: Some(LOCKS_ADVICE.to_owned()),
+        });
+    }
+}
 
 /// Mounts a share and keeps it mounted.
 #[async_trait]
@@ -84,17 +111,67 @@ pub(crate) fn own_folder(
         hash.update("\0");
         hash.update(said);
     }
+    // Two servers of one machine do not unmount what the other one uses.
+    hash.update(records.map_or("", AbsolutePath::as_str));
     let name = hex(&hash.finalize()[..8]);
-    if let Some(records) = records {
-        return records.child(FOLDER).child(&name);
+    let run = AbsolutePath::parse(FOLDER).expect("a path");
+    if records.is_some_and(|records| is_writable(&run) && !lies_below(&run, records)) {
+        return run.child(&name);
     }
-    // A command that tries something out: it keeps nothing.
     let temporary = std::env::temp_dir();
     let top = temporary
         .to_str()
         .and_then(|dir| AbsolutePath::parse(dir).ok());
     let top = top.unwrap_or_else(|| AbsolutePath::parse("/tmp").expect("a path"));
-    top.child(&format!("omnibus-csi-{}-{name}", std::process::id()))
+    match records {
+        // By the same name as before: what a killed server left is used again.
+        Some(_) => top.child(&format!("omnibus-csi-share-{name}")),
+        // A command that tries something out: it keeps nothing.
+        None => top.child(&format!("omnibus-csi-{}-{name}", std::process::id())),
+    }
+}
+
+/// Whether this process can make something in the folder, or the folder itself.
+fn is_writable(folder: &AbsolutePath) -> bool {
+    let may = |path: &Path| {
+        accessat(
+            CWD,
+            path,
+            Access::WRITE_OK | Access::EXEC_OK,
+            AtFlags::EACCESS,
+        )
+    };
+    match may(folder.as_path()) {
+        Err(Errno::NOENT) => folder
+            .as_path()
+            .parent()
+            .is_some_and(|top| may(top).is_ok()),
+        done => done.is_ok(),
+    }
+}
+
+fn lies_below(path: &AbsolutePath, folder: &AbsolutePath) -> bool {
+    path.as_path().starts_with(folder.as_path())
+}
+
+/// Refuses to use a share below the folder of the socket. That folder belongs to an orchestrator: Nomad removes it with
+/// all that is in it when a plugin stops, and would empty a share that is still mounted there.
+pub(crate) fn refuse_below(
+    records: Option<&AbsolutePath>,
+    base: &AbsolutePath,
+    key: String,
+) -> Result<(), ConfigError> {
+    match records {
+        Some(records) if lies_below(base, records) => Err(ConfigError::at(
+            key,
+            format!("lies below {records}, the folder of the socket"),
+        )
+        .advise(
+            "an orchestrator may remove that folder with all that is in it, the files on a mounted share among it: \
+             name a directory elsewhere, or leave the key out",
+        )),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -211,10 +211,13 @@ fn without_a_path_for_the_controller_the_share_gets_a_folder_of_its_own() {
         driver.directories.store.base.path().to_string()
     };
     let (one, two) = (base("one"), base("two"));
-    assert!(
-        one.starts_with("/run/csi/shares/") && one != two,
-        "{one} {two}"
-    );
+    assert!(!one.starts_with("/run/csi/") && one != two, "{one} {two}");
+    assert_eq!(one, base("one"), "found again after a kill");
+    let text = "driver: nfs-client\nnfs: {shareHost: nas, shareBasePath: /s, controllerBasePath: /run/csi/s}\n";
+    let document = Document::parse(text, &NoEnvironment).expect("document");
+    let refused = from_document(&document, &node, Some(&records), None).expect_err("refused");
+    assert_eq!(refused.path(), Some("nfs.controllerBasePath"));
+    from_document(&document, &node, None, None).expect("another folder");
     let text = "driver: nfs-client\nnfs: {shareHost: nas, shareBasePath: /s, createBase: true}\n";
     let document = Document::parse(text, &NoEnvironment).expect("document");
     let refused = from_document(&document, &node, None, None).expect_err("refused");

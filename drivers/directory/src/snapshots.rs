@@ -22,7 +22,7 @@ use crate::failure::failed;
 use crate::id::{NamePart, SnapshotDir, VolumeDir};
 use crate::page;
 use crate::record::{self, SnapshotRecord, VolumeRecord};
-use crate::staging_area::Form;
+use crate::staging_area::{Form, failed_making};
 use crate::store::{Collection, Store};
 use crate::volumes::Directories;
 
@@ -74,13 +74,14 @@ impl Directories {
         (dir, name): (&SnapshotDir, &NamePart),
         doing: &str,
     ) -> Result<Option<SnapshotRecord>, Error> {
-        let fail = |errno| failed(doing, errno);
+        let fail = |errno| failed_making(doing, errno);
         // What an earlier copy left may be the room that this one needs.
         self.store.clean_up(call.remaining() / 2);
         let base = self.store.open()?;
         let staging = self.store.staging_area.open(&base)?;
         let staged = staging.make_filled(Form::Directory).map_err(fail)?;
-        let copied = copy::copy_tree(source, staged.dir(), staged.folder(), call, doing)?;
+        let copied = copy::copy_tree(source, staged.dir(), staged.folder(), call, doing)
+            .map_err(|error| staged.explain(error, doing))?;
         // If it was deleted during the copy, files are missing from the copy.
         if !self
             .store

@@ -8,7 +8,8 @@
 //!
 //! What a killed process leaves is never taken for a volume. A later call removes it (see [`cleanup`]).
 //! A process that makes copies holds a lock in `.omnibus-csi/makers`, so that its work is not taken for a
-//! leftover.
+//! leftover. Where it loses that lock, or locks are not shared, another process may do so. Then the last rename finds
+//! nothing under the name of the work, and fails: what is taken apart is never given a name.
 
 mod cleanup;
 mod lock;
@@ -33,6 +34,7 @@ use crate::disk;
 use crate::failure::{change, failed};
 use crate::quota::{self, Quotas, StaleQgroups};
 pub(crate) use lock::LockFile;
+use lock::MakerLock;
 
 /// The folder of work in progress.
 pub(crate) const PRIVATE: &str = ".omnibus-csi";
@@ -41,20 +43,24 @@ const TRASH: &str = "trash";
 const LOCKS: &str = "makers";
 /// The prefix of temporary names in a collection; no id has it.
 const TEMPORARY: &str = ".omnibus-csi-";
-/// The name of what is being filled, in its folder.
-const TREE: &str = "tree";
+/// What the folder beside something that is filled is called, after its name.
+const ROOM: &str = ".room";
 /// What a directory has, and what it passes on.
 const ACL: &str = "system.posix_acl_access";
 const DEFAULT_ACL: &str = "system.posix_acl_default";
-/// The lock for giving a name to a snapshot. No instance has such a name.
+/// Locks that processes take in turn, whose files stay: for giving a name to a snapshot, for choosing the project of a
+/// volume, for making the marker of the base. No instance has such a name.
 const NAMES: &str = "names";
+pub(crate) const PROJECTS: &str = "projects";
+const MARKER: &str = "marker";
+const SHARED_LOCKS: [&str; 3] = [NAMES, PROJECTS, MARKER];
 
 /// What a process knows of its own work. Nothing depends on it after a restart.
 #[derive(Debug)]
 pub(crate) struct StagingArea {
     instance: String,
     number: AtomicU64,
-    lock: Mutex<Weak<LockFile>>,
+    lock: Mutex<Weak<MakerLock>>,
     needs_cleanup: AtomicBool,
     /// What this process was making and could not discard: its storage was away.
     undiscarded: Mutex<BTreeSet<String>>,
@@ -97,13 +103,13 @@ struct StagedFolder<'a> {
     staging: &'a OpenStagingArea<'a>,
     folder: OwnedFd,
     place: FolderPlace,
-    _lock: Arc<LockFile>,
+    _lock: Arc<MakerLock>,
 }
 
 /// Where the folder of something that is filled is.
 #[derive(Debug)]
 enum FolderPlace {
-    Around,
+    Beside,
     /// In it, under this name, which nothing has that comes from elsewhere.
     Inside(Component),
 }
@@ -116,8 +122,9 @@ impl StagingArea {
         let now = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default();
+        // No instance begins with the name of another one.
         let instance = format!(
-            "{:x}-{:x}-{:x}",
+            "{:x}-{:x}-{:x}-",
             std::process::id(),
             now.as_nanos(),
             INSTANCES.fetch_add(1, Ordering::Relaxed)
@@ -187,19 +194,44 @@ impl StagingArea {
     }
 
     fn next(&self) -> String {
-        let number = self.number.fetch_add(1, Ordering::Relaxed);
-        format!("{}.{number}", self.instance)
+        format!("{}.{}", self.instance, self.number())
     }
 
-    /// The lock of this process, shared by all that it fills.
-    fn lock(&self, locks: BorrowedFd<'_>) -> Result<Arc<LockFile>, Errno> {
+    /// The lock of this process, shared by all that it fills at the same time.
+    fn lock(&self, locks: BorrowedFd<'_>) -> Result<Arc<MakerLock>, Errno> {
         let mut current = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lock) = current.upgrade() {
             return Ok(lock);
         }
-        let lock = Arc::new(LockFile::take(locks, &self.instance)?);
+        let name = || format!("{}{}", self.instance, self.number());
+        let lock = Arc::new(MakerLock::take(locks, name)?);
         *current = Arc::downgrade(&lock);
         Ok(lock)
+    }
+
+    /// Whether the work of that name is of this process.
+    fn is_own(&self, entry: &str) -> bool {
+        entry.starts_with(&*self.instance)
+    }
+
+    fn number(&self) -> u64 {
+        self.number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Loses the lock, as when a server ends the lease of a client. Whether there was one.
+    #[cfg(test)]
+    pub(crate) fn lose_lock(&self) -> bool {
+        let current = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        current.upgrade().is_some_and(|lock| {
+            lock.lose();
+            true
+        })
+    }
+
+    /// The next change looks for leftovers, as the first one of a process does.
+    #[cfg(test)]
+    pub(crate) fn expect_leftovers(&self) {
+        self.needs_cleanup.store(true, Ordering::Release);
     }
 }
 
@@ -214,6 +246,13 @@ fn prepare(base: &Root) -> Result<(), Errno> {
         crash_points::mark("prepare");
     }
     Ok(())
+}
+
+/// Held by one process at a time while it looks for the marker of the base and makes it.
+pub(crate) fn lock_marker(base: &Root) -> Result<LockFile, Errno> {
+    prepare(base)?;
+    let locks = disk::open_path(disk::open_path(base, PRIVATE)?, LOCKS)?;
+    LockFile::take(locks.as_fd(), MARKER)
 }
 
 /// Whether what is moved into the folders of the driver has to be of their project.
@@ -299,13 +338,14 @@ impl OpenStagingArea<'_> {
     /// Something to be filled, with a folder.
     pub(crate) fn make_filled(&self, form: Form) -> Result<Staged<'_>, Errno> {
         let lock = self.area.lock(self.locks()?.as_fd())?;
-        let entry = self.area.next();
+        let entry = format!("{}.{}", lock.name, self.area.number());
         let made = match form {
-            Form::Directory => self.make_wrapped(&entry),
+            Form::Directory => self.make_beside(&entry),
             Form::Subvolume => self.make_with_room(&entry),
         };
         if made.is_err() {
             self.discard(&entry);
+            self.discard(&room(&entry));
         }
         let (tree, folder, place) = made?;
         Ok(Staged {
@@ -323,11 +363,11 @@ impl OpenStagingArea<'_> {
         })
     }
 
-    fn make_wrapped(&self, entry: &str) -> Result<(OwnedFd, OwnedFd, FolderPlace), Errno> {
-        let folder = make_dir(self.making.as_fd(), entry, 0o700)?;
-        let tree = make_dir(folder.as_fd(), TREE, 0o700)?;
+    fn make_beside(&self, entry: &str) -> Result<(OwnedFd, OwnedFd, FolderPlace), Errno> {
+        let folder = make_dir(self.making.as_fd(), &room(entry), 0o700)?;
+        let tree = make_dir(self.making.as_fd(), entry, 0o700)?;
         remove_acls(&tree);
-        Ok((tree, folder, FolderPlace::Around))
+        Ok((tree, folder, FolderPlace::Beside))
     }
 
     fn make_with_room(&self, entry: &str) -> Result<(OwnedFd, OwnedFd, FolderPlace), Errno> {
@@ -350,12 +390,16 @@ impl OpenStagingArea<'_> {
     }
 
     fn discard(&self, entry: &str) {
-        if rustix::fs::unlinkat(&self.making, entry, AtFlags::REMOVEDIR).is_ok() {
-            return;
+        match rustix::fs::unlinkat(&self.making, entry, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => return,
+            Err(_) => {}
         }
         self.area.needs_cleanup.store(true, Ordering::Release);
-        if self.to_trash(self.making.as_fd(), entry, MAKING).is_err() {
-            self.area.undiscarded().insert(entry.to_owned());
+        match self.to_trash(self.making.as_fd(), entry, MAKING) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(_) => {
+                self.area.undiscarded().insert(entry.to_owned());
+            }
         }
     }
 
@@ -371,6 +415,38 @@ impl OpenStagingArea<'_> {
         rustix::fs::renameat(from, name, &trash, entry.as_str())?;
         crash_points::mark("move to trash");
         Ok(())
+    }
+}
+
+// === impl StagedFolder ===
+
+impl StagedFolder<'_> {
+    fn discard_room(&self, entry: &str) {
+        if matches!(self.place, FolderPlace::Beside) {
+            self.staging.discard(&room(entry));
+        }
+    }
+}
+
+fn room(entry: &str) -> String {
+    format!("{entry}{ROOM}")
+}
+
+/// What is said when another process has taken work of this one for a leftover.
+fn taken_away(doing: &str) -> Error {
+    Error::new(Kind::Unreachable, doing)
+        .because("another process has taken this work for a leftover of a process that is gone, and removed it")
+        .advise(
+            "do the processes of this base share their locks? A share must not be mounted with `nolock`, `local_lock`, \
+             `nobrl` or `localflock`, and not be used on its server and by a client at the same time",
+        )
+}
+
+/// The failure of a step in the staging area. What is not found there any more was taken away.
+pub(crate) fn failed_making(doing: &str, errno: Errno) -> Error {
+    match errno {
+        Errno::NOENT => taken_away(doing),
+        errno => failed(doing, errno),
     }
 }
 
@@ -403,11 +479,11 @@ impl Staged<'_> {
         };
         let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
         match filled.place {
-            FolderPlace::Around => {
+            FolderPlace::Beside => {
                 let from = disk::open_path(&filled.folder, parent)?;
-                rustix::fs::unlinkat(&filled.folder, TREE, AtFlags::REMOVEDIR)?;
-                rustix::fs::renameat(&from, name, &filled.folder, TREE)?;
-                self.tree = disk::open_dir(&filled.folder, TREE)?;
+                rustix::fs::unlinkat(self.place, &*self.entry, AtFlags::REMOVEDIR)?;
+                rustix::fs::renameat(&from, name, self.place, &*self.entry)?;
+                self.tree = disk::open_dir(self.place, &*self.entry)?;
                 Ok(())
             }
             FolderPlace::Inside(_) => {
@@ -436,29 +512,30 @@ impl Staged<'_> {
         rustix::fs::futimens(&self.tree, &copy::times(&before)).map_err(fail)
     }
 
-    /// Gives it its final name: the only step that is visible to callers. `EXIST` if
-    /// something has that name.
+    /// The error of what was done with it; another one if another process has taken it for a leftover, whatever
+    /// failed in it then.
+    pub(crate) fn explain(&self, error: Error, doing: &str) -> Error {
+        if self.filled.is_some() && disk::is_absent(self.place, &*self.entry) {
+            return taken_away(doing);
+        }
+        error
+    }
+
+    /// Gives it its final name: the only step that is visible to callers. `EXIST` if something has that name, `NOENT`
+    /// if another process has taken it for a leftover: it is found by its name, which the kernel or the server
+    /// decides about, and not by a descriptor, which leads to it wherever it is.
     pub(crate) fn commit(
         mut self,
         call: &Call,
         collection: BorrowedFd<'_>,
         name: &str,
     ) -> Result<(), Errno> {
-        let from = match &self.filled {
-            Some(StagedFolder {
-                folder,
-                place: FolderPlace::Around,
-                ..
-            }) => (folder.as_fd(), TREE),
-            _ => (self.place, self.entry.as_str()),
-        };
+        let from = (self.place, self.entry.as_str());
         change(call, || disk::rename_new(from, (collection, name)))?;
         crash_points::mark("rename");
         self.committed = true;
         if let Some(filled) = &self.filled {
-            if matches!(filled.place, FolderPlace::Around) {
-                filled.staging.discard(&self.entry);
-            }
+            filled.discard_room(&self.entry);
             // Its content is on the disk already. Its name has to be before the call returns.
             if let Err(errno) = disk::open_dir(collection, ".").and_then(rustix::fs::fsync) {
                 tracing::warn!(name, error = %errno, "the name could not be written to the disk yet");
@@ -475,7 +552,10 @@ impl Drop for Staged<'_> {
         }
         self.area.stale_qgroups.add(quota::subvolume(&self.tree));
         match &self.filled {
-            Some(filled) => filled.staging.discard(&self.entry),
+            Some(filled) => {
+                filled.staging.discard(&self.entry);
+                filled.discard_room(&self.entry);
+            }
             None => {
                 let _ = rustix::fs::unlinkat(self.place, &*self.entry, AtFlags::REMOVEDIR);
             }

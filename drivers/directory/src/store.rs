@@ -19,7 +19,8 @@ use crate::crash_points;
 use crate::disk;
 use crate::failure::{change, failed};
 use crate::quota::{self, Enforce, Quotas};
-use crate::record::ATTRIBUTE;
+use crate::record;
+use crate::share;
 use crate::staging_area::{PRIVATE, StagingArea, object_digest, passes_on_project};
 
 /// The time that a call gives to the leftovers of others.
@@ -39,6 +40,7 @@ pub(crate) struct Store {
     pub(crate) staging_area: StagingArea,
     quotas: Quotas,
     warned_of_quotas: AtomicBool,
+    warned_of_locks: AtomicBool,
 }
 
 // === impl Collection ===
@@ -70,6 +72,7 @@ impl Store {
             staging_area: StagingArea::new(quotas),
             quotas,
             warned_of_quotas: AtomicBool::new(false),
+            warned_of_locks: AtomicBool::new(false),
         }
     }
 
@@ -302,6 +305,7 @@ impl Store {
                     .nearest(|path| accessat(CWD, path, access, AtFlags::EACCESS));
                 let doing = || format!("creating the base directory {}", self.base.path());
                 let made = made.err().map(|errno| failed(doing(), errno));
+                let made = made.or_else(|| self.base.refuse_passing().err());
                 return made.into_iter().chain(self.quota_problem(None)).collect();
             }
             Err(error) => return vec![error],
@@ -332,9 +336,9 @@ impl Store {
             }
         }
         problems.extend(self.quota_problem(Some(&base)));
+        self.warn_of_locks(&base);
         if let Ok(dir) = disk::open_dir(&base, ".")
-            && let Err(Errno::OPNOTSUPP) =
-                rustix::fs::fgetxattr(&dir, ATTRIBUTE, &mut [0_u8; 1][..])
+            && !record::can_be_kept(&dir)
         {
             // Everything works without them but what only a record knows: sizes, and conflicts.
             tracing::warn!(
@@ -343,6 +347,20 @@ impl Store {
             );
         }
         problems
+    }
+
+    fn warn_of_locks(&self, base: &Root) {
+        let Some(option) = self.base.option_that_loses_locks(base) else {
+            return;
+        };
+        if !self.warned_of_locks.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                base = %self.base.path(),
+                option,
+                "the share is mounted with an option that keeps locks from other machines: {}",
+                share::LOCKS_ADVICE
+            );
+        }
     }
 
     /// Why the sizes of volumes in that directory cannot be enforced.

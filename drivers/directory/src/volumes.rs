@@ -26,7 +26,7 @@ use crate::page;
 use crate::pending::PendingCopies;
 use crate::quota::Enforcement;
 use crate::record::{self, SnapshotRecord, VolumeRecord, digest};
-use crate::staging_area::{Form, Staged};
+use crate::staging_area::{Form, Staged, failed_making};
 use crate::store::{Collection, Store};
 
 /// How often something is made again that another process removed as a leftover.
@@ -329,7 +329,7 @@ impl Directories {
         spec: &VolumeSpec,
         fill: impl FnOnce(&mut Staged<'_>) -> Result<(), Error>,
     ) -> Result<bool, Error> {
-        let fail = |errno| failed(spec.doing.as_str(), errno);
+        let fail = |errno| failed_making(&spec.doing, errno);
         // What an earlier copy left may be the room that this one needs.
         self.store.clean_up(call.remaining() / 2);
         let base = self.store.open()?;
@@ -343,7 +343,7 @@ impl Directories {
             .map(|enforcement| enforcement.assign(&[staged.dir(), staged.folder()]))
             .transpose()
             .map_err(fail)?;
-        fill(&mut staged)?;
+        fill(&mut staged).map_err(|error| staged.explain(error, &spec.doing))?;
         staged.clear_room(&spec.doing)?;
         permit(staged.dir(), self.layout.permissions).map_err(fail)?;
         spec.record.write(staged.dir()).map_err(fail)?;
@@ -404,7 +404,8 @@ impl Directories {
             ..
         } = spec;
         let exists = || Error::new(Kind::Conflict, format!("volume {dir} exists"));
-        let Some(record) = VolumeRecord::read(found) else {
+        let required = size.required().unwrap_or_default();
+        let Some(record) = VolumeRecord::read_as(found, required) else {
             // A copy of ours has a record where one can be kept. This may be half of one.
             if spec.source.is_some() && record::can_be_kept(found) {
                 return Err(exists()

@@ -227,6 +227,11 @@ impl<'a> MountEntry<'a> {
             .any(|word| has_word(self.super_options, word))
     }
 
+    /// The options of its filesystem, with commas between them.
+    pub fn filesystem_options(&self) -> Cow<'a, str> {
+        text(decode(self.super_options))
+    }
+
     /// The type of its filesystem.
     pub fn fs_type(&self) -> Cow<'a, str> {
         text(decode(self.fs_type))

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use crate::record::ATTRIBUTE;
+use crate::record;
 
 /// What a directory gets after its content: what would be passed on to it, shut us out or be changed
 /// by it.
@@ -42,7 +42,7 @@ impl DirAttributes {
             |name, value| {
                 if name.to_bytes().starts_with(b"system.") {
                     acls.push((name.to_owned(), value.to_vec()));
-                } else if !(top && name.to_bytes() == ATTRIBUTE.as_bytes()) {
+                } else if !(top && record::is_name(name.to_bytes())) {
                     set_xattr(to, name, value)?;
                 }
                 Ok(())

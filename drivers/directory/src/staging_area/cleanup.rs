@@ -11,7 +11,8 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::{
-    LOCKS, LockFile, MAKING, OpenStagingArea, PRIVATE, StagingArea, TEMPORARY, TRASH, object_digest,
+    LOCKS, MAKING, MakerLock, OpenStagingArea, PRIVATE, SHARED_LOCKS, StagingArea, TEMPORARY,
+    TRASH, object_digest,
 };
 use crate::base::{self, Base};
 use crate::crash_points;
@@ -76,8 +77,8 @@ impl StagingArea {
             let instance = name.split('.').next().unwrap_or(name);
             let held = locks
                 .as_ref()
-                .is_some_and(|locks| LockFile::is_held(locks, instance) != Ok(false));
-            instance != self.instance && !held
+                .is_some_and(|locks| MakerLock::is_held(locks, instance) != Ok(false));
+            !self.is_own(instance) && !held
         };
         self.remove_temporary(base, &is_leftover).map_err(fail)?;
         if locks.is_none() {
@@ -149,8 +150,11 @@ impl OpenStagingArea<'_> {
     fn remove_dead_locks(&self) -> Result<(), Errno> {
         let locks = disk::open_dir(&self.private, LOCKS)?;
         for (name, _) in disk::entries(locks.as_fd())? {
-            if let Ok(name) = name.to_str() {
-                LockFile::remove_unheld(locks.as_fd(), name)?;
+            match name.to_str() {
+                Ok(name) if !SHARED_LOCKS.contains(&name) => {
+                    MakerLock::remove_unheld(locks.as_fd(), name)?;
+                }
+                _ => {}
             }
         }
         Ok(())

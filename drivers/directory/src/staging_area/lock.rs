@@ -1,8 +1,8 @@
 //! Locks that are files: held as long as their process lives, and gone with it.
 //!
-//! The holder removes the file when it is done; only a kill leaves a file. A file is removed only by a
-//! process that holds its lock, and a lock whose file has no name any more does not count. So two
-//! processes never hold locks of one name at the same time.
+//! The file of a [`LockFile`] is never removed, so that all who take the lock open the same one. A [`MakerLock`] is of
+//! one process, under a name that no other lock ever has; its file is removed by its holder, or after a kill by
+//! a process that finds it free.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -13,70 +13,18 @@ use rustix::path::Arg;
 
 use crate::crash_points;
 
-/// A lock that is held.
+/// A lock that processes take in turn, held.
 #[derive(Debug)]
 pub(crate) struct LockFile {
-    dir: OwnedFd,
-    name: String,
     _file: OwnedFd,
 }
 
-// === impl LockFile ===
-
-impl LockFile {
-    /// Takes the lock `name` in `dir`; waits for its holder.
-    pub(crate) fn take(dir: BorrowedFd<'_>, name: &str) -> Result<Self, Errno> {
-        let kept = rustix::io::fcntl_dupfd_cloexec(dir, 0)?;
-        loop {
-            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let file = rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
-            match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
-                Err(Errno::INTR) => continue,
-                done => done?,
-            }
-            // The holder before us removed the file.
-            if rustix::fs::fstat(&file)?.st_nlink == 0 {
-                continue;
-            }
-            crash_points::mark("lock");
-            return Ok(Self {
-                dir: kept,
-                name: name.to_owned(),
-                _file: file,
-            });
-        }
-    }
-
-    /// Whether the lock is held.
-    pub(crate) fn is_held(dir: impl AsFd, name: impl Arg + Copy) -> Result<bool, Errno> {
-        Ok(matches!(Self::try_take(dir, name)?, Tried::Held))
-    }
-
-    /// Removes the file of a lock that is not held.
-    pub(crate) fn remove_unheld(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
-        match Self::try_take(dir, name)? {
-            Tried::Free(file) => remove_own(dir, name, &file),
-            Tried::Absent | Tried::Held => Ok(()),
-        }
-    }
-
-    fn try_take(dir: impl AsFd, name: impl Arg + Copy) -> Result<Tried, Errno> {
-        match open_beneath(dir, name, OFlags::RDWR, Mounts::Refuse) {
-            Ok(file) => match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => Ok(Tried::Free(file)),
-                Err(Errno::WOULDBLOCK) => Ok(Tried::Held),
-                Err(errno) => Err(errno),
-            },
-            Err(Errno::NOENT) => Ok(Tried::Absent),
-            Err(errno) => Err(errno),
-        }
-    }
-}
-
-impl Drop for LockFile {
-    fn drop(&mut self) {
-        let _ = rustix::fs::unlinkat(&self.dir, self.name.as_str(), AtFlags::empty());
-    }
+/// The lock of a process that makes something, held.
+#[derive(Debug)]
+pub(crate) struct MakerLock {
+    dir: OwnedFd,
+    pub(crate) name: String,
+    file: OwnedFd,
 }
 
 /// What became of an attempt to take a lock without waiting.
@@ -86,12 +34,101 @@ enum Tried {
     Free(OwnedFd),
 }
 
-/// Removes the file `name`, if it is the one whose lock we hold: as long as we do, it stays that.
-fn remove_own(dir: BorrowedFd<'_>, name: &str, held: &OwnedFd) -> Result<(), Errno> {
-    if rustix::fs::fstat(held)?.st_nlink == 0 {
-        return Ok(());
+// === impl LockFile ===
+
+impl LockFile {
+    /// Takes the lock `name` in `dir`; waits for its holder.
+    pub(crate) fn take(dir: BorrowedFd<'_>, name: &str) -> Result<Self, Errno> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
+        lock(&file)?;
+        crash_points::mark("lock");
+        Ok(Self { _file: file })
     }
-    rustix::fs::unlinkat(dir, name, AtFlags::empty())
+}
+
+// === impl MakerLock ===
+
+impl MakerLock {
+    /// Makes and takes a lock. `next` gives a name that nothing had before.
+    pub(crate) fn take(dir: BorrowedFd<'_>, next: impl Fn() -> String) -> Result<Self, Errno> {
+        let kept = rustix::io::fcntl_dupfd_cloexec(dir, 0)?;
+        loop {
+            let name = next();
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(dir, &*name, flags, Mode::RUSR | Mode::WUSR)?;
+            crash_points::mark("make lock");
+            lock(&file)?;
+            // Until it was locked, it may have been taken for that of a process that is gone, and removed.
+            match rustix::fs::statat(dir, &*name, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => {}
+                found => {
+                    found?;
+                    crash_points::mark("lock");
+                    return Ok(Self {
+                        dir: kept,
+                        name,
+                        file,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Whether the lock of that name is held.
+    pub(crate) fn is_held(dir: impl AsFd, name: impl Arg + Copy) -> Result<bool, Errno> {
+        Ok(matches!(try_take(dir, name)?, Tried::Held))
+    }
+
+    /// Removes the file of a lock that is not held.
+    pub(crate) fn remove_unheld(dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+        let Tried::Free(_held) = try_take(dir, name)? else {
+            return Ok(());
+        };
+        match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
+            Err(Errno::NOENT) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Loses the lock, as when a server ends the lease of a client.
+    #[cfg(test)]
+    pub(crate) fn lose(&self) {
+        rustix::fs::flock(&self.file, FlockOperation::Unlock).expect("unlocked");
+    }
+}
+
+impl Drop for MakerLock {
+    fn drop(&mut self) {
+        // As long as the file is open it is locked.
+        let Self {
+            dir,
+            name,
+            file: _held,
+        } = self;
+        let _ = rustix::fs::unlinkat(dir, name.as_str(), AtFlags::empty());
+    }
+}
+
+fn lock(file: &OwnedFd) -> Result<(), Errno> {
+    loop {
+        match rustix::fs::flock(file, FlockOperation::LockExclusive) {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
+}
+
+fn try_take(dir: impl AsFd, name: impl Arg + Copy) -> Result<Tried, Errno> {
+    match open_beneath(dir, name, OFlags::RDWR, Mounts::Refuse) {
+        Ok(file) => match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Tried::Free(file)),
+            Err(Errno::WOULDBLOCK) => Ok(Tried::Held),
+            Err(errno) => Err(errno),
+        },
+        Err(Errno::NOENT) => Ok(Tried::Absent),
+        Err(errno) => Err(errno),
+    }
 }
 
 #[cfg(test)]
@@ -100,7 +137,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn a_lock_is_held_by_one_at_a_time_while_others_remove_files() {
+    fn a_lock_is_held_by_one_at_a_time() {
         let top = tempfile::tempdir().expect("folder");
         let dir = std::fs::File::open(top.path()).expect("open");
         let (inside, entered) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -110,37 +147,61 @@ mod tests {
                     for _ in 0..500 {
                         let lock = LockFile::take(dir.as_fd(), "one").expect("lock");
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
-                        assert!(LockFile::is_held(&dir, "one").expect("look"));
                         entered.fetch_add(1, Ordering::SeqCst);
                         inside.fetch_sub(1, Ordering::SeqCst);
                         drop(lock);
                     }
                 });
             }
-            for _ in 0..3 {
-                scope.spawn(|| {
-                    for _ in 0..4_000 {
-                        LockFile::remove_unheld(dir.as_fd(), "one").expect("sweep");
-                    }
-                });
-            }
         });
         assert_eq!(entered.into_inner(), 2_000);
-        assert!(!LockFile::is_held(&dir, "one").expect("look"));
+    }
+
+    #[test]
+    fn the_lock_of_a_maker_is_there_and_held_while_others_remove_what_is_free() {
+        let top = tempfile::tempdir().expect("folder");
+        let dir = std::fs::File::open(top.path()).expect("open");
+        let (number, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let next = || format!("maker-{}", number.fetch_add(1, Ordering::SeqCst));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..1_000 {
+                        let lock = MakerLock::take(dir.as_fd(), next).expect("lock");
+                        let name = lock.name.clone();
+                        assert!(MakerLock::is_held(&dir, &*name).expect("look"), "{name}");
+                        drop(lock);
+                        assert!(!MakerLock::is_held(&dir, &*name).expect("look"));
+                    }
+                    ended.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+            scope.spawn(|| {
+                while ended.load(Ordering::SeqCst) < 2 {
+                    for entry in std::fs::read_dir(top.path()).expect("list").flatten() {
+                        let name = entry.file_name().into_string().expect("text");
+                        MakerLock::remove_unheld(dir.as_fd(), &name).expect("sweep");
+                    }
+                }
+            });
+        });
         assert_eq!(std::fs::read_dir(top.path()).expect("list").count(), 0);
     }
 
     #[test]
-    fn a_late_removal_of_an_old_lock_file_does_not_remove_the_new_one() {
+    fn what_a_killed_process_has_locked_is_removed() {
         let top = tempfile::tempdir().expect("folder");
-        let path = top.path().join("one");
         let dir = std::fs::File::open(top.path()).expect("open");
-        let before = OwnedFd::from(std::fs::File::create(&path).expect("left by a kill"));
-        LockFile::remove_unheld(dir.as_fd(), "one").expect("removed by another");
-        let _now = LockFile::take(dir.as_fd(), "one").expect("taken by a third");
-        rustix::fs::flock(&before, FlockOperation::NonBlockingLockExclusive).expect("free");
-        remove_own(dir.as_fd(), "one", &before).expect("nothing to do");
-        assert!(path.exists());
-        assert!(LockFile::is_held(&dir, "one").expect("look"));
+        std::fs::File::create(top.path().join("killed")).expect("left by a kill");
+        let living = MakerLock::take(dir.as_fd(), || "living".to_owned()).expect("lock");
+        for name in ["killed", "living", "absent"] {
+            MakerLock::remove_unheld(dir.as_fd(), name).expect(name);
+        }
+        let left = std::fs::read_dir(top.path()).expect("list");
+        let left: Vec<_> = left
+            .map(|entry| entry.expect("entry").file_name())
+            .collect();
+        assert_eq!(left, ["living"]);
+        drop(living);
     }
 }

@@ -222,11 +222,58 @@ async fn the_configuration_can_say_that_nothing_is_ever_mounted_there() {
     let driver = disk.driver("  createBase: true\n");
     delete(&driver, "v1").await.expect("absent");
     create(&driver, "v1").await.expect("made");
-    // It is emptied: the operator has said that nothing is mounted there.
+}
+
+#[tokio::test]
+async fn a_base_on_record_or_in_the_configuration_is_never_made_anew() {
+    let disk = Disk::new();
+    let driver = disk.driver("  createBase: true\n");
+    create(&driver, "v1").await.expect("made");
+    let id = std::fs::read_to_string(disk.base().join(MARKER)).expect("marker");
+    let key = format!("  createBase: true\n  baseId: {}\n", &id.trim()[2..]);
+    let named = driver_with_records(&disk.base(), &key, None);
+    create(&named, "v2").await.expect("it is that one");
     disk.unmount();
-    delete(&driver, "v1").await.expect("absent");
-    create(&driver, "v2").await.expect("made anew");
-    create(&disk.driver(""), "v3").await.expect("on record");
+    for driver in [driver, disk.driver("  createBase: true\n"), named] {
+        for (verb, outcome) in outcomes(&driver).await {
+            let error = outcome.expect_err(verb);
+            assert!(matches!(cause(&error), BaseError::NotMounted(_)), "{verb}");
+        }
+    }
+    assert!(is_empty(&disk.base()), "nothing was made on the wrong disk");
+    // Without a record, as in a pod that was replaced, another base is refused by its id.
+    create(&driver_with_records(&disk.base(), "", None), "v3")
+        .await
+        .expect("mistaken");
+    let named = driver_with_records(&disk.base(), &key, None);
+    let error = delete(&named, "v1").await.expect_err("another base");
+    assert!(matches!(cause(&error), BaseError::Other { .. }));
+    assert!(
+        error
+            .advice()
+            .is_some_and(|advice| advice.contains("baseId"))
+    );
+}
+
+#[tokio::test]
+async fn a_marker_that_is_a_pipe_is_refused_at_once() {
+    let disk = Disk::new();
+    create(&disk.driver(""), "v1").await.expect("first");
+    let marker = disk.base().join(MARKER);
+    std::fs::remove_file(&marker).expect("removed");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &marker,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        0,
+    )
+    .expect("a pipe");
+    let driver = disk.driver("");
+    let deleted = tokio::time::timeout(std::time::Duration::from_secs(20), delete(&driver, "v1"));
+    let error = deleted.await.expect("in time").expect_err("refused");
+    assert!(matches!(cause(&error), BaseError::Damaged(_)));
+    assert!(disk.base().join("v/v1").exists());
 }
 
 #[tokio::test]

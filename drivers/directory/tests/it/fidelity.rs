@@ -249,7 +249,10 @@ fn attributes(path: &Path, top: bool) -> String {
     let length = rustix::fs::llistxattr(path, &mut names[..]).unwrap_or_default();
     let mut lines: Vec<String> = names[..length]
         .split(|byte| *byte == 0)
-        .filter(|name| !(name.is_empty() || top && *name == b"user.omnibus-csi"))
+        .filter(|name| {
+            !(name.is_empty()
+                || top && [&b"user.omnibus-csi"[..], b"trusted.omnibus-csi"].contains(name))
+        })
         .map(|name| {
             let mut value = vec![0; 1 << 16];
             let length = rustix::fs::lgetxattr(path, name, &mut value[..]).expect("value");

@@ -14,23 +14,19 @@ use rustix::fs::{FlockOperation, XattrFlags};
 use crate::common::{Place, call, driver, id, leftovers, request, restore, snapshot};
 
 /// The lock that a copy takes at its end.
-struct NameLock<'a> {
-    base: &'a Path,
-    file: File,
-}
+struct NameLock(File);
 
-impl<'a> NameLock<'a> {
-    fn take(base: &'a Path) -> Self {
+impl NameLock {
+    fn take(base: &Path) -> Self {
         let folder = base.join(".omnibus-csi/makers");
         std::fs::create_dir_all(&folder).expect("folder");
         let file = File::create(folder.join("names")).expect("lock");
         rustix::fs::flock(&file, FlockOperation::LockExclusive).expect("lock");
-        Self { base, file }
+        Self(file)
     }
 
     fn release(self) {
-        std::fs::remove_file(self.base.join(".omnibus-csi/makers/names")).expect("lock");
-        drop(self.file);
+        drop(self.0);
     }
 }
 

@@ -53,7 +53,11 @@ impl Place {
     }
 
     fn driver_with(&self, keys: &str, tools: &Tools) -> DirectoryDriver {
-        let (base, repository) = (self.base(), self.repository());
+        self.driver_at(&self.base(), keys, tools)
+    }
+
+    fn driver_at(&self, base: &Path, keys: &str, tools: &Tools) -> DirectoryDriver {
+        let repository = self.repository();
         let (base, repository) = (base.display(), repository.display());
         let text = format!(
             "driver: local-hostpath\ninstance_id: here\nlocal-hostpath:\n  shareBasePath: {base}\n  \
@@ -375,6 +379,71 @@ async fn a_repository_that_was_used_is_never_made_anew() {
     snapshot(&place.driver(""), "pvc-1", "b")
         .await
         .expect("made again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_that_was_only_read_is_not_made_anew_nor_is_another_one_taken_for_it() {
+    let Some(place) = Place::new() else { return };
+    let driver = place.driver("");
+    place.volume(&driver, "pvc-1").await;
+    let taken = snapshot(&driver, "pvc-1", "a").await.expect("snapshot");
+    let forget_records = || {
+        for record in std::fs::read_dir(place.top.path().join("records")).expect("records") {
+            let record = record.expect("record").path();
+            if record.to_string_lossy().contains("repository-") {
+                std::fs::remove_file(record).expect("removed");
+            }
+        }
+    };
+    let away = place.top.path().join("away");
+    for use_it in ["list", "restore"] {
+        forget_records();
+        let reader = place.driver("");
+        match use_it {
+            "list" => assert_eq!(listed(&reader, 10).await.len(), 1),
+            _ => drop(restore(&reader, &taken.id, "pvc-2").await.expect("volume")),
+        }
+        std::fs::rename(place.repository(), &away).expect("unmounted");
+        let error = snapshot(&place.driver(""), "pvc-1", "b").await;
+        assert_eq!(error.expect_err(use_it).kind(), Kind::Unreachable);
+        assert!(!place.repository().exists(), "{use_it}");
+        // Another one of the same password is at its place.
+        place.restic(&["init", "--json"]);
+        let driver = place.driver("");
+        let page = driver_core::PageRequest::default();
+        let filter = driver_core::SnapshotFilter::default();
+        for error in [
+            driver.delete_snapshot(&call(), &taken.id).await.err(),
+            driver.get_snapshot(&call(), &taken.id).await.err(),
+            driver.list_snapshots(&call(), &filter, &page).await.err(),
+            snapshot(&driver, "pvc-1", "c").await.err(),
+            restore(&driver, &taken.id, "pvc-3").await.err(),
+        ] {
+            let error = error.expect(use_it);
+            assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
+        }
+        assert_eq!(place.count(), 0, "{use_it}");
+        std::fs::remove_dir_all(place.repository()).expect("removed");
+        std::fs::rename(&away, place.repository()).expect("mounted");
+    }
+    let deleted = driver.delete_snapshot(&call(), &taken.id).await;
+    deleted.expect("the right one");
+    assert_eq!(place.count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_is_found_whatever_the_path_of_its_base_was() {
+    let Some(place) = Place::new() else { return };
+    let driver = place.driver("");
+    place.volume(&driver, "pvc-1").await;
+    let taken = snapshot(&driver, "pvc-1", "a").await.expect("snapshot");
+    std::fs::rename(place.base(), place.top.path().join("moved")).expect("moved");
+    let moved = Place { top: place.top };
+    let base = moved.top.path().join("moved");
+    let driver = moved.driver_at(&base, "", &Tools::of_this_machine());
+    let again = snapshot(&driver, "pvc-1", "a").await.expect("the same");
+    assert_eq!(again.id, taken.id);
+    assert_eq!(moved.count(), 1);
 }
 
 /// The real tool, which cannot read every file.

@@ -171,7 +171,54 @@ async fn volumes_without_a_record_are_served_as_they_are() {
         .get_volume(&call(), &id("ours"))
         .await
         .expect("found");
-    assert_eq!(found.capacity, None, "a forged record is no record");
+    let own = node_utils::shares::may_mount().is_ok().then_some(1 << 20);
+    assert_eq!(found.capacity, own, "a forged record is no record");
+}
+
+#[tokio::test]
+async fn the_size_that_a_pod_writes_counts_nowhere() {
+    if node_utils::shares::may_mount().is_err() {
+        crate::common::cannot("attributes of root");
+        return;
+    }
+    let place = Place::new();
+    let volume = place.volume("pvc-1").await;
+    let forge = |attribute: &str| {
+        let text = b"v1 7fffffffffffffff 0 0123456789abcdef";
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(&volume, attribute, text, flags).expect("attribute");
+    };
+    forge("user.omnibus-csi");
+    let taken = place.snapshot("pvc-1", "one").await.expect("snapshot");
+    assert_eq!(taken.size, 1 << 20);
+    let mut limited = request("pvc-2");
+    limited.size = SizeRange::new(1 << 20, 1 << 20).expect("range");
+    limited.source = Some(Source::Volume(id("pvc-1")));
+    let made = place.create(&limited).await.expect("clone");
+    assert_eq!(made.capacity, Some(1 << 20));
+    let again = place.create(&request("pvc-1")).await.expect("the same");
+    assert_eq!(again.capacity, Some(1 << 20));
+
+    // Where only such a record can be kept, it is believed up to the size of the filesystem.
+    rustix::fs::removexattr(&volume, "trusted.omnibus-csi").expect("removed");
+    let space = rustix::fs::statvfs(&volume).expect("space");
+    let most = space.f_blocks * space.f_frsize;
+    let found = place.driver.get_volume(&call(), &id("pvc-1")).await;
+    assert_eq!(found.expect("volume").capacity, Some(most));
+    let taken = place.snapshot("pvc-1", "two").await.expect("snapshot");
+    assert_eq!(taken.size, most);
+    // A size that was asked for is.
+    let mut large = request("pvc-1");
+    large.size = SizeRange::new(1 << 60, 0).expect("range");
+    rustix::fs::setxattr(
+        &volume,
+        "user.omnibus-csi",
+        format!("v1 {:x} 0 {}", 1_u64 << 60, "e3b0c44298fc1c14").as_bytes(),
+        rustix::fs::XattrFlags::empty(),
+    )
+    .expect("attribute");
+    let again = place.create(&large).await.expect("the same");
+    assert_eq!(again.capacity, Some(1 << 60));
 }
 
 #[tokio::test]
