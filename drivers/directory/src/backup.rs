@@ -311,8 +311,8 @@ mod tests {
             let last = command
                 .environment()
                 .iter()
-                .filter(|(name, _)| *name == MEMORY_LIMIT)
-                .last();
+                .rev()
+                .find(|(name, _)| *name == MEMORY_LIMIT);
             last.map(|(_, value)| value.expose().to_owned())
         };
         assert_eq!(said(&[]).as_deref(), Some("100"));

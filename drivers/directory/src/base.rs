@@ -381,11 +381,7 @@ impl Base {
         let wanted = StatxFlags::MNT_ID;
         let found = rustix::fs::statx(root, c"", AtFlags::EMPTY_PATH, wanted).ok()?;
         let table = MountTable::read().ok()?;
-        let options = table.by_id(found.stx_mnt_id)?.filesystem_options();
-        let mut options = options.split(',');
-        options
-            .find(|option| share::loses_locks(option))
-            .map(str::to_owned)
+        share::option_that_loses_locks(&table.by_id(found.stx_mnt_id)?)
     }
 
     /// Asks about the base or, if it does not exist, about the directory in which it would be made.

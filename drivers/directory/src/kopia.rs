@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use csi_types::Variable;
 use driver_core::config::ConfigError;
@@ -211,6 +211,9 @@ impl KopiaConfig {
 
 impl Home {
     fn make() -> std::io::Result<Self> {
+        // Until it is locked, another connection of this process would take it for abandoned.
+        static TURN: Mutex<()> = Mutex::new(());
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let top = std::env::temp_dir();
         Self::remove_abandoned(&top);
         let path = top.join(format!("{HOME}{}", random_digits()?));

@@ -12,6 +12,7 @@ use csi_types::{AbsolutePath, MountAccess, MountFlags};
 use driver_core::Error;
 use driver_core::config::{ConfigError, Document, Finding, Severity};
 use node_utils::Tools;
+use node_utils::mount::MountEntry;
 use node_utils::shares::ShareMount;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
@@ -35,6 +36,15 @@ pub(crate) fn loses_locks(option: &str) -> bool {
     let local = option.strip_prefix("local_lock=");
     local.is_some_and(|which| which != "none" && which != "posix")
         || ["nolock", "nobrl", "localflock"].contains(&option)
+}
+
+/// The option of a mount that does so, if there is one.
+pub(crate) fn option_that_loses_locks(mount: &MountEntry<'_>) -> Option<String> {
+    let options = mount.filesystem_options();
+    let mut options = options.split(',');
+    options
+        .find(|option| loses_locks(option))
+        .map(str::to_owned)
 }
 
 /// Warns of options that the share is going to be mounted with.
@@ -179,6 +189,55 @@ mod tests {
     use super::*;
     use crate::kind::DirectoryKind;
     use csi_types::attachment::Server;
+    use driver_core::NodeId;
+    use driver_core::config::NoEnvironment;
+    use node_utils::mount::MountTable;
+
+    #[test]
+    fn options_that_keep_locks_from_others_are_named() {
+        // Of nfs(5), mount.cifs(8) and mount.lustre(8), as the kernel shows them.
+        for (options, wanted) in [
+            (
+                "rw,vers=3,nolock,proto=tcp,local_lock=all,addr=10.0.0.1",
+                Some("nolock"),
+            ),
+            (
+                "rw,vers=3,proto=tcp,local_lock=flock,addr=10.0.0.1",
+                Some("local_lock=flock"),
+            ),
+            ("rw,vers=4.2,proto=tcp,local_lock=none,addr=10.0.0.1", None),
+            ("rw,vers=3.1.1,cache=strict,nobrl", Some("nobrl")),
+            ("rw,vers=3.1.1,cache=strict", None),
+            ("rw,localflock,lazystatfs", Some("localflock")),
+            ("rw,flock,lazystatfs", None),
+        ] {
+            let line = format!("36 35 0:60 / /storage rw - nfs nas:/csi {options}\n");
+            let table = MountTable::from_text(line);
+            let found = table
+                .by_id(36)
+                .and_then(|mount| option_that_loses_locks(&mount));
+            assert_eq!(found.as_deref(), wanted, "{options}");
+        }
+    }
+
+    #[test]
+    fn the_configuration_is_warned_of_options_that_keep_locks_from_others() {
+        let findings = |keys: &str| {
+            let text =
+                format!("driver: nfs-client\nnfs: {{shareHost: nas, shareBasePath: /s}}\n{keys}");
+            let document = Document::parse(&text, &NoEnvironment).expect("document");
+            let node = NodeId::parse("node-1").expect("node");
+            crate::driver::from_document(&document, &node, None, None).expect("driver");
+            let found = document.findings().into_iter();
+            found.map(|found| found.path).collect::<Vec<_>>()
+        };
+        let nodes = "node: {mount: {mount_flags: 'nfsvers=3,nolock'}}\n";
+        assert_eq!(findings(nodes), ["node.mount.mount_flags"]);
+        assert_eq!(
+            findings("node: {mount: {mount_flags: nfsvers=4.2}}\n"),
+            [""; 0]
+        );
+    }
 
     #[test]
     fn each_login_has_a_folder_of_its_own_and_a_new_password_keeps_it() {

@@ -53,7 +53,9 @@ pub(super) fn source(hostpath: &Hostpath) -> Result<Place, Error> {
 /// The folder that the volume is in, if that does not exist. It has all volumes of the base, so the base is not mounted.
 fn missing_folder(hostpath: &Hostpath) -> Option<&Path> {
     let above = hostpath.path.as_path().parent()?;
-    matches!(Place::open(above), Err(Errno::NOENT)).then_some(above)
+    // Where local-hostpath makes its volumes.
+    let is_collection = above.file_name().is_some_and(|name| name == "v");
+    (is_collection && matches!(Place::open(above), Err(Errno::NOENT))).then_some(above)
 }
 
 /// Shows the volume at the staging path, unless it is there already.
@@ -83,4 +85,27 @@ pub(super) fn check_staged(hostpath: &Hostpath, staged: &Place) -> Result<Place,
     let doing = format!("publish `{}`", hostpath.path);
     Err(Error::new(Kind::Busy, doing)
         .advise("the staging path shows another directory; stage the volume again"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use csi_types::attachment::AbsolutePath;
+
+    #[test]
+    fn a_volume_is_said_to_be_deleted_only_where_its_base_is_there() {
+        let top = tempfile::tempdir().expect("folder");
+        let path = top.path().join("v/pvc-1");
+        let path = AbsolutePath::parse(path.to_str().expect("text")).expect("path");
+        let hostpath = Hostpath { path };
+        let unmounted = source(&hostpath).expect_err("nothing is there");
+        assert_eq!(unmounted.kind(), Kind::Unreachable);
+        let advice = unmounted.advice().expect("advice");
+        assert!(advice.contains("may not be mounted"), "{advice}");
+        std::fs::create_dir(top.path().join("v")).expect("mounted");
+        let deleted = source(&hostpath).expect_err("no such volume");
+        assert_eq!(deleted.kind(), Kind::NotFound);
+        std::fs::create_dir(top.path().join("v/pvc-1")).expect("made");
+        source(&hostpath).expect("there");
+    }
 }
