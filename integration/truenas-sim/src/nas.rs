@@ -42,6 +42,8 @@ pub(crate) struct Nas {
     /// Counts up when every connection is to be cut.
     cuts: watch::Sender<u64>,
     boot: Mutex<String>,
+    /// What a login of 26 can be bound to: the certificate.
+    pub(crate) end_point: Vec<u8>,
     rates: Mutex<BTreeMap<(String, IpAddr), VecDeque<Duration>>>,
     connections: AtomicU64,
 }
@@ -59,6 +61,7 @@ impl Nas {
         generation: Generation,
         backend: Arc<dyn Backend>,
         accounts: Accounts,
+        end_point: Vec<u8>,
     ) -> Self {
         Self {
             generation: RwLock::new(generation),
@@ -73,6 +76,7 @@ impl Nas {
             sessions: Mutex::default(),
             cuts: watch::Sender::new(0),
             boot: Mutex::new(random::uuid()),
+            end_point,
             rates: Mutex::default(),
             connections: AtomicU64::new(0),
         }
@@ -183,9 +187,11 @@ impl Nas {
         message_id: Value,
     ) -> Result<Value, Failure> {
         let generation = self.generation();
-        let method = Table::of(generation)
-            .method(name)
-            .ok_or_else(|| Failure::NoMethod(name.to_owned()))?;
+        let table = Table::of(generation);
+        let method = match table.method(name) {
+            Some(method) => method,
+            None => self.leftover(session, table, name)?,
+        };
         self.authorize(session, method).await?;
         let action = match session.protocol {
             Protocol::Local => None,
@@ -198,6 +204,39 @@ impl Nas {
             .execute(session, method, params, message_id, action.clone())
             .await;
         after(action, result)
+    }
+
+    /// A method that was public in an older release, and is still there for those who may do everything.
+    fn leftover(
+        &self,
+        session: &Session,
+        table: &'static Table,
+        name: &str,
+    ) -> Result<&'static Method, Failure> {
+        let unknown = || Failure::NoMethod(name.to_owned());
+        let login = self.valid_login(session).ok_or_else(unknown)?;
+        let generation = self.generation();
+        match name.rsplit_once('.') {
+            Some(("zfs.snapshot", verb)) if generation == Generation::V25_10 => {
+                let method = table.method(&format!("pool.snapshot.{verb}"));
+                match method {
+                    Some(_) if login.roles.is_some() => {
+                        Err(Failure::call(EACCES, "Not authorized"))
+                    }
+                    found => found.ok_or_else(unknown),
+                }
+            }
+            // Its arguments are others now.
+            Some(("service", verb @ ("start" | "stop" | "restart"))) if generation.is_26() => {
+                Err(Failure::Exception {
+                    class: "TypeError".to_owned(),
+                    text: format!(
+                        "ServiceService.{verb}() missing 1 required positional argument: 'options'"
+                    ),
+                })
+            }
+            _ => Err(unknown()),
+        }
     }
 
     /// A call without login, faults or counting, for tests that prepare or look at the state.

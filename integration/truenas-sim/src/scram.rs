@@ -16,6 +16,8 @@ pub(crate) struct Secret {
 }
 
 const ITERATIONS: u32 = 500_000;
+/// Bytes of a client's nonce, and of what the server adds.
+const NONCE: usize = 32;
 
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -55,7 +57,7 @@ pub(crate) struct Exchange {
     pub(crate) user: String,
     pub(crate) key_id: i64,
     secret: Option<Secret>,
-    header: String,
+    channel: Channel,
     nonce: String,
     first_messages: String,
 }
@@ -64,26 +66,51 @@ pub(crate) struct Exchange {
 pub(crate) struct First {
     pub(crate) user: String,
     pub(crate) key_id: i64,
-    header: String,
+    channel: Channel,
     bare: String,
-    nonce: String,
+    nonce: Vec<u8>,
+}
+
+/// What a client says of the TLS channel below the exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Channel {
+    /// Nothing: `n`.
+    Free,
+    /// It is the one to the server with this certificate: `p=tls-server-end-point`.
+    EndPoint,
+}
+
+impl Channel {
+    fn header(self) -> &'static str {
+        match self {
+            Self::Free => "n,,",
+            Self::EndPoint => "p=tls-server-end-point,,",
+        }
+    }
 }
 
 impl First {
+    /// A nonce is 32 bytes. `y` would say that the server knows no channel binding; 26 does.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let start = text
-            .find("n=")
-            .filter(|start| text[..*start].ends_with(','))?;
-        let (header, bare) = text.split_at(start);
+        let channel = [Channel::Free, Channel::EndPoint]
+            .into_iter()
+            .find(|channel| text.starts_with(channel.header()))?;
+        let bare = &text[channel.header().len()..];
         let (name, nonce) = bare.split_once(",r=")?;
         let (user, key_id) = name.strip_prefix("n=")?.rsplit_once(':')?;
+        let nonce = STANDARD.decode(nonce).ok();
         Some(Self {
             user: user.to_owned(),
             key_id: key_id.parse().ok()?,
-            header: header.to_owned(),
+            channel,
             bare: bare.to_owned(),
-            nonce: nonce.to_owned(),
+            nonce: nonce.filter(|nonce| nonce.len() == NONCE)?,
         })
+    }
+
+    /// Whether the client binds the exchange to its TLS channel.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.channel == Channel::EndPoint
     }
 }
 
@@ -91,9 +118,8 @@ impl Exchange {
     /// Answers the first message. Without a secret the exchange goes on and fails at its end, so that
     /// a client does not learn which keys exist.
     pub(crate) fn start(first: First, secret: Option<Secret>) -> (Self, String) {
-        // The bytes of both, encoded as one.
-        let mut nonce = STANDARD.decode(&first.nonce).unwrap_or_default();
-        nonce.extend(random::bytes(32));
+        // The bytes are joined, and encoded once: the text does not start with the client's.
+        let nonce = [first.nonce, random::bytes(NONCE)].concat();
         let nonce = STANDARD.encode(nonce);
         let salt = secret
             .as_ref()
@@ -104,20 +130,24 @@ impl Exchange {
             user: first.user,
             key_id: first.key_id,
             secret,
-            header: first.header,
+            channel: first.channel,
             nonce,
         };
         (exchange, answer)
     }
 
-    /// Checks the proof and answers with the server's signature.
-    pub(crate) fn finish(self, text: &str) -> Option<String> {
+    /// Checks the proof, and the certificate that the client has seen, and answers with the server's
+    /// signature. `end_point` is the binding of the server's certificate.
+    pub(crate) fn finish(self, text: &str, end_point: &[u8]) -> Option<String> {
         let secret = self.secret?;
         let (without_proof, proof) = text.rsplit_once(",p=")?;
         let (channel, nonce) = without_proof.strip_prefix("c=")?.split_once(",r=")?;
         let channel = STANDARD.decode(channel).ok()?;
-        // Channel binding data may follow the header; TLS of the simulator does not check it.
-        if nonce != self.nonce || !channel.starts_with(self.header.as_bytes()) {
+        let mut expected = self.channel.header().as_bytes().to_vec();
+        if self.channel == Channel::EndPoint {
+            expected.extend_from_slice(end_point);
+        }
+        if nonce != self.nonce || channel != expected {
             return None;
         }
         let message = format!("{},{without_proof}", self.first_messages);
@@ -138,6 +168,13 @@ impl Exchange {
             STANDARD.encode(sign(&secret.server_key, message.as_bytes()))
         ))
     }
+}
+
+/// `tls-server-end-point` (RFC 5929) of a certificate that is signed with SHA-256, as the simulator's is.
+pub(crate) fn end_point(certificate: &[u8]) -> Vec<u8> {
+    digest::digest(&digest::SHA256, certificate)
+        .as_ref()
+        .to_vec()
 }
 
 fn sign(key: &[u8], message: &[u8]) -> Vec<u8> {

@@ -20,7 +20,7 @@ use crate::faults::Faults;
 use crate::host::Host;
 use crate::model::Model;
 use crate::nas::Nas;
-use crate::{Generation, random, server, tls};
+use crate::{Generation, random, scram, server, tls};
 
 /// How a NAS is set up.
 #[derive(Clone)]
@@ -121,8 +121,9 @@ impl Simulator {
             },
         );
         let (_, api_key) = accounts.add_key("omnibus-csi", "root", &random::hex(64), None);
-        let nas = Arc::new(Nas::new(options.generation, backend, accounts));
         let identity = tls::identity(options.certificate_names)?;
+        let end_point = scram::end_point(&identity.certificate);
+        let nas = Arc::new(Nas::new(options.generation, backend, accounts, end_point));
         let http = TcpListener::bind(options.http).await?;
         let https = TcpListener::bind(options.https).await?;
         let (http_address, https_address) = (http.local_addr()?, https.local_addr()?);

@@ -242,11 +242,12 @@ async fn scram(call: &Call, kind: &str, text: &str) -> Answer {
         )
     };
     if kind == "CLIENT_FIRST_MESSAGE" {
-        let Some(first) = First::parse(text) else {
-            return Err(Failure::Validation(vec![Invalid::new(
-                "login_data.SCRAM.rfc_str",
-                "Value error, malformed message",
-            )]));
+        // Read: what cannot be parsed, and a binding to a channel without TLS, are wrong logins.
+        let first = First::parse(text)
+            .filter(|first| !first.is_bound() || call.session.encrypted)
+            .filter(|first| call.nas.accounts().users.contains_key(&first.user));
+        let Some(first) = first else {
+            return respond(call, "AUTH_ERR").await;
         };
         let secret = call.nas.accounts().scram_secret(first.key_id, &first.user);
         let (exchange, text) = Exchange::start(first, secret);
@@ -254,10 +255,11 @@ async fn scram(call: &Call, kind: &str, text: &str) -> Answer {
         return answer("SERVER_FIRST_RESPONSE", text, Value::Null);
     }
     let Some(exchange) = call.session.take_scram() else {
-        return respond(call, "AUTH_ERR").await;
+        let text = "SCRAM authentication is not in progress";
+        return Err(Failure::call(EFAULT, text));
     };
     let (user, key) = (exchange.user.clone(), exchange.key_id);
-    match exchange.finish(text) {
+    match exchange.finish(text, &call.nas.end_point) {
         Some(signature) => {
             call.log_in(&user, Some(key));
             answer("SERVER_FINAL_RESPONSE", signature, me(call))

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
+use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{WebSocketStream, client_async};
@@ -22,8 +24,11 @@ pub(crate) async fn nas(generation: Generation) -> Simulator {
     nas
 }
 
+trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+
 pub(crate) struct Client {
-    socket: WebSocketStream<TcpStream>,
+    socket: WebSocketStream<Box<dyn Wire>>,
     legacy: bool,
     last: i64,
     /// Events that came while an answer was waited for.
@@ -63,8 +68,30 @@ impl Client {
         client
     }
 
+    /// JSON-RPC over TLS, where the certificate is the simulator's.
+    pub(crate) async fn tls(nas: &Simulator) -> Self {
+        let mut roots = rustls::RootCertStore::empty();
+        let certificate = CertificateDer::from(nas.certificate_der().to_vec());
+        roots.add(certificate).expect("a certificate");
+        let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config));
+        let stream = TcpStream::connect(nas.https()).await.expect("a connection");
+        let name = ServerName::try_from("localhost").expect("a name");
+        let stream = connector.connect(name, stream).await.expect("TLS");
+        Self::over(Box::new(stream), "/api/current", false).await
+    }
+
     async fn open(address: SocketAddr, path: &str, legacy: bool) -> Self {
         let stream = TcpStream::connect(address).await.expect("a connection");
+        Self::over(Box::new(stream), path, legacy).await
+    }
+
+    async fn over(stream: Box<dyn Wire>, path: &str, legacy: bool) -> Self {
         let (socket, _) = client_async(format!("ws://localhost{path}"), stream)
             .await
             .expect("a websocket");

@@ -19,11 +19,29 @@ async fn step(client: &mut Client, kind: &str, text: &str) -> Value {
     client.call("auth.login_ex", data).await.expect("an answer")
 }
 
+/// The header without a binding to a TLS channel.
+const FREE: &str = "n,,";
+/// The one with a binding to the certificate of the server.
+const BOUND: &str = "p=tls-server-end-point,,";
+const NONCE: [u8; 32] = [7; 32];
+
 /// Logs in and returns the last answer, and the signature that it should carry.
 async fn log_in(client: &mut Client, key: &str) -> (Value, String) {
+    log_in_with(client, key, FREE, &[]).await
+}
+
+async fn log_in_with(
+    client: &mut Client,
+    key: &str,
+    header: &str,
+    binding: &[u8],
+) -> (Value, String) {
     let (id, secret) = key.split_once('-').expect("a key");
-    let bare = format!("n=root:{id},r=bm9uY2U=");
-    let first = step(client, "CLIENT_FIRST_MESSAGE", &format!("n,,{bare}")).await;
+    let bare = format!("n=root:{id},r={}", STANDARD.encode(NONCE));
+    let first = step(client, "CLIENT_FIRST_MESSAGE", &format!("{header}{bare}")).await;
+    if first["response_type"] == "AUTH_ERR" {
+        return (first, String::new());
+    }
     assert_eq!(first["scram_type"], "SERVER_FIRST_RESPONSE");
     let first = first["rfc_str"].as_str().expect("a message").to_owned();
     let part = |name: &str| {
@@ -34,8 +52,10 @@ async fn log_in(client: &mut Client, key: &str) -> (Value, String) {
             .to_owned()
     };
     let (nonce, iterations) = (part("r="), part("i=").parse().expect("a number"));
-    let bytes = STANDARD.decode(&nonce).expect("base64");
-    assert!(bytes.starts_with(b"nonce"));
+    // Bytes are joined and then encoded, so the text of ours is no part of the text of theirs.
+    assert!(!nonce.starts_with(&STANDARD.encode(NONCE)));
+    let both = STANDARD.decode(&nonce).expect("base64");
+    assert_eq!((both.len(), &both[..32]), (64, &NONCE[..]));
     let salt = STANDARD.decode(part("s=")).expect("base64");
     let mut salted = [0; 64];
     pbkdf2::derive(
@@ -47,7 +67,10 @@ async fn log_in(client: &mut Client, key: &str) -> (Value, String) {
     );
     let client_key = sign(&salted, b"Client Key");
     let stored = digest::digest(&digest::SHA512, &client_key);
-    let last = format!("c={},r={nonce}", STANDARD.encode("n,,"));
+    let last = format!(
+        "c={},r={nonce}",
+        STANDARD.encode([header.as_bytes(), binding].concat())
+    );
     let message = format!("{bare},{first},{last}");
     let signature = sign(stored.as_ref(), message.as_bytes());
     let proof: Vec<u8> = client_key
@@ -76,6 +99,48 @@ async fn scram_proves_both_sides_and_a_wrong_key_fails_at_the_end() {
     assert_eq!(answer["scram_type"], "SERVER_FINAL_RESPONSE");
     assert_eq!(answer["rfc_str"], json!(signature));
     assert!(client.call("system.version", json!([])).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_login_is_bound_to_the_certificate_and_only_over_tls() {
+    let nas = nas(Generation::V26Rc).await;
+    let seen = digest::digest(&digest::SHA256, nas.certificate_der());
+    let refused = json!({"response_type": "AUTH_ERR"});
+    let mut client = Client::tls(&nas).await;
+    let another = digest::digest(&digest::SHA256, b"another certificate");
+    let (answer, _) = log_in_with(&mut client, nas.api_key(), BOUND, another.as_ref()).await;
+    assert_eq!(answer, refused);
+    // A client that claims no binding must not send one.
+    let (answer, _) = log_in_with(&mut client, nas.api_key(), FREE, seen.as_ref()).await;
+    assert_eq!(answer, refused);
+    let (answer, signature) = log_in_with(&mut client, nas.api_key(), BOUND, seen.as_ref()).await;
+    assert_eq!(answer["rfc_str"], json!(signature));
+    let mut client = Client::connect(&nas).await;
+    let (answer, _) = log_in_with(&mut client, nas.api_key(), BOUND, seen.as_ref()).await;
+    assert_eq!(answer, refused);
+}
+
+#[tokio::test]
+async fn a_message_that_is_none_is_a_wrong_login_and_a_last_one_needs_a_first() {
+    let nas = nas(Generation::V26Rc).await;
+    let mut client = Client::connect(&nas).await;
+    for text in [
+        "",
+        "n,,n=root:1,r=c2hvcnQ=",
+        "n,,n=other:1,r=BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=",
+    ] {
+        let answer = step(&mut client, "CLIENT_FIRST_MESSAGE", text).await;
+        assert_eq!(answer, json!({"response_type": "AUTH_ERR"}), "{text}");
+    }
+    let last = json!([{"mechanism": "SCRAM", "scram_type": "CLIENT_FINAL_MESSAGE", "rfc_str": "c=biws,r=x,p=y"}]);
+    let error = client
+        .call("auth.login_ex", last)
+        .await
+        .expect_err("an error");
+    assert_eq!(
+        error["data"]["reason"],
+        "[EFAULT] SCRAM authentication is not in progress"
+    );
 }
 
 #[tokio::test]
