@@ -310,12 +310,14 @@ pub trait Backend: fmt::Debug + Send + Sync {
     async fn rollback(&self, snapshot: &str, newer: bool) -> Answer<()>;
     /// Renames a snapshot within its dataset.
     async fn rename_snapshot(&self, snapshot: &str, new_name: &str) -> Answer<()>;
-    /// Copies a dataset as of the snapshot into a new dataset, which gets the same snapshot.
+    /// Copies a dataset as of the snapshot into a new dataset, which gets the same snapshot; with
+    /// `snapshot_user` that one keeps its user properties.
     async fn copy(
         &self,
         snapshot: &str,
         target: &str,
         properties: &BTreeMap<String, String>,
+        snapshot_user: bool,
     ) -> Answer<()>;
 
     /// Owner and mode of a path below `/mnt`.

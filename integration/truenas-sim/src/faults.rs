@@ -153,8 +153,10 @@ pub enum Action {
 pub struct Settings {
     /// Milliseconds between the sending of a request and the arrival of its answer.
     pub round_trip_ms: u64,
-    /// Milliseconds that each dataset of the NAS adds to a call that lists or changes datasets.
+    /// Microseconds that each dataset of the NAS adds to a call that lists or changes datasets.
     pub per_dataset_us: u64,
+    /// Microseconds that each snapshot adds that a call makes the NAS read.
+    pub per_snapshot_us: u64,
     /// Milliseconds that a wrong password or key is answered later.
     pub failed_login_ms: u64,
     /// Milliseconds that a call over the rate limit is answered later.
@@ -173,6 +175,8 @@ pub struct Settings {
     pub oddities: bool,
     /// The server sends nothing for 60 seconds: it cuts the connection. Off for long tests.
     pub idle_timeout: bool,
+    /// 26 refuses every property of a clone, as BETA.1 does.
+    pub clones_without_properties: bool,
     /// Newest jobs that are kept.
     pub job_history: usize,
 }
@@ -182,6 +186,7 @@ impl Default for Settings {
         Self {
             round_trip_ms: 0,
             per_dataset_us: 0,
+            per_snapshot_us: 0,
             failed_login_ms: 1000,
             rate_limit_ms: 1000,
             redirect_to_tls: false,
@@ -191,6 +196,7 @@ impl Default for Settings {
             loopback_is_foreign: false,
             oddities: false,
             idle_timeout: true,
+            clones_without_properties: false,
             job_history: 1000,
         }
     }

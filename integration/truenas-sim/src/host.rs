@@ -312,7 +312,9 @@ impl Backend for Host {
         snapshot: &str,
         target: &str,
         properties: &BTreeMap<String, String>,
+        _: bool,
     ) -> Answer<()> {
+        // Never with `-p`, so the snapshot has no user properties of its own here.
         let chosen = properties
             .iter()
             .filter(|(name, _)| !FIXED.contains(&name.as_str()));

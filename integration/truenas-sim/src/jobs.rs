@@ -77,16 +77,25 @@ impl Jobs {
             .unwrap_or_default();
         let (id, entry) = {
             let mut inner = self.lock();
-            if let Some(queued) = lock.as_ref().and_then(|lock| inner.full_queue(lock)) {
-                // A full queue answers the job that is already there, if it is the same user's.
-                return if inner.jobs[&queued].owner == owner {
-                    Ok(queued)
-                } else {
-                    Err(Failure::call(
-                        EBUSY,
-                        format!("Job queue for {} is full", call.method.name),
-                    ))
+            let limited = call
+                .session
+                .login()
+                .is_some_and(|login| login.roles.is_some());
+            let own = limited.then_some(owner.as_str());
+            if let Some(queue) = lock.as_ref().and_then(|lock| inner.full_queue(lock)) {
+                let queued = queue.iter().rev().find(|id| inner.may_see(**id, own));
+                let Some(queued) = queued.copied() else {
+                    let text = "This job is already being performed by another user";
+                    return Err(Failure::call(EBUSY, text));
                 };
+                drop(inner);
+                // The last job that waits is taken for this one, whatever its arguments are.
+                self.change(&nas, queued, true, |entry| {
+                    if let Value::Array(ids) = &mut entry["message_ids"] {
+                        ids.push(message_id.clone());
+                    }
+                });
+                return Ok(queued);
             }
             inner.last += 1;
             let id = inner.last;
@@ -247,13 +256,17 @@ impl Jobs {
 }
 
 impl Inner {
-    /// The last job of a lock whose queue is full.
-    fn full_queue(&self, lock: &str) -> Option<i64> {
+    /// The jobs that wait for a lock, if there are as many as may.
+    fn full_queue(&self, lock: &str) -> Option<Vec<i64>> {
         // The first one runs; the others wait.
-        self.locks
-            .get(lock)
-            .filter(|queue| queue.len() > QUEUE)
-            .and_then(|queue| queue.back().copied())
+        let queue = self.locks.get(lock)?.iter().skip(1);
+        let waiting: Vec<i64> = queue.copied().collect();
+        (waiting.len() >= QUEUE).then_some(waiting)
+    }
+
+    fn may_see(&self, id: i64, owner: Option<&str>) -> bool {
+        let job = self.jobs.get(&id);
+        job.is_some_and(|job| owner.is_none_or(|owner| job.owner == owner))
     }
 
     fn is_first(&self, id: i64) -> bool {

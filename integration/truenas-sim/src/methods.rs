@@ -81,7 +81,21 @@ impl Call {
 
     /// The rows that a query asks for.
     fn query(&self, rows: Vec<Value>) -> Answer {
+        if self.generation.is_core() {
+            crate::query::check_old(&rows, &self.params)?;
+        }
         crate::query::apply(rows, &self.params)
+    }
+
+    /// Waits as long as the reading of these snapshots takes.
+    async fn pay_for_snapshots(&self, scope: &Scope) -> Result<(), Failure> {
+        let each = self.nas.faults.settings().per_snapshot_us;
+        if each > 0 {
+            let read = self.nas.backend.snapshots(scope).await.map_err(plain)?;
+            let time = std::time::Duration::from_micros(each * read.len() as u64);
+            tokio::time::sleep(time).await;
+        }
+        Ok(())
     }
 
     async fn find_dataset(&self, name: &str) -> Result<Option<Dataset>, Failure> {

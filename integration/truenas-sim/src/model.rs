@@ -165,8 +165,10 @@ impl Backend for Model {
         snapshot: &str,
         target: &str,
         properties: &BTreeMap<String, String>,
+        snapshot_user: bool,
     ) -> Answer<()> {
-        self.lock().copy(snapshot, target, properties)
+        self.lock()
+            .copy(snapshot, target, properties, snapshot_user)
     }
 
     async fn permissions(&self, path: &str) -> Answer<Permissions> {

@@ -153,9 +153,13 @@ fn route(nas: &Nas, request: &Request) -> Result<Route, Early> {
         let verb = match (request.verb.as_str(), segments.get(at + 2)) {
             ("GET", None) => {
                 let filters = json!([["id", "=", id]]);
+                let mut options = json!({"get": true});
+                if let Some(extra) = extra(&request.query) {
+                    options["extra"] = extra;
+                }
                 return Ok(Route {
                     method: format!("{service}.query"),
-                    params: vec![filters, json!({"get": true})],
+                    params: vec![filters, options],
                 });
             }
             ("PUT", None) => "update",
@@ -268,21 +272,40 @@ fn typed_id(service: &str, text: &str) -> Value {
     }
 }
 
+/// The parts of a query string, decoded.
+fn pairs(text: &str) -> impl Iterator<Item = (String, String)> {
+    text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decode(key), decode(&value.replace('+', " ")))
+    })
+}
+
+/// What starts with `extra.`; a value is JSON, or else text: `normalize_query_parameter` of `restful.py`.
+fn extra(text: &str) -> Option<Value> {
+    let given: serde_json::Map<String, Value> = pairs(text)
+        .filter_map(|(key, value)| {
+            let name = key.strip_prefix("extra.")?;
+            let value = serde_json::from_str(&value).unwrap_or(Value::String(value));
+            Some((name.to_owned(), value))
+        })
+        .collect();
+    (!given.is_empty()).then_some(Value::Object(given))
+}
+
 fn query(text: &str) -> Vec<Value> {
     let mut filters = Vec::new();
     let mut options = json!({});
-    for pair in text.split('&').filter(|pair| !pair.is_empty()) {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let (key, value) = (decode(key), decode(&value.replace('+', " ")));
+    for (key, value) in pairs(text) {
         match key.as_str() {
             "limit" | "offset" => options[&key] = json!(value.parse::<u64>().unwrap_or_default()),
-            "count" => options["count"] = json!(true),
+            "count" => options["count"] = json!(!matches!(value.as_str(), "0" | "false")),
             "sort" => options["order_by"] = value.split(',').collect(),
-            _ => match key.strip_prefix("extra.") {
-                Some(name) => options["extra"][name] = typed(&value),
-                None => filters.push(filter(&key, &value)),
-            },
+            extra if extra.starts_with("extra.") => {}
+            _ => filters.push(filter(&key, &value)),
         }
+    }
+    if let Some(extra) = extra(text) {
+        options["extra"] = extra;
     }
     vec![Value::Array(filters), options]
 }

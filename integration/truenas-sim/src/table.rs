@@ -62,6 +62,8 @@ pub(crate) enum Lock {
     Name(String),
     /// `prefix{args[n]}`.
     Argument(String, usize),
+    /// `prefix{args[0]["path"]}`.
+    Path(String),
 }
 
 /// An argument of a method or a field of an object.
@@ -298,8 +300,8 @@ impl Lock {
         match text.strip_prefix('~') {
             None if text.is_empty() => Self::None,
             None => Self::Name(text.to_owned()),
-            // `filesystem.setperm` and its kin compute the lock from the path; one lock is the stricter
-            // reading and the one that the reference gives.
+            // `filesystem.setperm` and its kin of 26 have one lock for each path.
+            Some("path") => Self::Path("perm_change:".to_owned()),
             Some(computed) => match computed.split_once("{args[") {
                 Some((prefix, rest)) => Self::Argument(
                     prefix.to_owned(),
@@ -322,6 +324,11 @@ impl Lock {
                         .map_or_else(|| value.to_string(), str::to_owned)
                 });
                 Some(format!("{prefix}{}", argument.unwrap_or_default()))
+            }
+            Self::Path(prefix) => {
+                let path = params.first().and_then(|data| data.get("path"));
+                let path = path.and_then(Value::as_str).unwrap_or_default();
+                Some(format!("{prefix}{}", path.trim_end_matches('/')))
             }
         }
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 
 use super::{Answer, Call, unknown};
+use crate::Generation;
 use crate::failure::{EACCES, Failure};
 use crate::{jobs, random};
 
@@ -16,7 +17,17 @@ pub(super) async fn run(call: &Call, verb: &str) -> Answer {
             if let Some(legacy) = options.get("legacy_jobs").and_then(Value::as_bool) {
                 call.session.legacy_jobs.store(legacy, Ordering::Relaxed);
             }
-            Ok(Value::Null)
+            // 25.04 has one option, and answers nothing.
+            if call.generation < Generation::V25_10 {
+                return Ok(Value::Null);
+            }
+            // Exceptions of Python and private methods are not served, whatever is asked for.
+            let given = |name: &str| options.get(name).cloned().unwrap_or(json!(false));
+            Ok(json!({
+                "legacy_jobs": !call.session.waits_for_jobs(),
+                "private_methods": given("private_methods"),
+                "py_exceptions": given("py_exceptions"),
+            }))
         }
         "subscribe" => {
             let ident = random::uuid();

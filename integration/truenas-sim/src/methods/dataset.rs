@@ -90,19 +90,47 @@ fn show_pool(id: usize, pool: &Pool) -> Value {
     })
 }
 
-/// `flat`, `retrieve_children`, `properties`, `retrieve_user_props` of `options.extra`.
-async fn list(call: &Call) -> Answer {
-    let extra = call.object(1).get("extra").cloned().unwrap_or_default();
-    let option = |name: &str| extra.get(name).and_then(Value::as_bool).unwrap_or(true);
-    let properties = extra.get("properties").and_then(Value::as_array);
-    let wanted = Wanted {
-        properties: properties.map(|list| {
-            list.iter()
+/// Options below `options.extra`, as Python reads them: what is not false counts as true.
+pub(super) struct Extra<'a>(&'a Value);
+
+impl<'a> Extra<'a> {
+    pub(super) fn of(call: &'a Call) -> Self {
+        Self(call.object(1).get("extra").unwrap_or(&Value::Null))
+    }
+
+    pub(super) fn flag(&self, name: &str, default: bool) -> bool {
+        match self.0.get(name) {
+            None => default,
+            Some(Value::Null) => false,
+            Some(Value::Bool(flag)) => *flag,
+            Some(Value::Number(number)) => number.as_f64() != Some(0.0),
+            Some(Value::String(text)) => !text.is_empty(),
+            Some(Value::Array(items)) => !items.is_empty(),
+            Some(Value::Object(fields)) => !fields.is_empty(),
+        }
+    }
+
+    /// `None` where the option is absent.
+    fn list(&self, name: &str) -> Option<Vec<String>> {
+        let names = self.0.get(name)?.as_array()?.iter();
+        Some(
+            names
                 .filter_map(|each| each.as_str().map(str::to_owned))
-                .collect()
-        }),
-        user_properties: option("retrieve_user_props"),
-    };
+                .collect(),
+        )
+    }
+
+    fn wanted(&self) -> Wanted {
+        Wanted {
+            properties: self.list("properties"),
+            user_properties: self.flag("retrieve_user_props", true),
+        }
+    }
+}
+
+async fn list(call: &Call) -> Answer {
+    let extra = Extra::of(call);
+    let wanted = extra.wanted();
     let mut datasets = call
         .nas
         .backend
@@ -119,27 +147,9 @@ async fn list(call: &Call) -> Answer {
             )
         })
         .collect();
-    if extra.get("snapshots").and_then(Value::as_bool) == Some(true) {
-        for snapshot in call
-            .nas
-            .backend
-            .snapshots(&Scope::All)
-            .await
-            .map_err(plain)?
-        {
-            if let Some(entry) = entries.get_mut(snapshot.dataset()) {
-                let shown = entry::snapshot(call.generation, &snapshot, false, true);
-                let list = entry
-                    .as_object_mut()
-                    .map(|entry| entry.entry("snapshots").or_insert_with(|| json!([])));
-                if let Some(Value::Array(list)) = list {
-                    list.push(shown);
-                }
-            }
-        }
-    }
-    let flat = option("flat");
-    if option("retrieve_children") {
+    add_snapshots(call, &extra, &mut entries).await?;
+    let flat = extra.flag("flat", true);
+    if extra.flag("retrieve_children", true) {
         nest(&mut entries);
     }
     let rows = entries
@@ -153,6 +163,54 @@ async fn list(call: &Call) -> Answer {
         return query::apply(rows, &[json!([]), json!({"count": true})]);
     }
     call.query(rows)
+}
+
+/// The list of snapshots of each dataset and their number, if they are asked for. A dataset without any has
+/// an empty list. Up to 25.04 `snapshots_recursive` adds those of the datasets below.
+async fn add_snapshots(
+    call: &Call,
+    extra: &Extra<'_>,
+    entries: &mut BTreeMap<String, Value>,
+) -> Result<(), Failure> {
+    let old = call.generation < Generation::V25_10;
+    let below = old && extra.flag("snapshots_recursive", false);
+    let shown = extra.flag("snapshots", false) || below;
+    let counted = extra.flag("snapshots_count", false);
+    if !shown && !counted {
+        return Ok(());
+    }
+    let properties = match extra.0.get("snapshots_properties") {
+        Some(Value::Null) => None,
+        _ => Some(extra.list("snapshots_properties").unwrap_or_default()),
+    };
+    let names = entries.keys().cloned().collect();
+    let scope = if below {
+        Scope::Tree(names)
+    } else {
+        Scope::Exact(names)
+    };
+    // Up to 25.04 one filter by name is looked up; all else, and every query later, reads the whole NAS.
+    let filters = call.params.first().and_then(Value::as_array);
+    let looked_up = old && filters.is_none_or(|filters| filters.len() == 1);
+    let read = if looked_up { &scope } else { &Scope::All };
+    call.pay_for_snapshots(read).await?;
+    let all = call.nas.backend.snapshots(&scope).await.map_err(plain)?;
+    for (name, entry) in entries {
+        let own = all.iter().filter(|snapshot| {
+            let of = snapshot.dataset();
+            of == name || below && of.starts_with(&format!("{name}/"))
+        });
+        let list: Vec<Value> = own
+            .map(|each| entry::snapshot_of_dataset(call.generation, each, properties.as_deref()))
+            .collect();
+        if counted {
+            entry["snapshot_count"] = json!(list.len());
+        }
+        if shown {
+            entry["snapshots"] = json!(list);
+        }
+    }
+    Ok(())
 }
 
 /// A query for one dataset by its name needs that one and what is below it; the filters come later.
@@ -208,8 +266,21 @@ pub(super) fn missing(name: &str) -> Failure {
     Failure::not_found(None, format!("PoolDataset {name} does not exist"))
 }
 
+/// The options count here as in a query.
 async fn get_instance(call: &Call) -> Answer {
-    shown(call, call.text(0)).await
+    let (name, extra) = (call.text(0), Extra::of(call));
+    let scope = Scope::Tree(vec![name.to_owned()]);
+    let found = call.nas.backend.datasets(&scope).await.map_err(plain)?;
+    let shown = |each: &Dataset| {
+        let entry = entry::dataset(call.generation, each, &extra.wanted());
+        (each.name.clone(), entry)
+    };
+    let mut entries: BTreeMap<String, Value> = found.iter().map(shown).collect();
+    add_snapshots(call, &extra, &mut entries).await?;
+    if extra.flag("retrieve_children", true) {
+        nest(&mut entries);
+    }
+    entries.remove(name).ok_or_else(|| missing(name))
 }
 
 async fn promote(call: &Call) -> Answer {

@@ -228,39 +228,12 @@ pub(super) fn snapshot(
     holds: bool,
     properties: bool,
 ) -> Value {
-    let mut shown_properties = Map::new();
-    if properties {
-        for (key, property) in &snapshot.properties {
-            let read = match key.as_str() {
-                "used" | "referenced" | "volsize" => Read::Bytes,
-                "creation" => Read::Date,
-                _ => Read::Text,
-            };
-            let mut value = shown(property, read);
-            if let Value::Object(fields) = &mut value {
-                fields.remove("source_info");
-            }
-            shown_properties.insert(key.clone(), value);
-        }
-        if !generation.is_26() {
-            for (key, raw) in &snapshot.user {
-                let value =
-                    json!({"value": raw, "rawvalue": raw, "parsed": raw, "source": "INHERITED"});
-                shown_properties.insert(key.clone(), value);
-            }
-        }
-    }
-    let (dataset, name) = snapshot.name.split_once('@').unwrap_or_default();
-    let mut entry = json!({
-        "id": snapshot.name,
-        "name": snapshot.name,
-        "pool": dataset.split('/').next(),
-        "dataset": dataset,
-        "snapshot_name": name,
-        "type": "SNAPSHOT",
-        "createtxg": snapshot.createtxg.to_string(),
-        "properties": shown_properties,
-    });
+    let mut entry = bare_snapshot(snapshot);
+    entry["properties"] = if properties {
+        snapshot_properties(snapshot, None, !generation.is_26())
+    } else {
+        json!({})
+    };
     if holds {
         entry["holds"] = snapshot
             .holds
@@ -269,5 +242,69 @@ pub(super) fn snapshot(
             .collect::<Map<_, _>>()
             .into();
     }
+    entry
+}
+
+fn bare_snapshot(snapshot: &Snapshot) -> Value {
+    let (dataset, name) = snapshot.name.split_once('@').unwrap_or_default();
+    json!({
+        "id": snapshot.name,
+        "name": snapshot.name,
+        "pool": dataset.split('/').next(),
+        "dataset": dataset,
+        "snapshot_name": name,
+        "type": "SNAPSHOT",
+        "createtxg": snapshot.createtxg.to_string(),
+    })
+}
+
+/// Native properties, all or the named ones, and user properties.
+fn snapshot_properties(snapshot: &Snapshot, wanted: Option<&[String]>, user: bool) -> Value {
+    let asked = |name: &str| wanted.is_none_or(|list| list.iter().any(|each| each == name));
+    let mut properties = Map::new();
+    for (key, property) in snapshot.properties.iter().filter(|(key, _)| asked(key)) {
+        let read = match key.as_str() {
+            "used" | "referenced" | "volsize" => Read::Bytes,
+            "creation" => Read::Date,
+            _ => Read::Text,
+        };
+        let mut value = shown(property, read);
+        if let Value::Object(fields) = &mut value {
+            fields.remove("source_info");
+        }
+        properties.insert(key.clone(), value);
+    }
+    for (key, raw) in snapshot.user.iter().filter(|_| user) {
+        let value = json!({"value": raw, "rawvalue": raw, "parsed": raw, "source": "INHERITED"});
+        properties.insert(key.clone(), value);
+    }
+    Value::Object(properties)
+}
+
+/// An item of `snapshots` of a dataset. `None` asks for all properties.
+///
+/// Up to 25.04 (py-libzfs) `name` always comes with the others, and all user properties, but nothing at all where
+/// only `name` and `createtxg` are asked for. From 25.10 on there are native properties only.
+pub(super) fn snapshot_of_dataset(
+    generation: Generation,
+    snapshot: &Snapshot,
+    wanted: Option<&[String]>,
+) -> Value {
+    let mut entry = bare_snapshot(snapshot);
+    let old = generation < Generation::V25_10;
+    let simple = |list: &[String]| {
+        let free = |name: &String| old && (name == "name" || name == "createtxg");
+        list.iter().all(free)
+    };
+    if wanted.is_some_and(simple) {
+        return entry;
+    }
+    let mut properties = snapshot_properties(snapshot, wanted, old);
+    if old || wanted.is_none_or(|list| list.iter().any(|each| each == "name")) {
+        let name = &snapshot.name;
+        properties["name"] =
+            json!({"value": name, "rawvalue": name, "parsed": name, "source": "NONE"});
+    }
+    entry["properties"] = properties;
     entry
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::{Answer, Call, acl, plain, unknown};
 use crate::Generation;
 use crate::backend::{PermissionChange, Permissions, Problem};
-use crate::failure::{EDATASETISLOCKED, EEXIST, EINVAL, ENOENT, Failure};
+use crate::failure::{EDATASETISLOCKED, EEXIST, EINVAL, ENOENT, Failure, Invalid};
 use crate::rows;
 
 pub(super) async fn run(call: &Call, verb: &str) -> Answer {
@@ -222,10 +222,18 @@ async fn setperm(call: &Call) -> Answer {
     };
     let path = rows::text(data, "path");
     let found = look(call, path).await?;
+    let mut wrong = Vec::new();
     if mode.is_some() && found.acl.is_some() && !option("stripacl") {
-        let text =
-            "Non-trivial ACL present on path. Option 'stripacl' required to change permission.";
-        return Err(Failure::invalid(format!("{attribute}.mode"), text));
+        wrong.push(format!(
+            "Non-trivial ACL present on [{path}]. Option \"stripacl\" required to change permission."
+        ));
+    }
+    if mode == Some(0) && !call.generation.is_core() {
+        wrong.push("Empty permissions are not permitted.".to_owned());
+    }
+    if !wrong.is_empty() {
+        let entry = |text| Invalid::new("filesystem.setperm.mode", text);
+        return Err(Failure::Validation(wrong.into_iter().map(entry).collect()));
     }
     let change = PermissionChange {
         uid: owner(data, "uid").or_else(|| named(data, "user")),

@@ -68,7 +68,8 @@ pub(super) async fn run(call: &Call, service: &str, verb: &str) -> Answer {
         .args
         .last()
         .map_or("", |argument| argument.name.as_str());
-    let schema = if schema == "data" {
+    // Those of a link are named after the service, whatever its argument is called.
+    let schema = if schema == "data" || service == "iscsi.targetextent" {
         format!("{}_{verb}", service.replace('.', "_"))
     } else {
         schema.to_owned()
@@ -401,7 +402,7 @@ fn complete_link(
     {
         errors.push(Invalid::new(
             format!("{schema}.extent"),
-            "Extent is already in use",
+            "Extent is already in use.",
         ));
     }
     Ok(errors)

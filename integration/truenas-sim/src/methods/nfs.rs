@@ -189,8 +189,11 @@ fn check_hosts(row: &Row, schema: &str, errors: &mut Vec<Invalid>) {
     {
         wrong("Entries must be unique");
     }
-    if hosts.iter().any(|host| host.contains(' ')) {
-        wrong("Cannot contain spaces");
+    let unfit = |host: &&String| host.contains(char::is_whitespace) || host.contains('"');
+    let unfit: Vec<&str> = hosts.iter().filter(unfit).map(String::as_str).collect();
+    if !unfit.is_empty() {
+        let text = format!("Cannot contain spaces or quotes: {}", unfit.join(", "));
+        wrong(&text);
     }
     if hosts.iter().any(|host| host == "::" || host == "0.0.0.0") {
         wrong("No entry is required to configure all hosts");

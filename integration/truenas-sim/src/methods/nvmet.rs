@@ -6,8 +6,8 @@ use super::rowset::{RowSet, first_free, merged};
 use super::{Answer, Call, plain, unknown};
 use crate::backend::Kind;
 use crate::failure::{Failure, Invalid};
-use crate::random;
 use crate::rows::{self, Row, Rows};
+use crate::{query, random};
 
 const HOSTS: RowSet = RowSet {
     service: "nvmet.host",
@@ -73,9 +73,10 @@ pub(super) async fn run(call: &Call, service: &str, verb: &str) -> Answer {
     };
     let mut row = merged(&before, &data);
     let schema = format!("{}_{verb}", service.replace('.', "_"));
-    if service == "nvmet.namespace" {
-        check_device(call, &row, &schema, own).await?;
-    }
+    let device = match service {
+        "nvmet.namespace" => check_device(call, &row, &schema, own).await?,
+        _ => None,
+    };
     {
         let kept = call.nas.rows();
         let mut errors = Vec::new();
@@ -86,6 +87,7 @@ pub(super) async fn run(call: &Call, service: &str, verb: &str) -> Answer {
             "nvmet.port" => complete_port(&kept, &mut row, &before, &schema, own, &mut errors),
             _ => check_link(&kept, &row, service, &schema, own, &mut errors),
         }
+        errors.extend(device);
         if !errors.is_empty() {
             return Err(Failure::Validation(errors));
         }
@@ -144,16 +146,103 @@ async fn global(call: &Call, verb: &str) -> Answer {
 }
 
 fn query(call: &Call, set: &RowSet) -> Answer {
-    let rows: Vec<Row> = call.nas.rows().all(set.service).cloned().collect();
     let verbose = call
         .object(1)
         .get("extra")
         .is_some_and(|extra| extra["verbose"] == json!(true));
+    if [HOST_LINKS.service, PORT_LINKS.service].contains(&set.service) {
+        return query_links(call, set, verbose);
+    }
+    let rows: Vec<Row> = call.nas.rows().all(set.service).cloned().collect();
     let shown = rows
         .into_iter()
         .map(|row| show(call, set, row, verbose))
         .collect();
     call.query(shown)
+}
+
+/// The two tables of links have nothing that extends their rows, so the filters go to the database, which
+/// knows its columns only (`plugins/datastore/filter.py`): those of the table, and behind a dot those of
+/// the other tables with their long names. What the answer shows, such as `subsys.name`, is none.
+fn query_links(call: &Call, set: &RowSet, verbose: bool) -> Answer {
+    let host = set.service == HOST_LINKS.service;
+    let (side, side_service) = if host {
+        ("host", HOSTS.service)
+    } else {
+        ("port", PORTS.service)
+    };
+    let filters = call.params.first().cloned().unwrap_or_default();
+    let columns = |table: &str| match table {
+        "subsys" => &[
+            "id",
+            "nvmet_subsys_name",
+            "nvmet_subsys_subnqn",
+            "nvmet_subsys_serial",
+        ][..],
+        "host" => &["id", "nvmet_host_hostnqn"][..],
+        _ => &[
+            "id",
+            "nvmet_port_index",
+            "nvmet_port_addr_traddr",
+            "nvmet_port_addr_trsvcid",
+        ][..],
+    };
+    check_columns(&filters, side, &columns)?;
+    let rows: Vec<Row> = call.nas.rows().all(set.service).cloned().collect();
+    let found = rows.into_iter().filter(|row| {
+        let kept = call.nas.rows();
+        let mut columns_of = json!({"id": row["id"]});
+        for (table, service) in [(side, side_service), ("subsys", SUBSYSTEMS.service)] {
+            let id = rows::number(row, &format!("{table}_id"));
+            columns_of[table] = json!(id);
+            columns_of[format!("{table}_id")] = json!(id);
+            let other = kept.get(service, id).cloned().unwrap_or_default();
+            for column in columns(table) {
+                let short = column
+                    .trim_start_matches(&format!("nvmet_{table}_"))
+                    .to_owned();
+                let value = other.get(&short).cloned().unwrap_or_default();
+                columns_of[format!("{table}.{column}")] = value;
+            }
+        }
+        query::matches(&columns_of, &filters)
+    });
+    let shown = found.map(|row| show(call, set, row, verbose)).collect();
+    let options = call.params.get(1).cloned().unwrap_or_default();
+    query::apply(shown, &[json!([]), options])
+}
+
+/// A name that is no column is an exception that the middleware does not expect, even without any row.
+fn check_columns(
+    filters: &Value,
+    side: &str,
+    columns: &dyn Fn(&str) -> &'static [&'static str],
+) -> Result<(), Failure> {
+    for filter in filters.as_array().into_iter().flatten() {
+        if filter[0] == "OR" {
+            check_columns(&filter[1], side, columns)?;
+            continue;
+        }
+        let name = filter[0].as_str().unwrap_or_default();
+        let unknown = match name.split_once('.') {
+            Some((table, column)) if table == side || table == "subsys" => {
+                (!columns(table).contains(&column)).then_some(column)
+            }
+            Some((table, _)) => Some(table),
+            None => {
+                let own = ["id", "subsys", "subsys_id", side];
+                let known = own.contains(&name) || name.strip_suffix("_id") == Some(side);
+                (!known).then_some(name)
+            }
+        };
+        if let Some(column) = unknown {
+            return Err(Failure::Exception {
+                class: "KeyError".to_owned(),
+                text: format!("'{column}'"),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Rows that point at others carry these whole; a subsystem lists what points at it if asked for.
@@ -262,18 +351,15 @@ async fn check_device(
     row: &Row,
     schema: &str,
     own: Option<i64>,
-) -> Result<(), Failure> {
-    let attribute = format!("{schema}.device_path");
+) -> Result<Option<Invalid>, Failure> {
+    let wrong = |text: String| Ok(Some(Invalid::new(format!("{schema}.device_path"), text)));
     let path = rows::text(row, "device_path");
     if rows::text(row, "device_type") == "ZVOL" {
         let found = call
             .find_dataset(path.strip_prefix("zvol/").unwrap_or_default())
             .await?;
         if found.is_none_or(|dataset| dataset.kind != Kind::Volume) {
-            return Err(Failure::invalid(
-                attribute,
-                format!("ZVOL device_path must be a block device: {path}"),
-            ));
+            return wrong(format!("ZVOL device_path must be a block device: {path}"));
         }
     }
     let kept = call.nas.rows();
@@ -281,25 +367,22 @@ async fn check_device(
         .all("iscsi.extent")
         .find(|row| rows::text(row, "path") == path);
     if let Some(extent) = extent {
-        let text = format!(
-            "This device_path already used by iSCSI extent: {}",
-            rows::text(extent, "name")
-        );
-        return Err(Failure::invalid(attribute, text));
+        let name = rows::text(extent, "name");
+        return wrong(format!(
+            "This device_path already used by iSCSI extent: {name}"
+        ));
     }
     if let Some(other) = others(&kept, NAMESPACES.service, own)
         .find(|other| rows::text(other, "device_path") == path)
     {
         let subsystem = kept.get(SUBSYSTEMS.service, rows::number(other, "subsys_id"));
-        let name = subsystem
-            .map(|row| rows::text(row, "name"))
-            .unwrap_or_default();
-        return Err(Failure::invalid(
-            attribute,
-            format!("This device_path already used by subsystem: {name}"),
+        let name = subsystem.map(|row| rows::text(row, "name"));
+        let name = name.unwrap_or_default();
+        return wrong(format!(
+            "This device_path already used by subsystem: {name}"
         ));
     }
-    Ok(())
+    Ok(None)
 }
 
 fn complete_namespace(

@@ -140,8 +140,10 @@ async fn copy_all(
             backend.destroy_dataset(&target, how).await.map_err(plain)?;
         }
         let properties = carried(data, &dataset);
+        // Without properties the stream has none of the snapshot's own either.
+        let with_user = data.get("properties") != Some(&json!(false));
         backend
-            .copy(&chosen.name, &target, &properties)
+            .copy(&chosen.name, &target, &properties, with_user)
             .await
             .map_err(|problem| failed(problem.to_string()))?;
     }

@@ -282,6 +282,7 @@ async fn snapshot_query(call: &Call) -> Answer {
         .datasets(&Scope::Exact(datasets.clone()))
         .await
         .map_err(plain)?;
+    call.pay_for_snapshots(&scope).await?;
     let all = call.nas.backend.snapshots(&scope).await.map_err(plain)?;
     for path in &paths {
         let there = if path.contains('@') {
@@ -448,7 +449,7 @@ async fn snapshot_destroy(call: &Call) -> Answer {
         result.map_err(|problem| match problem {
             Problem::HasClones(_, clones) => single(
                 attribute,
-                format!("'{name}' has the following clones: {}", clones.join(", ")),
+                format!("'{name}' has the following clones: {}", clones.join(",")),
                 EBUSY,
             ),
             Problem::Held(_) => single(attribute, format!("'{name}' has holds"), EBUSY),
@@ -473,6 +474,7 @@ async fn clone(call: &Call) -> Answer {
     }
     find(call, attribute, source).await?;
     let properties = snapshot::zfs_map(data.get("properties").and_then(Value::as_object));
+    snapshot::refuse_properties(call, &properties)?;
     call.nas
         .backend
         .clone_snapshot(source, target, properties)

@@ -53,6 +53,11 @@ impl RowSet {
             if method.result.is_empty() {
                 let known = |key: &str| COMPUTED.contains(&key) || creates(table, &create, key);
                 row.retain(|key, _| known(key));
+                for (key, value) in self.columns() {
+                    if creates(table, &create, key) {
+                        row.entry(key).or_insert(value);
+                    }
+                }
             } else {
                 row.retain(|key, _| method.result.iter().any(|field| field == key));
                 for field in &method.result {
@@ -68,6 +73,21 @@ impl RowSet {
             }
         }
         Value::Object(row)
+    }
+
+    /// Columns that a row of the database has even if a client did not give them, and no default of the method
+    /// fills them in.
+    fn columns(&self) -> Vec<(&'static str, Value)> {
+        match self.service {
+            "iscsi.portal" | "iscsi.initiator" => vec![("comment", json!(""))],
+            "iscsi.extent" => vec![
+                ("comment", json!("")),
+                ("xen", json!(false)),
+                ("pblocksize", json!(false)),
+                ("avail_threshold", Value::Null),
+            ],
+            _ => Vec::new(),
+        }
     }
 
     fn may_see_secrets(&self, call: &Call) -> bool {

@@ -64,6 +64,7 @@ async fn query(call: &Call) -> Answer {
         .and_then(Value::as_array)
         .is_some_and(|list| !list.is_empty());
     let properties = named || !call.generation.is_26();
+    call.pay_for_snapshots(&read_for(call)).await?;
     let snapshots = call
         .nas
         .backend
@@ -76,6 +77,53 @@ async fn query(call: &Call) -> Answer {
         .map(|snapshot| entry::snapshot(call.generation, snapshot, holds, properties))
         .collect();
     call.query(rows)
+}
+
+/// Of which datasets a query reads the snapshots.
+///
+/// Up to 25.10 a single filter by `id` or `name` is looked up; where only names or their number are asked for, the
+/// datasets that filters name are read; everything else reads the whole NAS. 26 reads what filters name.
+fn read_for(call: &Call) -> Scope {
+    let filters = call.params.first().and_then(Value::as_array);
+    let filters = filters.map(Vec::as_slice).unwrap_or_default();
+    let named = |filter: &Value| -> Vec<String> {
+        let texts = match (&filter[1], &filter[2]) {
+            (Value::String(equal), Value::String(text)) if equal == "=" => vec![text.clone()],
+            (Value::String(among), list @ Value::Array(_)) if among == "in" => {
+                rows::texts(&Map::from_iter([("in".to_owned(), list.clone())]), "in")
+            }
+            _ => Vec::new(),
+        };
+        let dataset = |text: String| text.split('@').next().unwrap_or_default().to_owned();
+        texts.into_iter().map(dataset).collect()
+    };
+    let by = |names: &[&str]| -> Vec<String> {
+        let wanted = filters
+            .iter()
+            .filter(|filter| names.iter().any(|name| filter[0] == *name));
+        wanted.flat_map(named).collect()
+    };
+    let (exact, pools) = if call.generation.is_26() {
+        (by(&["id", "name", "dataset"]), by(&["pool"]))
+    } else {
+        let options = call.object(1);
+        let names_only = options.get("select") == Some(&json!(["name"]))
+            || options.get("count") == Some(&json!(true));
+        let plain = ["name", "pool", "dataset"];
+        let plain = filters
+            .iter()
+            .all(|filter| plain.iter().any(|name| filter[0] == *name));
+        match filters {
+            _ if names_only && plain => (by(&["dataset"]), by(&["pool"])),
+            [one] if one[1] == "=" => (by(&["id", "name"]), Vec::new()),
+            _ => (Vec::new(), Vec::new()),
+        }
+    };
+    match (exact.is_empty(), pools.is_empty()) {
+        (false, _) => Scope::Exact(exact),
+        (true, false) => Scope::Tree(pools),
+        (true, true) => Scope::All,
+    }
 }
 
 async fn get_instance(call: &Call) -> Answer {
@@ -127,10 +175,10 @@ async fn create(call: &Call) -> Answer {
             "This option is not supported when excluding datasets",
         ));
     }
+    let full = format!("{dataset}@{name}");
     make(call, &dataset, &name, recursive, &exclude, &user)
         .await
-        .map_err(|problem| create_failure(call, problem))?;
-    let full = format!("{dataset}@{name}");
+        .map_err(|problem| create_failure(call, &full, problem))?;
     let made = find(call, &full)
         .await?
         .ok_or_else(|| missing(call, &full))?;
@@ -171,12 +219,16 @@ pub(super) async fn make(
     call.nas.backend.create_snapshots(&names, name, user).await
 }
 
-fn create_failure(call: &Call, problem: Problem) -> Failure {
+fn create_failure(call: &Call, full: &str, problem: Problem) -> Failure {
     let is_26 = call.generation.is_26();
     match problem {
-        Problem::Exists(name) if is_26 => Failure::Single(
-            Invalid::new("pool.snapshot.create", format!("'{name}' already exists")).errno(EEXIST),
-        ),
+        Problem::Exists(name) if is_26 => {
+            let short = name
+                .split_once('@')
+                .map_or(name.as_str(), |(_, short)| short);
+            let text = format!("{short} already exists.");
+            Failure::Single(Invalid::new("pool.snapshot.create", text).errno(EEXIST))
+        }
         Problem::Exists(name) => {
             let text = format!(
                 "Failed to snapshot {name}: cannot create snapshot '{name}': dataset already exists"
@@ -191,12 +243,32 @@ fn create_failure(call: &Call, problem: Problem) -> Failure {
                 text,
             )
         }
-        Problem::Missing(name) if is_26 => Failure::Single(
-            Invalid::new("pool.snapshot.create", format!("'{name}' not found")).errno(ENOENT),
+        Problem::Missing(name) if is_26 => path_not_found(&name),
+        Problem::Missing(name) => Failure::call(
+            EFAULT,
+            format!("Failed to snapshot {full}: Dataset {name} not found"),
         ),
-        Problem::Missing(name) => Failure::call(ENOENT, format!("Dataset {name} not found")),
-        other => Failure::call(EFAULT, format!("Failed to snapshot: {other}")),
+        other => Failure::call(EFAULT, format!("Failed to snapshot {full}: {other}")),
     }
+}
+
+/// An exception of 26 that most methods let through, so that it counts as unexpected.
+fn path_not_found(path: &str) -> Failure {
+    Failure::Exception {
+        class: "ZFSPathNotFoundException".to_owned(),
+        text: format!("'{path}' not found"),
+    }
+}
+
+/// A snapshot that is not there: py-libzfs up to 25.10, 26 by its own exception.
+fn not_found(call: &Call, action: &str, name: &str) -> Failure {
+    if call.generation.is_26() {
+        return path_not_found(name);
+    }
+    Failure::call(
+        EFAULT,
+        format!("Failed to {action} snapshot: Snapshot {name} not found"),
+    )
 }
 
 fn expand_schema(schema: &str) -> String {
@@ -217,9 +289,8 @@ async fn delete(call: &Call) -> Answer {
     let name = call.text(0).to_owned();
     let option = |key: &str| call.object(1).get(key) == Some(&json!(true));
     let (defer, recursive) = (option("defer"), option("recursive"));
-    let found = find(call, &name)
-        .await?
-        .ok_or_else(|| missing(call, &name))?;
+    let found = find(call, &name).await?;
+    let found = found.ok_or_else(|| nothing_to_delete(call, &name))?;
     if call.generation.is_26() && recursive {
         // Takes the clones along.
         for clone in &found.clones {
@@ -248,6 +319,19 @@ async fn delete(call: &Call) -> Answer {
     Ok(json!(true))
 }
 
+/// Read: every release says "not found", and only from 24.10 on with a number of its own.
+fn nothing_to_delete(call: &Call, name: &str) -> Failure {
+    if call.generation.is_26() {
+        return Failure::not_found(None, format!("'{name}' not found"));
+    }
+    let text = format!("Snapshot {name} not found");
+    if call.generation >= Generation::V24_10 {
+        Failure::not_found(None, text)
+    } else {
+        Failure::call(EFAULT, text)
+    }
+}
+
 /// The snapshots of this name of a dataset and of all below.
 pub(super) async fn same_name(call: &Call, name: &str) -> Result<Vec<String>, Failure> {
     let (dataset, short) = name.split_once('@').unwrap_or((name, ""));
@@ -267,7 +351,7 @@ fn delete_failure(call: &Call, name: &str, problem: Problem) -> Failure {
         Problem::HasClones(_, clones) if call.generation.is_26() => Failure::Single(
             Invalid::new(
                 "zfs.resource.snapshot.destroy",
-                format!("'{name}' has the following clones: {}", clones.join(", ")),
+                format!("'{name}' has the following clones: {}", clones.join(",")),
             )
             .errno(EBUSY),
         ),
@@ -299,24 +383,58 @@ async fn clone(call: &Call) -> Answer {
         rows::text(data, "dataset_dst"),
     );
     let properties = zfs_map(data.get("dataset_properties").and_then(Value::as_object));
+    if call.generation.is_26() {
+        return clone_of_26(call, snapshot, target, properties).await;
+    }
     call.nas
         .backend
         .clone_snapshot(snapshot, target, properties)
         .await
         .map_err(|problem| match problem {
-            Problem::Exists(_) => Failure::call(
-                EEXIST,
-                format!(
-                    "Failed to clone snapshot: cannot create '{target}': dataset already exists"
-                ),
-            ),
-            Problem::Missing(name) => Failure::call(
-                ENOENT,
-                format!("Failed to clone snapshot: {name} does not exist"),
-            ),
+            Problem::Missing(name) if name == snapshot => not_found(call, "clone", &name),
             other => Failure::call(EFAULT, format!("Failed to clone snapshot: {other}")),
         })?;
     Ok(json!(true))
+}
+
+async fn clone_of_26(
+    call: &Call,
+    snapshot: &str,
+    target: &str,
+    properties: BTreeMap<String, String>,
+) -> Answer {
+    if find(call, snapshot).await?.is_none() {
+        return Err(path_not_found(snapshot));
+    }
+    if call.find_dataset(target).await?.is_some() {
+        return Err(Failure::Exception {
+            class: "ZFSPathAlreadyExistsException".to_owned(),
+            text: format!("'{target}' already exists"),
+        });
+    }
+    refuse_properties(call, &properties)?;
+    let cloned = call
+        .nas
+        .backend
+        .clone_snapshot(snapshot, target, properties);
+    cloned.await.map_err(plain)?;
+    Ok(json!(true))
+}
+
+/// 26 passes the properties of a clone on as native ones, so a user property is none. BETA.1 refused native ones,
+/// too: it looked for them among those of a snapshot.
+pub(super) fn refuse_properties(
+    call: &Call,
+    properties: &BTreeMap<String, String>,
+) -> Result<(), Failure> {
+    let beta_1 = call.nas.faults.settings().clones_without_properties;
+    match properties.keys().find(|name| beta_1 || name.contains(':')) {
+        Some(name) => Err(Failure::Exception {
+            class: "ValueError".to_owned(),
+            text: format!("{name}: not a valid ZFS property."),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// A raw map of properties, texts or numbers.
@@ -334,9 +452,9 @@ pub(super) fn zfs_map(map: Option<&Map<String, Value>>) -> BTreeMap<String, Stri
 
 async fn hold(call: &Call, set: bool) -> Answer {
     let name = call.text(0).to_owned();
-    find(call, &name)
-        .await?
-        .ok_or_else(|| missing(call, &name))?;
+    if find(call, &name).await?.is_none() {
+        return Err(not_found(call, if set { "hold" } else { "release" }, &name));
+    }
     let recursive = call.object(1).get("recursive") == Some(&json!(true));
     let names = if recursive {
         same_name(call, &name).await?
@@ -364,7 +482,8 @@ async fn rollback(call: &Call) -> Answer {
         .rollback(name, newer)
         .await
         .map_err(|problem| match problem {
-            Problem::Missing(_) => missing(call, name),
+            Problem::Missing(_) if call.generation.is_26() => path_not_found(name),
+            // Of the command `zfs`, which opens the snapshot first.
             other => Failure::call(EFAULT, format!("Failed to rollback snapshot: {other}")),
         })?;
     Ok(Value::Null)
@@ -372,19 +491,39 @@ async fn rollback(call: &Call) -> Answer {
 
 async fn rename(call: &Call) -> Answer {
     let (name, options) = (call.text(0), call.object(1));
+    let refused =
+        |field: &str, text: &str| Invalid::new(format!("pool.snapshot.rename.{field}"), text);
     if options.get("force") != Some(&json!(true)) {
-        let text = "No safety checks are performed when renaming ZFS resources; set force=True to override";
-        return Err(Failure::invalid("pool.snapshot.rename", text));
+        let text = "No safety checks are performed when renaming ZFS resources; this may break existing usages. If \
+                    you understand the risks, please set force and proceed.";
+        return Err(Failure::Single(refused("force", text)));
     }
     let new_name = rows::text(options, "new_name");
-    call.nas
-        .backend
-        .rename_snapshot(name, new_name)
-        .await
-        .map_err(|problem| match problem {
-            Problem::Missing(_) => missing(call, name),
-            other => plain(other),
-        })?;
+    if new_name.split('@').next() != name.split('@').next() {
+        let text = "Old and new snapshot must be part of the same ZFS dataset";
+        let entry = refused("new_name", text);
+        return Err(if call.generation.is_26() {
+            Failure::Single(entry)
+        } else {
+            Failure::Validation(vec![entry])
+        });
+    }
+    let renamed = call.nas.backend.rename_snapshot(name, new_name).await;
+    renamed.map_err(|problem| {
+        let on_26 = |text: String, errno: i32| {
+            Failure::Single(Invalid::new("zfs.resource.rename", text).errno(errno))
+        };
+        match problem {
+            Problem::Missing(_) if call.generation.is_26() => {
+                on_26(format!("'{name}' not found"), ENOENT)
+            }
+            Problem::Exists(_) if call.generation.is_26() => {
+                on_26(format!("'{new_name}' already exists"), EEXIST)
+            }
+            Problem::Missing(_) => not_found(call, "rename", name),
+            other => Failure::call(EFAULT, format!("Failed to rename snapshot: {other}")),
+        }
+    })?;
     Ok(Value::Null)
 }
 
@@ -394,7 +533,9 @@ async fn update(call: &Call) -> Answer {
         return Ok(Value::Null);
     }
     let (name, data) = (call.text(0), call.object(1));
-    find(call, name).await?.ok_or_else(|| missing(call, name))?;
+    if find(call, name).await?.is_none() {
+        return Err(Failure::call(EFAULT, format!("Snapshot {name} not found")));
+    }
     let mut changes = Vec::new();
     for property in data
         .get("user_properties_update")

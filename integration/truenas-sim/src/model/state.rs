@@ -452,9 +452,13 @@ impl State {
         snapshot: &str,
         target: &str,
         properties: &BTreeMap<String, String>,
+        snapshot_user: bool,
     ) -> Answer<()> {
         let (mut node, mut copied) = self.node_of(snapshot)?;
         copied.holds.clear();
+        if !snapshot_user {
+            copied.user.clear();
+        }
         copied.deferred = false;
         node.snapshots.push(copied);
         self.place(target, node, properties.clone())

@@ -1,7 +1,7 @@
 //! Jobs: the order of their events, their locks, and what the faults do to them.
 
 use serde_json::{Value, json};
-use truenas_sim::{Action, Generation, Rule};
+use truenas_sim::{Action, Generation, Options, Rule, Simulator};
 
 use crate::client::{Client, nas};
 
@@ -135,10 +135,69 @@ async fn a_second_job_of_the_same_lock_waits_and_a_full_queue_answers_the_last_o
         .await
         .expect("jobs");
     assert_eq!(listed.as_array().map(Vec::len), Some(5));
-    assert_eq!(client.call(SETPERM, setperm()).await, Ok(jobs[5].clone()));
+    // Whatever the arguments are: the job is another path's.
+    let other = json!([{"path": "/mnt/tank/b", "mode": "700"}]);
+    assert_eq!(client.call(SETPERM, other).await, Ok(jobs[5].clone()));
+    let entry = client
+        .call("core.get_jobs", json!([[["id", "=", jobs[5]]]]))
+        .await
+        .expect("jobs");
+    assert_eq!(entry[0]["arguments"], setperm());
+    assert_eq!(entry[0]["message_ids"].as_array().map(Vec::len), Some(2));
     nas.faults().release();
     for job in &jobs {
         assert_eq!(client.finished(job).await["state"], "SUCCESS");
+    }
+}
+
+#[tokio::test]
+async fn a_full_queue_of_others_refuses_a_user_with_roles() {
+    let options =
+        Options::new(Generation::V25_10).user("csi", "password", Some(&["FILESYSTEM_ATTRS_WRITE"]));
+    let nas = Simulator::start(options).await.expect("a simulator");
+    let mut root = Client::root(&nas).await;
+    nas.faults()
+        .add(Rule::new(SETPERM, Action::JobHold).times(1));
+    for _ in 0..6 {
+        root.call(SETPERM, setperm()).await.expect("a job");
+    }
+    let mut client = Client::connect(&nas).await;
+    let key = nas.add_api_key("csi", "csi");
+    let login = json!([{"mechanism": "API_KEY_PLAIN", "username": "csi", "api_key": key}]);
+    client.call("auth.login_ex", login).await.expect("a login");
+    let error = client
+        .call(SETPERM, setperm())
+        .await
+        .expect_err("a full queue");
+    assert_eq!(
+        error["data"]["reason"],
+        "[EBUSY] This job is already being performed by another user"
+    );
+    nas.faults().release();
+}
+
+#[tokio::test]
+async fn jobs_of_26_wait_for_those_of_their_path_only() {
+    let nas = nas(Generation::V26Rc).await;
+    nas.call("pool.dataset.create", vec![json!({"name": "tank/b"})])
+        .await
+        .expect("a dataset");
+    let mut client = Client::root(&nas).await;
+    nas.faults()
+        .add(Rule::new(SETPERM, Action::JobHold).times(1));
+    let held = client.call(SETPERM, setperm()).await.expect("a job");
+    let same = client.call(SETPERM, setperm()).await.expect("a job");
+    let other = json!([{"path": "/mnt/tank/b", "mode": "700"}]);
+    let other = client.call(SETPERM, other).await.expect("a job");
+    assert_eq!(client.finished(&other).await["state"], "SUCCESS");
+    let waiting = client
+        .call("core.get_jobs", json!([[["id", "=", same]]]))
+        .await
+        .expect("jobs");
+    assert_eq!(waiting[0]["state"], "WAITING");
+    nas.faults().release();
+    for job in [held, same] {
+        assert_eq!(client.finished(&job).await["state"], "SUCCESS");
     }
 }
 

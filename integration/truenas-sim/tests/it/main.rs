@@ -5,8 +5,10 @@
 mod accounts;
 mod auth;
 mod client;
+mod clients;
 mod faults;
 mod jobs;
+mod middleware;
 mod model;
 mod recorded;
 mod resource;

@@ -45,7 +45,7 @@ async fn get(address: SocketAddr, path: &str) -> (u16, String, String) {
         .expect("an answer")
 }
 
-async fn rest(nas: &Simulator, request: &str, body: Option<Value>) -> (u16, Value) {
+pub(crate) async fn rest(nas: &Simulator, request: &str, body: Option<Value>) -> (u16, Value) {
     let stream = TcpStream::connect(nas.http()).await.expect("a connection");
     let (status, _, body) = exchange(stream, request, Some(nas.api_key()), body)
         .await
