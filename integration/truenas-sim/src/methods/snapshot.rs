@@ -245,19 +245,16 @@ fn create_failure(call: &Call, full: &str, problem: Problem) -> Failure {
         }
         Problem::Missing(name) if is_26 => path_not_found(&name),
         Problem::Missing(name) => Failure::call(
-            EFAULT,
+            ENOENT,
             format!("Failed to snapshot {full}: Dataset {name} not found"),
         ),
         other => Failure::call(EFAULT, format!("Failed to snapshot {full}: {other}")),
     }
 }
 
-/// An exception of 26 that most methods let through, so that it counts as unexpected.
+/// The text of 26.
 fn path_not_found(path: &str) -> Failure {
-    Failure::Exception {
-        class: "ZFSPathNotFoundException".to_owned(),
-        text: format!("'{path}' not found"),
-    }
+    Failure::call(ENOENT, format!("'{path}' not found"))
 }
 
 /// A snapshot that is not there: py-libzfs up to 25.10, 26 by its own exception.
@@ -266,7 +263,7 @@ fn not_found(call: &Call, action: &str, name: &str) -> Failure {
         return path_not_found(name);
     }
     Failure::call(
-        EFAULT,
+        ENOENT,
         format!("Failed to {action} snapshot: Snapshot {name} not found"),
     )
 }
@@ -328,7 +325,7 @@ fn nothing_to_delete(call: &Call, name: &str) -> Failure {
     if call.generation >= Generation::V24_10 {
         Failure::not_found(None, text)
     } else {
-        Failure::call(EFAULT, text)
+        Failure::call(ENOENT, text)
     }
 }
 
@@ -390,8 +387,11 @@ async fn clone(call: &Call) -> Answer {
         .backend
         .clone_snapshot(snapshot, target, properties)
         .await
-        .map_err(|problem| match problem {
-            Problem::Missing(name) if name == snapshot => not_found(call, "clone", &name),
+        .map_err(|problem| match &problem {
+            Problem::Missing(name) if name == snapshot => not_found(call, "clone", name),
+            Problem::Exists(_) => {
+                Failure::call(EEXIST, format!("Failed to clone snapshot: {problem}"))
+            }
             other => Failure::call(EFAULT, format!("Failed to clone snapshot: {other}")),
         })?;
     Ok(json!(true))
@@ -407,10 +407,7 @@ async fn clone_of_26(
         return Err(path_not_found(snapshot));
     }
     if call.find_dataset(target).await?.is_some() {
-        return Err(Failure::Exception {
-            class: "ZFSPathAlreadyExistsException".to_owned(),
-            text: format!("'{target}' already exists"),
-        });
+        return Err(Failure::call(EEXIST, format!("'{target}' already exists")));
     }
     refuse_properties(call, &properties)?;
     let cloned = call
@@ -428,7 +425,7 @@ pub(super) fn refuse_properties(
     properties: &BTreeMap<String, String>,
 ) -> Result<(), Failure> {
     let beta_1 = call.nas.faults.settings().clones_without_properties;
-    match properties.keys().find(|name| beta_1 || name.contains(':')) {
+    match properties.keys().find(|_| beta_1) {
         Some(name) => Err(Failure::Exception {
             class: "ValueError".to_owned(),
             text: format!("{name}: not a valid ZFS property."),
