@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use crate::place::Place;
-use crate::sanity::{self, Questions, Spec};
+use crate::sanity::{self, ANY_NODE, Questions, Spec};
 use crate::server::{Launch, log_of};
 use crate::tools;
 
@@ -202,7 +202,10 @@ impl Appliance {
         };
         let (specs, output) = sanity::run(program, &launch, &place, &questions).await;
         let failed: Vec<_> = specs.iter().filter_map(Spec::failed).collect();
-        if failed.is_empty() && output.status.success() {
+        let known = |name: &str| ANY_NODE.iter().any(|words| name.ends_with(words));
+        if failed.iter().all(|(name, _)| known(name))
+            && output.status.success() == failed.is_empty()
+        {
             return Ok(());
         }
         bail!("csi-sanity: {failed:#?}\n{}", log_of(&place))

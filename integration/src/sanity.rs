@@ -15,12 +15,14 @@ pub const SPECS: usize = 96;
 /// Those that its authors disabled.
 pub const PENDING: usize = 1;
 
-/// Publishing without effect does not check that the volume and the node exist: these tests fail if
-/// a proxy offers publishing and the connection does not need it.
-pub const NOBODY_ASKED: [&str; 2] = [
+/// Fails where every node may reach the volumes: the controller has no list of the nodes.
+pub const ANY_NODE: [&str; 1] = [NODE_MISSING];
+/// Fail where the proxy offers publishing and the volumes are storage of a node: no call checks them.
+pub const UNATTACHED: [&str; 2] = [
     "ControllerPublishVolume should fail when the volume does not exist",
-    "ControllerPublishVolume should fail when the node does not exist",
+    NODE_MISSING,
 ];
+const NODE_MISSING: &str = "ControllerPublishVolume should fail when the node does not exist";
 
 /// The settings of the suite, except the address of the server.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use integration::place::Place;
 use integration::requirement;
-use integration::sanity::{self, NOBODY_ASKED, PENDING, Questions, SPECS, Spec, ended};
+use integration::sanity::{self, PENDING, Questions, SPECS, Spec, UNATTACHED, ended};
 use integration::server::{Launch, log_of};
 
 /// What is skipped, by the words with which a spec's name begins or which it holds, and why.
@@ -65,7 +65,7 @@ async fn csi_sanity_passes_and_skips_only_what_is_not_advertised() {
 }
 
 /// Everything runs over one of two connections behind the proxy too. `ControllerExpandVolume` and
-/// publishing run as well: some connection may need them. In this one every node may reach the volumes,
+/// publishing run as well: some connection may need them. The volumes of this one are storage of a node,
 /// so that no call checks whether such a volume or such a node exists: those two specs fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn csi_sanity_passes_over_a_connection_behind_the_proxy() {
@@ -88,9 +88,9 @@ async fn csi_sanity_passes_over_a_connection_behind_the_proxy() {
     };
     let (specs, output) = sanity::run(&program, &launch, &place, &questions).await;
     let failed: Vec<_> = specs.iter().filter_map(Spec::failed).collect();
-    let unasked = |name: &str| NOBODY_ASKED.iter().any(|spec| name.ends_with(spec));
+    let unasked = |name: &str| UNATTACHED.iter().any(|spec| name.ends_with(spec));
     assert!(
-        failed.len() == NOBODY_ASKED.len() && failed.iter().all(|(name, _)| unasked(name)),
+        failed.len() == UNATTACHED.len() && failed.iter().all(|(name, _)| unasked(name)),
         "{failed:#?}\n{}",
         log_of(&place)
     );

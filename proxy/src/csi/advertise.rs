@@ -101,6 +101,12 @@ fn known((since, until): (u8, u8), version: CsiVersion) -> bool {
     CsiVersion::minor(since) <= version && version <= CsiVersion::minor(until)
 }
 
+/// Whether volumes are attached to nodes: they are on a network or a device. The orchestrator then deletes none
+/// that a node still has, also where every node may reach every volume and there is nothing to let in.
+pub(crate) fn attaches(can: &Capabilities) -> bool {
+    can.publish || (can.volumes && !can.topology && !can.inline)
+}
+
 /// What is true of every driver or follows from what it can do.
 fn when<C>(list: impl IntoIterator<Item = (C, bool)>) -> impl Iterator<Item = C> {
     list.into_iter().filter(|(_, has)| *has).map(|(c, _)| c)
@@ -118,7 +124,7 @@ fn controller_capabilities(can: Capabilities) -> impl Iterator<Item = Controller
     use ControllerCapability as C;
     when([
         (C::CreateDeleteVolume, can.volumes),
-        (C::PublishUnpublishVolume, can.publish),
+        (C::PublishUnpublishVolume, attaches(&can)),
         (C::ListVolumes, can.list_volumes),
         (C::GetCapacity, can.capacity),
         (C::CreateDeleteSnapshot, can.snapshots),
@@ -354,6 +360,25 @@ mod tests {
                 .contains(&ControllerCapability::ExpandVolume)
         );
         assert!(lists.node.contains(&NodeCapability::ExpandVolume));
+    }
+
+    #[test]
+    fn volumes_that_every_node_may_reach_are_attached_so_that_none_is_deleted_in_use() {
+        let config = Document::parse("driver: zfs-generic-iscsi", &NoEnvironment).expect("yaml");
+        let config = config.common().expect("config");
+        let offers = |can| {
+            let access = AccessRules::filesystem(&[]);
+            let lists = Advertised::new(can, &access, &config, CsiVersion::minor(0));
+            let publish = ControllerCapability::PublishUnpublishVolume;
+            lists.controller.contains(&publish)
+        };
+        let on_a_network = Capabilities {
+            topology: false,
+            ..HOSTPATH
+        };
+        assert!(offers(on_a_network));
+        assert!(!offers(HOSTPATH), "storage of the node is not attached");
+        assert!(!offers(Capabilities::NONE), "nothing is made here");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! `ControllerPublishVolume` and `ControllerUnpublishVolume`.
 //!
-//! For a backend that gives access to every node these calls have no effect: the orchestrator calls
-//! them for all volumes once a single connection needs them. compat: "The proxy".
+//! For a backend that gives access to every node these calls change nothing. They are offered all the
+//! same: only then does the orchestrator wait with a deletion until no node has the volume. compat:
+//! "Attaching", "The proxy".
 
 use std::sync::Arc;
 
@@ -9,10 +10,11 @@ use csi_proto::v1;
 use csi_types::NodeIdentity;
 use csi_types::attachment::{Iqn, Nqn};
 use driver_core::config::ControllerCapability;
-use driver_core::{Effect, Error, Kind, NodeId, PublishRequest, VolumeId};
+use driver_core::{Effect, Error, Found, Kind, NodeId, PublishRequest, VolumeId};
 use tracing::debug;
 
 use super::{about_volume, offered, unowned};
+use crate::csi::advertise::attaches;
 use crate::csi::decode::{ControllerPublishRequest, ControllerUnpublishRequest};
 use crate::csi::node::identity::NodeIdentity as ReportedId;
 use crate::csi::plugin::Plugin;
@@ -65,7 +67,20 @@ pub(super) async fn publish(
         });
     }
     debug!("every node may reach the volumes of this connection");
+    if attaches(&connection.can()) && !request.by_hand {
+        exists(&task, &connection, &id).await?;
+    }
     Ok(v1::ControllerPublishVolumeResponse::default())
+}
+
+/// Refuses to attach a volume that its storage does not have.
+async fn exists(task: &Task, connection: &Connection, id: &VolumeId) -> Result<(), Error> {
+    let found = connection.driver().find_volume(&task.call, id);
+    match task.ask(connection, "find_volume", found).await? {
+        Found::Whole => Ok(()),
+        Found::Begun => Err(Error::new(Kind::Busy, format!("volume `{id}`"))
+            .because("it is not complete: its creation was interrupted")),
+    }
 }
 
 pub(super) async fn unpublish(
@@ -151,7 +166,7 @@ async fn is_foreign(task: &Task, connection: &Connection, id: &VolumeId, error: 
 
 /// Rejects a call that no orchestrator makes without the advertised capability.
 fn asked_for(plugin: &Plugin, verb: &'static str) -> Result<(), Error> {
-    offered(plugin, verb, |can| can.publish)?;
+    offered(plugin, verb, attaches)?;
     let advertised = &plugin.advertised.controller;
     if plugin.connections.only().is_none()
         && !advertised.contains(&ControllerCapability::PublishUnpublishVolume)

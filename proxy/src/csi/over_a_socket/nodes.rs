@@ -148,3 +148,26 @@ async fn a_volume_is_changed_by_its_mutable_parameters_alone() {
     assert_eq!(b.modified(&id("x"))["speed"], "slow");
     assert_eq!(a.calls(Verb::ModifyVolume), 0);
 }
+
+#[tokio::test]
+async fn a_volume_that_every_node_may_reach_is_attached_where_it_exists() {
+    let all = (&FakeDriver::new() as &dyn Driver).capabilities();
+    let driver = Arc::new(FakeDriver::new().with_capabilities(Capabilities {
+        publish: false,
+        topology: false,
+        ..all
+    }));
+    let served = serve(plugin(&driver, "driver: fake")).await;
+    served.volume("x", 4096).await;
+    for _ in 0..2 {
+        published(&served, "x", "n1").await.expect("published");
+    }
+    let status = published(&served, "z", "n1").await.expect_err("no volume");
+    is(&status, Code::NotFound, "z");
+    for volume in ["x", "x", "z"] {
+        unpublished(&served, volume, "n1")
+            .await
+            .expect("unpublished");
+    }
+    assert_eq!(driver.published(), [], "there is nothing to let in");
+}
