@@ -10,8 +10,8 @@ use crate::place::Place;
 use crate::server::Launch;
 use crate::tools;
 
-/// The specs of v5.5.0.
-pub const SPECS: usize = 96;
+/// The specs of v5.6.0.
+pub const SPECS: usize = 103;
 /// Those that its authors disabled.
 pub const PENDING: usize = 1;
 

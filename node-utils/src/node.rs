@@ -162,13 +162,19 @@ impl Node {
         self.account(source, Purpose::Change).on_account(work).await
     }
 
-    /// Undoes [`Node::stage`]. Idempotent.
+    /// Undoes [`Node::stage`]. Idempotent. A path outside of the orchestrator's folders at which nothing is
+    /// mounted and that this driver never marked stays as it is.
     ///
-    /// `Busy`: something is there that this driver did not mount, outside of the orchestrator's folders.
+    /// `Busy`: something is mounted there that this driver did not mount, outside of those folders.
     pub async fn unstage(&self, limits: Limits, staging: StagingPath) -> Result<(), Error> {
         let source = self.source(&limits, None, staging.path()).await?;
         let work = async move {
-            self.check_ownership(&limits, staging.path()).await?;
+            let has_stage = self
+                .check_ownership(&limits, staging.path(), ownership::has_stage)
+                .await?;
+            if !has_stage {
+                return Ok(());
+            }
             unstage::unstage(&self.context, limits, staging).await
         };
         self.account(source, Purpose::Change).on_account(work).await
@@ -201,7 +207,8 @@ impl Node {
     pub async fn unpublish(&self, limits: Limits, target: TargetPath) -> Result<(), Error> {
         let source = self.source(&limits, None, target.path()).await?;
         let work = async move {
-            self.check_ownership(&limits, target.path()).await?;
+            self.check_ownership(&limits, target.path(), ownership::check)
+                .await?;
             let doing = format!("unpublish `{target}`");
             let path = target.path().clone();
             let context = Arc::clone(&self.context);
@@ -262,11 +269,15 @@ impl Node {
         self.account(None, Purpose::Look).on_account(found).await
     }
 
-    async fn check_ownership(&self, limits: &Limits, path: &AbsolutePath) -> Result<(), Error> {
+    async fn check_ownership<T: Send + 'static>(
+        &self,
+        limits: &Limits,
+        path: &AbsolutePath,
+        check: fn(&Context, &AbsolutePath) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let doing = Doing::reading(format!("find out who uses `{path}`"));
         let (context, path) = (Arc::clone(&self.context), path.clone());
-        let check = move || ownership::check(&context, &path);
-        blocking::run(limits.clone(), doing, check).await
+        blocking::run(limits.clone(), doing, move || check(&context, &path)).await
     }
 
     /// Checks that the filesystem at a staging path answers, for as long as an unmount may take. The

@@ -64,17 +64,46 @@ fn is_built_by_kubelet(path: &Path) -> bool {
     })
 }
 
-/// Fails if something is at `path` that may not be unmounted or deleted. Does not touch what is mounted
-/// there, so it does not wait for a server.
+/// What may be done with a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// It may be unmounted and deleted.
+    Ours,
+    /// It is not ours, and nothing is mounted there.
+    ForeignUnmounted,
+    /// It is not ours, and something is mounted there.
+    ForeignMounted,
+}
+
+/// Fails unless `path` may be unmounted and deleted.
 pub(super) fn check(context: &Context, path: &AbsolutePath) -> Result<(), Error> {
+    match owner(context, path)? {
+        Owner::Ours => Ok(()),
+        Owner::ForeignUnmounted | Owner::ForeignMounted => Err(not_ours(path)),
+    }
+}
+
+/// Whether there is anything to undo at a staging path. Where nothing is mounted and nothing is ours no
+/// volume is staged: the specification asks for success then. Fails if the mount of another program is there.
+pub(super) fn has_stage(context: &Context, path: &AbsolutePath) -> Result<bool, Error> {
+    match owner(context, path)? {
+        Owner::Ours => Ok(true),
+        Owner::ForeignUnmounted => Ok(false),
+        Owner::ForeignMounted => Err(not_ours(path)),
+    }
+}
+
+/// Does not touch what is mounted there, so it does not wait for a server.
+fn owner(context: &Context, path: &AbsolutePath) -> Result<Owner, Error> {
     let listed = as_listed(path.as_path());
     if context.dirs.contain(&listed) {
-        return Ok(());
+        return Ok(Owner::Ours);
     }
-    let doing = || format!("release `{path}`");
+    let doing = || release(path);
     let table =
         MountTable::read().map_err(|error| Error::new(Kind::Internal, doing()).because(error))?;
-    let marked = if table.layers(&listed).next().is_some() {
+    let is_mounted = table.layers(&listed).next().is_some();
+    let is_marked = if is_mounted {
         mount::open_covered(&listed).is_ok_and(|covered| record::is_marked(&covered))
     } else {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -84,13 +113,22 @@ pub(super) fn check(context: &Context, path: &AbsolutePath) -> Result<(), Error>
             Err(errno) => return Err(Error::new(Kind::Internal, doing()).because(errno)),
         }
     };
-    if marked {
-        return Ok(());
-    }
-    Err(Error::new(Kind::Busy, doing()).advise(
+    Ok(match (is_marked, is_mounted) {
+        (true, _) => Owner::Ours,
+        (false, true) => Owner::ForeignMounted,
+        (false, false) => Owner::ForeignUnmounted,
+    })
+}
+
+fn release(path: &AbsolutePath) -> String {
+    format!("release `{path}`")
+}
+
+fn not_ours(path: &AbsolutePath) -> Error {
+    Error::new(Kind::Busy, release(path)).advise(
         "this driver mounted nothing there, and it is not below the folder of the orchestrator; it was not \
          touched. If the orchestrator uses another folder, name that with --kubelet-dir",
-    ))
+    )
 }
 
 #[cfg(test)]

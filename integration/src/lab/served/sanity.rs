@@ -11,13 +11,22 @@ use crate::sanity::{self, ANY_NODE, PENDING, Questions, SPECS, Spec, ended};
 use crate::server::log_of;
 
 /// What is skipped, and why.
-const SKIPPED: [(&str, &str); 3] = [
+const SKIPPED: [(&str, &str); 6] = [
     ("ModifyVolume", "nothing of a volume can be modified"),
     (
         "volume attribute class",
         "nothing of a volume can be modified",
     ),
     ("GroupController", "volumes are not cut together"),
+    (
+        "VolumeHealth",
+        "conditions are reported by the calls of older versions",
+    ),
+    ("StorageHealth", "no condition of the storage is reported"),
+    (
+        "accessibility requirements",
+        "a snapshot is where its volume is",
+    ),
 ];
 
 /// What is also skipped where the storage is that of the node.

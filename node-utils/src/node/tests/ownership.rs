@@ -41,7 +41,12 @@ fn what_this_driver_did_not_mount_stays_outside_of_the_orchestrators_folder() {
         for name in ["empty", "file", "link", "mount", "volume"] {
             let error = refused(bench.unpublish_outside(name), Kind::Busy);
             assert_eq!(error.effect(), Effect::None);
-            refused(bench.unstage_outside(name), Kind::Busy);
+            // Of what was never staged, and where nothing is mounted, there is nothing to undo.
+            if name == "mount" {
+                refused(bench.unstage_outside(name), Kind::Busy);
+            } else {
+                bench.unstage_outside(name).expect("nothing is staged");
+            }
             assert!(
                 bench.path("x").join(name).symlink_metadata().is_ok(),
                 "{name}"
