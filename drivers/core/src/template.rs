@@ -80,7 +80,7 @@ impl Template {
             )));
         }
         let mut template = handlebars::Template::compile(source)
-            .map_err(|error| TemplateError::Syntax(one_line(error.reason())))?;
+            .map_err(|error| TemplateError::Syntax(syntax(source, error.reason())))?;
         rules::check_lines(source, &template)?;
         rules::adopt(&mut template, 0)?;
         let loops = rules::loops(&template);
@@ -125,6 +125,20 @@ impl Template {
     pub fn source(&self) -> &str {
         &self.source
     }
+}
+
+/// What is wrong with the text of a template. Filters after a `|` are of other languages.
+fn syntax(source: &str, reason: impl fmt::Display) -> String {
+    let is_piped = source.split("{{").skip(1).any(|part| {
+        part.split("}}")
+            .next()
+            .is_some_and(|inner| inner.contains('|'))
+    });
+    if is_piped {
+        return "Handlebars has no `|` between `{{` and `}}`: a helper stands before its value"
+            .to_owned();
+    }
+    one_line(reason)
 }
 
 impl fmt::Debug for Template {

@@ -23,6 +23,16 @@ pub enum InvalidKey {
     /// The name of a file instead of what is in it.
     #[error("this is the path of a file: give the text of the private key itself")]
     Path,
+    /// The public half instead of the private one.
+    #[error(
+        "this is a public key: give the private one, which has `BEGIN` and `END` lines (the file without `.pub`)"
+    )]
+    Public,
+    /// The lines between the first and the last were left out.
+    #[error(
+        "this is a placeholder for a private key: give the whole text of the file, with all its lines"
+    )]
+    Placeholder,
     /// The passphrase is missing.
     #[error("the private key is encrypted and no passphrase is given")]
     Encrypted,
@@ -47,6 +57,12 @@ impl Key {
             .filter(|passphrase| !passphrase.is_empty());
         if plain.expose_secret().starts_with(['/', '~']) {
             return Err(InvalidKey::Path);
+        }
+        if is_public(plain.expose_secret()) {
+            return Err(InvalidKey::Public);
+        }
+        if lines.iter().any(|line| matches!(*line, "..." | "…")) {
+            return Err(InvalidKey::Placeholder);
         }
         // The library takes every encrypted key of this old form for one of RSA.
         let decrypted = match passphrase {
@@ -73,6 +89,11 @@ impl Key {
     pub fn public_line(&self) -> Option<String> {
         self.0.public_key().to_openssh().ok()
     }
+}
+
+fn is_public(text: &str) -> bool {
+    let openssh = ["ssh-", "ecdsa-sha2-", "sk-ssh-", "sk-ecdsa-"];
+    openssh.iter().any(|start| text.starts_with(start)) || text.contains("PUBLIC KEY-----")
 }
 
 fn looks_encrypted(text: &str) -> bool {

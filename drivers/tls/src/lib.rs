@@ -95,8 +95,14 @@ impl<'de> Deserialize<'de> for Fingerprint {
 }
 
 impl Fingerprint {
-    /// Reads 64 hexadecimal digits, with or without colons between the bytes.
+    /// Reads 64 hexadecimal digits, with or without colons between the bytes; also behind
+    /// `sha256 Fingerprint=`, as `openssl x509` prints it.
     pub fn parse(text: &str) -> Option<Self> {
+        let text = match text.split_once('=') {
+            Some((label, digits)) if label.to_ascii_lowercase().ends_with("fingerprint") => digits,
+            _ => text,
+        };
+        let text = text.trim();
         let digits: Vec<u8> = text
             .chars()
             .filter(|c| *c != ':')
@@ -284,6 +290,8 @@ mod tests {
         let colons = vec!["AB"; 32].join(":");
         assert_eq!(Fingerprint::parse(&plain), Fingerprint::parse(&colons));
         assert_eq!(Fingerprint::parse(&plain).expect("read").to_string(), plain);
+        let printed = format!("sha256 Fingerprint={colons}\n");
+        assert_eq!(Fingerprint::parse(&printed), Fingerprint::parse(&plain));
         assert_eq!(Fingerprint::parse("ab"), None);
         assert_eq!(Fingerprint::parse(&"zz".repeat(32)), None);
     }

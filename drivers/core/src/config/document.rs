@@ -92,6 +92,14 @@ impl Document {
             Some(Value::String(driver)) if !driver.is_empty() => Ok(driver),
             None | Some(Value::Null) => {
                 let missing = ConfigError::at("driver", "is required and missing");
+                if let Some(kind) = self.root.get("kind").and_then(Value::as_str) {
+                    let shown: String = kind.chars().take(64).collect();
+                    return Err(missing.advise(format!(
+                        "this is a manifest of the kind {}: give what stands in it under driver-config-file.yaml or \
+                         driver.config",
+                        shown.escape_debug()
+                    )));
+                }
                 let keys = self.root.as_object().into_iter().flatten();
                 Err(match nearest("driver", keys.map(|(key, _)| key.as_str())) {
                     Some(key) => {
@@ -100,7 +108,16 @@ impl Document {
                     None => missing,
                 })
             }
-            Some(_) => Err(ConfigError::at("driver", "expected the name of a driver")),
+            Some(value) => {
+                let error = ConfigError::at("driver", "expected the name of a driver");
+                Err(if value.get("config").is_some() {
+                    error.advise(
+                        "this is a values file of the chart: give what is under driver.config",
+                    )
+                } else {
+                    error
+                })
+            }
         }
     }
 

@@ -32,6 +32,8 @@ const MERGE: &str = "<<";
 
 /// Parses one document. Empty text is an empty map.
 pub(super) fn parse(text: &str) -> Result<Value, ConfigError> {
+    // Some editors put a byte order mark before it.
+    let text = text.trim_start_matches('\u{feff}');
     if text.len() > MAX_BYTES {
         return Err(ConfigError::new(format!(
             "the document is {} bytes long, the limit is {MAX_BYTES}",
@@ -108,8 +110,32 @@ fn read(text: &str) -> Result<Value, ConfigError> {
         .map_err(|error| match line_indented_by_tab(text) {
             Some(line) => ConfigError::new(format!("line {line} is indented with a tab"))
                 .advise("YAML is indented with spaces"),
-            None => ConfigError::new(presentable(&error.to_string())),
+            None => explained(&error.to_string()),
         })
+}
+
+/// The message of the library, with what usually is the reason.
+fn explained(message: &str) -> ConfigError {
+    let error = ConfigError::new(presentable(message));
+    let known = [
+        (
+            "mapping values are not allowed",
+            "look at the indent of this line and of the one before: keys of one map begin in one column, and a text \
+             with `: ` in it is quoted",
+        ),
+        (
+            "did not find expected key",
+            "look at the indent of this line and of the one before: keys of one map begin in one column",
+        ),
+        (
+            "more than one document",
+            "a configuration is one document: remove what follows the line `---`",
+        ),
+    ];
+    match known.iter().find(|(words, _)| message.contains(words)) {
+        Some((_, advice)) => error.advise(*advice),
+        None => error,
+    }
 }
 
 /// The number of the first line that is indented with a tab: the library only says that a character

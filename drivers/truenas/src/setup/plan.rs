@@ -247,6 +247,12 @@ impl Plan {
         self.steps.iter().map(|step| &step.call)
     }
 
+    /// Whether a new API key is made, or one is replaced.
+    pub fn makes_key(&self) -> bool {
+        let mut methods = self.steps.iter().map(|step| step.call.method.as_ref());
+        methods.any(|method| matches!(method, "api_key.create" | "api_key.update"))
+    }
+
     fn add(&mut self, doing: String, call: Call) {
         self.steps.push(Step {
             doing,
