@@ -6,6 +6,7 @@ use std::panic;
 use std::path::{self, Path};
 use std::process::ExitCode;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use csi_types::AbsolutePath;
 use node_utils::blocking::{OF_A_NODE, ThreadPool};
@@ -13,6 +14,7 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinError;
+use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use crate::telemetry::log::LogControl;
@@ -116,9 +118,34 @@ pub fn carry_out<T>(work: impl Future<Output = T>) -> Result<T, ExitCode> {
         ));
         ExitCode::FAILURE
     })?;
-    let done = runtime.block_on(work);
+    let done = runtime.block_on(with_progress(work, None, complain));
     runtime.shutdown_background();
     Ok(done)
+}
+
+/// How often a line says that the storage is waited for.
+const PROGRESS: Duration = Duration::from_secs(5);
+
+/// Says now and then, by `say`, that an answer is waited for, and for how long at most if that is known.
+pub(crate) async fn with_progress<T>(
+    work: impl Future<Output = T>,
+    at_most: Option<Duration>,
+    say: impl Fn(&str),
+) -> T {
+    let mut work = std::pin::pin!(work);
+    let started = Instant::now();
+    let limit = at_most.map_or_else(String::new, |limit| {
+        format!(", for at most {} s", limit.as_secs())
+    });
+    loop {
+        match tokio::time::timeout(PROGRESS, &mut work).await {
+            Ok(done) => return done,
+            Err(_) => say(&format!(
+                "omnibus-csi: waiting for an answer of the storage since {} s{limit}",
+                started.elapsed().as_secs()
+            )),
+        }
+    }
 }
 
 /// An environment variable; one that is not UTF-8 counts as unset.

@@ -41,9 +41,11 @@ pub enum Invocation {
 /// What the program does besides serving.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Look for what is wrong with a configuration, without changing anything
+    /// Find mistakes in a configuration, without changing anything
+    #[command(after_help = cli::AFTER_CHECK)]
     Check(CheckFlags),
-    /// List the connections of a folder: how their storage is, its room, its volumes
+    /// List the connections of a folder: health, free space and volumes of each
+    #[command(after_help = cli::AFTER_CONNECTIONS)]
     Connections(ConnectionsFlags),
     /// List the orphans of a backend, what incomplete calls left behind, and remove them on request
     #[command(after_help = cli::AFTER_ORPHANS)]
@@ -52,6 +54,7 @@ pub enum Command {
     #[command(after_help = cli::AFTER_EXPORTS)]
     Exports(ExportsFlags),
     /// Make one values file of our chart from those of democratic-csi's: each becomes a connection
+    #[command(after_help = cli::AFTER_MIGRATE_VALUES)]
     MigrateValues(MigrateValuesFlags),
     /// Let a volume live its whole life: on this machine, or on your own storage
     Try(TryFlags),
@@ -166,6 +169,15 @@ fn is_subcommand(first: Option<&OsString>) -> bool {
 /// Lets `check FILE` stand for `check --driver-config-file FILE`, and so for the other commands.
 fn name_the_file(rest: &mut Vec<OsString>) {
     const FLAG: &str = "--driver-config-file";
+    // Flags without a value, which may stand before the file.
+    const SWITCHES: [&str; 6] = [
+        "--offline",
+        "--json",
+        "--remove",
+        "--repair",
+        "--print",
+        "--new-key",
+    ];
     const COMMANDS: [&str; 6] = [
         "check",
         "connections",
@@ -176,13 +188,17 @@ fn name_the_file(rest: &mut Vec<OsString>) {
     ];
     let text = |index: usize| rest.get(index).and_then(|text: &OsString| text.to_str());
     // `truenas` is followed by what is done there.
-    let first = 1 + usize::from(text(0) == Some("truenas"));
-    let (Some(command), Some(file)) = (text(first - 1), text(first)) else {
+    let command = usize::from(text(0) == Some("truenas"));
+    let is_switch = |at: &usize| text(*at).is_some_and(|arg| SWITCHES.contains(&arg));
+    let at = (command + 1..rest.len()).find(|at| !is_switch(at));
+    let (Some(command), Some((at, file))) =
+        (text(command), at.and_then(|at| Some((at, text(at)?))))
+    else {
         return;
     };
     let is_named = (1..rest.len()).any(|at| text(at).is_some_and(|arg| arg.starts_with(FLAG)));
     if COMMANDS.contains(&command) && !file.starts_with('-') && !is_named {
-        rest.insert(first, FLAG.into());
+        rest.insert(at, FLAG.into());
     }
 }
 

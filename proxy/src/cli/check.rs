@@ -9,11 +9,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use driver_core::config::{ConfigError, Document, Severity};
+use driver_core::config::{ConfigError, Document, ProcessEnvironment, Severity};
 use driver_core::{Call, Error, NodeId};
 use futures_util::future::join_all;
 use node_utils::Tools;
-use tokio::time::Instant;
 
 use crate::app::{App, Environment};
 use crate::cli::args::CheckFlags;
@@ -34,8 +33,6 @@ use report::{Finding, Report, Weight};
 const PATIENCE: Duration = Duration::from_mins(1);
 /// How long the kernel may take to let go of what was mounted for a check.
 const LETS_GO_WITHIN: Duration = Duration::from_secs(5);
-/// How often a line says that the check waits for the storage.
-const PROGRESS: Duration = Duration::from_secs(5);
 
 /// Checks, reports on standard output, and returns the exit code.
 pub fn run(flags: &CheckFlags) -> ExitCode {
@@ -91,19 +88,43 @@ fn check(flags: &CheckFlags) -> Report {
     report
 }
 
+/// What is wrong or odd about the configuration of a connection that is in no file yet, and whether it is an
+/// error.
+pub(crate) fn offline(text: &str) -> Vec<(bool, String)> {
+    let found = match Document::parse(text, &ProcessEnvironment) {
+        Ok(document) => of_document(document),
+        Err(error) => wrong(&error),
+    };
+    let heavy = found
+        .into_iter()
+        .filter(|found| found.weight != Weight::Note);
+    heavy
+        .map(|found| (found.weight == Weight::Error, found.to_string()))
+        .collect()
+}
+
+fn of_document(document: Document) -> Vec<Finding> {
+    match App::open(document, &environment()) {
+        Ok((document, _)) => document.findings().into_iter().map(odd_alone).collect(),
+        Err(refused) => {
+            let mut found = wrong(&refused.error);
+            let document = refused.document;
+            let further = match refused.rest {
+                Some(_) => document.findings(),
+                None => document.findings_so_far(),
+            };
+            found.extend(further.into_iter().map(odd_alone));
+            found
+        }
+    }
+}
+
 /// Where the files of connections are.
 const FOLDER: &str = "proxy.configFolder";
 
 /// What a file makes; if it cannot be used, what it would make without what is wrong.
 fn opened(file: &Path, report: &mut Report) -> Option<(Arc<Document>, App)> {
-    let at = Environment {
-        node: node(),
-        // It only gates what is advertised, and nothing is.
-        version: CsiVersion::NEWEST,
-        // A check runs no program of the node.
-        tools: Tools::of_this_machine(),
-        modes: None,
-    };
+    let at = environment();
     let refused = match config_file::read(file).map(|document| App::open(document, &at)) {
         Ok(Ok(opened)) => return Some(opened),
         Ok(Err(refused)) => refused,
@@ -123,11 +144,32 @@ fn opened(file: &Path, report: &mut Report) -> Option<(Arc<Document>, App)> {
     None
 }
 
+fn environment() -> Environment {
+    Environment {
+        node: node(),
+        // It only gates what is advertised, and nothing is.
+        version: CsiVersion::NEWEST,
+        // A check runs no program of the node.
+        tools: Tools::of_this_machine(),
+        modes: None,
+    }
+}
+
 /// What only the process that serves can find out, because it knows where it runs.
 const OF_NODES: &str = "its volumes belong to a node: served by a process on every node, and refused \
                         by a controller that stands for all nodes";
 const ON_NODES: &str =
     "names of initiators and addresses are read on each node when it starts, and not here";
+
+/// Drivers whose servers keep a record of the base beside their socket.
+const DIRECTORIES: [&str; 4] = [
+    "local-hostpath",
+    "nfs-client",
+    "smb-client",
+    "lustre-client",
+];
+const RECORD: &str = "whether this is the base of before, and not an empty directory in its place, is not known here: the \
+                      record of it is beside the socket of the server, whose answers and log say so";
 
 fn note(about: &str, message: &str) -> Finding {
     Finding {
@@ -180,12 +222,19 @@ fn ask(connections: &[Arc<Connection>], whole: &mut Report, parts: &mut [Report]
         .filter(|connection| connection.has_storage());
     let asked: Vec<_> = asked.collect();
     let looks = asked.iter().map(|connection| look(connection));
-    let found = runtime.block_on(with_progress(join_all(looks), process::complain));
+    let found = runtime.block_on(process::with_progress(
+        join_all(looks),
+        Some(PATIENCE),
+        process::complain,
+    ));
     for (connection, (problems, answers)) in asked.into_iter().zip(found) {
         let part = parts.iter_mut().find(|part| part.is_of(connection.name()));
         let report = part.unwrap_or(whole);
         report.looked();
         report.all(problems.iter().map(of_storage));
+        if problems.is_empty() && DIRECTORIES.contains(&connection.driver().kind()) {
+            report.add(note("storage", RECORD));
+        }
         report.all(answers.map(|text| note("storage", &text)));
     }
     if is_folder {
@@ -195,22 +244,6 @@ fn ask(connections: &[Arc<Connection>], whole: &mut Report, parts: &mut [Report]
     runtime.shutdown_background();
     // A check leaves nothing mounted.
     node_utils::shares::unmount_all(LETS_GO_WITHIN);
-}
-
-/// Says now and then, by `say`, that an answer is waited for.
-async fn with_progress<T>(work: impl Future<Output = T>, say: impl Fn(&str)) -> T {
-    let mut work = std::pin::pin!(work);
-    let started = Instant::now();
-    loop {
-        match tokio::time::timeout(PROGRESS, &mut work).await {
-            Ok(done) => return done,
-            Err(_) => say(&format!(
-                "omnibus-csi: waiting for an answer of the storage since {} s, for at most {} s",
-                started.elapsed().as_secs(),
-                PATIENCE.as_secs()
-            )),
-        }
-    }
 }
 
 /// What is wrong with the storage of a connection, and what answers there.
@@ -265,7 +298,9 @@ fn odd_folder(message: String) -> Finding {
         weight: Weight::Error,
         about: "folder".into(),
         message,
-        advice: Some("it is not looked at, or only what it was before".to_owned()),
+        advice: Some(
+            "make the folder, or correct `proxy.configFolder`: until then none of its connections is known".to_owned(),
+        ),
     }
 }
 
@@ -280,6 +315,17 @@ fn missing((key, name): (String, ConnectionName)) -> Finding {
 
 fn odd(finding: driver_core::config::Finding) -> Finding {
     let (weight, otherwise) = match finding.severity {
+        Severity::UnknownKey if finding.path == "connections" => {
+            return Finding {
+                weight: Weight::Error,
+                about: finding.path,
+                message: finding.message,
+                advice: Some(
+                    "connections do not stand in this file: each is a file in `proxy.configFolder`"
+                        .to_owned(),
+                ),
+            };
+        }
         Severity::UnknownKey => (Weight::Error, "remove it, or correct its name"),
         Severity::NoEffect => (Weight::Note, "it may be removed"),
         Severity::Doubtful => (Weight::Warning, "look at it again"),
@@ -383,7 +429,8 @@ mod tests {
     async fn a_host_that_does_not_answer_is_waited_for_in_words() {
         let said = std::cell::RefCell::new(Vec::new());
         let silent = tokio::time::sleep(Duration::from_secs(12));
-        with_progress(silent, |text| said.borrow_mut().push(text.to_owned())).await;
+        let say = |text: &str| said.borrow_mut().push(text.to_owned());
+        process::with_progress(silent, Some(PATIENCE), say).await;
         let said = said.into_inner();
         assert_eq!(said.len(), 2, "{said:?}");
         assert!(said[1].contains("since 10 s, for at most 60 s"), "{said:?}");

@@ -154,11 +154,11 @@ impl Row {
         if connection.can().capacity {
             let query = CapacityQuery::default();
             let room = patiently(async |call| driver.capacity(call, &query).await).await;
-            self.available = self.answered("its room", room).map(|room| room.available);
+            self.available = self.answered("free space", room).map(|room| room.available);
         }
         if connection.can().list_volumes {
             let volumes = patiently(async |call| count(connection, call).await).await;
-            self.volumes = self.answered("its volumes", volumes);
+            self.volumes = self.answered("volumes", volumes);
         }
     }
 
@@ -313,7 +313,7 @@ mod tests {
         row.ask(&connection).await;
         assert_eq!((row.health, row.volumes), (Health::Good, None));
         let error = row.error.expect("an error");
-        assert!(error.starts_with("its volumes: no answer"), "{error}");
+        assert!(error.starts_with("volumes: no answer"), "{error}");
     }
 
     #[test]

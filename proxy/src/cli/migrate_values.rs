@@ -9,17 +9,21 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use driver_core::config;
 use serde_json::{Map, Value, json};
 
 use crate::cli::args::EX_USAGE;
+use crate::cli::check;
 use crate::process;
 use crate::routing::connections::ConnectionName;
 
 mod merge;
+mod rights;
+mod schema;
+mod source;
 mod write;
 
 use merge::{only_settings, overlay};
+use source::Release;
 
 /// The flags.
 #[derive(Debug, Args)]
@@ -30,15 +34,19 @@ pub struct MigrateValuesFlags {
     /// The name of the new driver in the cluster, beside the old ones
     #[arg(long, value_name = "NAME", conflicts_with = "take_over")]
     pub csi_name: Option<String>,
-    /// The connection whose driver's name goes on, with all its volumes
+    /// The connection whose driver name is kept, with all its volumes
     #[arg(long, value_name = "CONNECTION")]
     pub take_over: Option<String>,
 }
 
 /// One file that was read.
+#[derive(Default)]
 struct Input {
     name: String,
     values: Map<String, Value>,
+    /// What there is to say about where they were found.
+    notes: Vec<String>,
+    problems: Vec<String>,
 }
 
 /// What has been put together so far, and what there is to say about it.
@@ -48,6 +56,8 @@ struct Merged {
     connections: Map<String, Value>,
     storage_classes: Vec<Value>,
     snapshot_classes: Vec<Value>,
+    /// Secrets that hold the configuration of a connection.
+    in_secrets: Vec<(String, String)>,
     default_class: Option<String>,
     notes: Vec<String>,
     problems: Vec<String>,
@@ -86,24 +96,40 @@ pub fn run(flags: &MigrateValuesFlags) -> ExitCode {
 }
 
 fn read(files: &[String]) -> Result<Vec<Input>, Vec<String>> {
-    let mut inputs = Vec::new();
+    let mut inputs: Vec<Input> = Vec::new();
     let mut problems = Vec::new();
     let mut names = BTreeSet::new();
     for file in files {
         let (name, path) = named(file);
         let shown = path.display();
-        if let Err(error) = ConnectionName::parse(&name) {
-            problems.push(format!("{shown}: `{}`: {error}", name.escape_debug()));
-        } else if !names.insert(name.clone()) {
-            problems.push(format!(
-                "{shown}: a second connection {name}: give NAME=FILE"
-            ));
-        }
         let text = std::fs::read_to_string(&path).map_err(|error| error.to_string());
-        match text.and_then(|text| config::plain_yaml(&text).map_err(|error| error.to_string())) {
-            Ok(Value::Object(values)) => inputs.push(Input { name, values }),
-            Ok(_) => problems.push(format!("{shown}: no map of values")),
-            Err(error) => problems.push(format!("{shown}: {error}")),
+        let found = text.and_then(|text| source::releases(&text));
+        let releases = match found {
+            Ok(releases) => releases,
+            Err(error) => {
+                problems.push(format!("{shown}: {error}"));
+                continue;
+            }
+        };
+        let several = releases.len() > 1;
+        if several && name.is_some() {
+            problems.push(format!(
+                "{shown}: it holds {} releases, each called as it is there: leave the name before `=` out",
+                releases.len()
+            ));
+            continue;
+        }
+        for release in releases {
+            let input = input(release, name.as_deref(), &path);
+            let name = &input.name;
+            if let Err(error) = ConnectionName::parse(name) {
+                problems.push(format!("{shown}: `{}`: {error}", name.escape_debug()));
+            } else if !names.insert(name.clone()) {
+                problems.push(format!(
+                    "{shown}: a second connection {name}: give NAME=FILE"
+                ));
+            }
+            inputs.push(input);
         }
     }
     if problems.is_empty() {
@@ -113,13 +139,27 @@ fn read(files: &[String]) -> Result<Vec<Input>, Vec<String>> {
     }
 }
 
-fn named(file: &str) -> (String, PathBuf) {
+/// A release as a connection: called as it is asked for, as in the file, or as the file.
+fn input(release: Release, name: Option<&str>, path: &Path) -> Input {
+    let stem = || {
+        path.file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
+    };
+    let name = name.map(str::to_owned).or(release.name);
+    Input {
+        name: name.unwrap_or_else(stem),
+        values: release.values,
+        notes: release.notes,
+        problems: release.problems,
+    }
+}
+
+fn named(file: &str) -> (Option<String>, PathBuf) {
     match file.split_once('=') {
-        Some((name, path)) if !name.contains('/') => (name.to_owned(), path.into()),
-        _ => {
-            let stem = Path::new(file).file_stem().unwrap_or_default();
-            (stem.to_string_lossy().into_owned(), file.into())
-        }
+        Some((name, path)) if !name.contains('/') => (Some(name.to_owned()), path.into()),
+        _ => (None, file.into()),
     }
 }
 
@@ -131,6 +171,11 @@ fn migrate(inputs: &[Input], flags: &MigrateValuesFlags) -> Result<Merged, Vec<S
             .ok_or_else(|| vec![format!("{}: it has no csiDriver.name", heir.name)])?,
         (None, None) => return Err(vec![NO_NAME.into()]),
     };
+    if let [only] = inputs
+        && is_inline(&only.values)
+    {
+        return Ok(Merged::without_connections(only, &name));
+    }
     let mut merged = Merged::default();
     // Of what has the same name in several files the first stays as it is, and that has to be what
     // volumes of the heir refer to.
@@ -154,8 +199,18 @@ fn migrate(inputs: &[Input], flags: &MigrateValuesFlags) -> Result<Merged, Vec<S
         let attach = attach.and_then(Value::as_bool).unwrap_or(true);
         driver.insert("attachRequired".into(), json!(attach));
     }
+    merged.name_classes_that_stay(inputs.iter().filter(|input| !is_heir(input)));
+    let sidecars = merge::sidecars(inputs, &mut merged.values);
+    let strategy = merge::strategy(inputs, &mut merged.values);
+    merged.notes.extend(sidecars.into_iter().chain(strategy));
     merged.finish(driver, proxy);
     Ok(merged)
+}
+
+/// Whether pods describe the volumes of a release themselves.
+fn is_inline(values: &Map<String, Value>) -> bool {
+    let kind = text(values, &["driver", "config", "driver"]);
+    kind.is_some_and(|kind| kind.ends_with("-ephemeral-inline"))
 }
 
 /// The file whose driver's name goes on: the one that is asked for, one of ours, or the only one.
@@ -178,9 +233,9 @@ fn heir<'a>(inputs: &'a [Input], flags: &MigrateValuesFlags) -> Result<Option<&'
 
 /// Whether a file is a values file of our own chart already.
 fn is_ours(input: &Input) -> bool {
-    at(&input.values, &["connections"])
-        .and_then(Value::as_object)
-        .is_some_and(|connections| !connections.is_empty())
+    ["connections", "existingConnectionsSecret"]
+        .iter()
+        .any(|key| merge::has_content(at(&input.values, &[key])))
 }
 
 fn at<'a>(values: &'a Map<String, Value>, path: &[&str]) -> Option<&'a Value> {
@@ -228,8 +283,54 @@ impl Merged {
         }
     }
 
+    /// A release that has no volumes but those that pods describe, which name no connection.
+    fn without_connections(only: &Input, name: &str) -> Self {
+        let mut merged = Self::default();
+        merged.take_settings(only, false);
+        let mut driver = merged.object("csiDriver");
+        driver.insert("name".into(), json!(name));
+        let config = at(&only.values, &["driver", "config"]).cloned();
+        merged
+            .values
+            .insert("csiDriver".into(), Value::Object(driver));
+        merged
+            .values
+            .insert("driver".into(), json!({"config": config}));
+        merged.notes.push(format!(
+            "{}: its volumes are described by pods, which name no connection: it stays a driver of its own",
+            only.name
+        ));
+        merged.fit();
+        merged
+    }
+
+    /// Classes that exist already belong to their release, and helm does not take them from it.
+    fn name_classes_that_stay<'a>(&mut self, others: impl Iterator<Item = &'a Input>) {
+        for other in others.filter(|other| !is_ours(other)) {
+            for key in ["storageClasses", "volumeSnapshotClasses"] {
+                let classes = at(&other.values, &[key]).and_then(Value::as_array);
+                let names = classes.into_iter().flatten();
+                let names: Vec<_> = names
+                    .filter_map(|class| class.get("name")?.as_str())
+                    .map(|name| name.escape_debug().to_string())
+                    .collect();
+                if !names.is_empty() {
+                    self.notes.push(format!(
+                        "{}: the old release has {} still: before helm install, remove its {key} there ([]), or \
+                         rename these",
+                        other.name,
+                        names.join(", ")
+                    ));
+                }
+            }
+        }
+    }
+
     fn take(&mut self, input: &Input) {
         let ours = is_ours(input);
+        let of_it = |text: &String| format!("{}: {text}", input.name);
+        self.notes.extend(input.notes.iter().map(of_it));
+        self.problems.extend(input.problems.iter().map(of_it));
         if ours {
             let connections = at(&input.values, &["connections"]).and_then(Value::as_object);
             for (name, connection) in connections.into_iter().flatten() {
@@ -244,6 +345,10 @@ impl Merged {
                 self.take_class(key, class.clone(), (!ours).then_some(&input.name));
             }
         }
+        self.take_settings(input, ours);
+    }
+
+    fn take_settings(&mut self, input: &Input, ours: bool) {
         let (settings, left_out) = only_settings(&input.values, ours);
         for key in left_out {
             self.notes
@@ -260,9 +365,7 @@ impl Merged {
     fn take_config(&mut self, input: &Input) {
         let name = &input.name;
         if let Some(secret) = text(&input.values, &["driver", "existingConfigSecret"]) {
-            self.problems.push(format!(
-                "{name}: its configuration is in the Secret {secret}: put what is there under connections.{name}"
-            ));
+            self.in_secrets.push((name.clone(), secret));
             return;
         }
         let config = at(&input.values, &["driver", "config"])
@@ -272,6 +375,13 @@ impl Merged {
                 .push(format!("{name}: it has no driver.config.driver"));
             return;
         };
+        if is_inline(&input.values) {
+            self.problems.push(format!(
+                "{name}: its volumes are described by pods, which name no connection: give this file alone, for a \
+                 release of its own"
+            ));
+            return;
+        }
         for (key, pointer) in [
             ("service", "/service"),
             ("_private.volume_context", "/_private/volume_context"),
@@ -347,6 +457,44 @@ impl Merged {
         classes.push(Value::Object(class));
     }
 
+    /// Configurations in Secrets: our chart takes all connections from one, or all from the values.
+    fn finish_secrets(&mut self) {
+        let before = self.values.contains_key("existingConnectionsSecret");
+        if self.in_secrets.is_empty() && !before {
+            return;
+        }
+        let made = "omnibus-csi-connections";
+        for (name, secret) in &self.in_secrets {
+            self.problems.push(format!(
+                "{name}: its configuration is in the Secret {secret}, which is not read: make the Secret {made} with the \
+                 key {name}.yaml, and in it what {secret} has in driver-config-file.yaml"
+            ));
+        }
+        if self.connections.is_empty() {
+            self.values
+                .entry("existingConnectionsSecret")
+                .or_insert(json!(made));
+        } else {
+            self.problems.push(format!(
+                "the chart takes connections from the values or from a Secret, not from both: put the others into \
+                 {made} as well, and set existingConnectionsSecret to it, or put all under connections"
+            ));
+        }
+    }
+
+    /// Leaves out what the chart refuses.
+    fn fit(&mut self) {
+        let (left_out, wrong) = schema::fit(&mut self.values);
+        for misfit in left_out {
+            let (path, problem) = (misfit.path(), misfit.problem());
+            self.notes.push(format!("{path} is left out: {problem}"));
+        }
+        for misfit in wrong {
+            let (path, problem) = (misfit.path(), misfit.problem());
+            self.problems.push(format!("{path}: {problem}"));
+        }
+    }
+
     fn finish(&mut self, driver: Map<String, Value>, mut proxy: Map<String, Value>) {
         let is_local = |config: &Value| {
             let kind = config.get("driver").and_then(Value::as_str);
@@ -369,7 +517,11 @@ impl Merged {
         }
         self.values
             .insert("csiDriver".into(), Value::Object(driver));
+        self.finish_secrets();
         let connections = std::mem::take(&mut self.connections);
+        self.check_connections(&connections);
+        self.notes
+            .extend(rights::grant(&mut self.values, &connections));
         self.values
             .insert("connections".into(), Value::Object(connections));
         if !proxy.is_empty() {
@@ -384,6 +536,22 @@ impl Merged {
             ),
         ] {
             self.values.insert(key.into(), Value::Array(classes));
+        }
+        self.fit();
+    }
+
+    /// What `check --offline` finds in each connection. Variables are those of the controller, not of this
+    /// machine.
+    fn check_connections(&mut self, connections: &Map<String, Value>) {
+        for (name, config) in connections {
+            for (is_error, finding) in check::offline(&config.to_string()) {
+                let said = format!("{name}: check: {finding}");
+                if is_error {
+                    self.problems.push(said);
+                } else {
+                    self.notes.push(said);
+                }
+            }
         }
     }
 }

@@ -265,7 +265,7 @@ impl Ledger {
             text.push_str(&problem.line());
         }
         for name in &self.unsupported {
-            let _ = writeln!(text, "not asked: {name}: its driver cannot tell");
+            let _ = writeln!(text, "not asked: {name}: its driver cannot list orphans");
         }
         text
     }

@@ -207,8 +207,8 @@ impl Problem {
     /// For a table.
     pub(crate) fn line(&self) -> String {
         match &self.connection {
-            Some(name) => format!("not known of {name}: {}\n", self.error),
-            None => format!("not known: {}\n", self.error),
+            Some(name) => format!("unknown: {name}: {}\n", self.error),
+            None => format!("unknown: {}\n", self.error),
         }
     }
 }

@@ -89,7 +89,8 @@ async fn set_up(flags: &SetupUserFlags, document: &Document, wanted: &Wanted) ->
     }
     let revoked = plan.revoked;
     // Before the key is made: TrueNAS does not show it again.
-    let file = flags.key_file.as_deref().map(KeyFile::new).transpose()?;
+    let path = flags.key_file.as_deref().filter(|_| plan.makes_key());
+    let file = path.map(KeyFile::new).transpose()?;
     let Made { done, key } = plan.carry_out(&nas).await?;
     let kept = keep(file, key.as_ref());
     for step in &done {

@@ -19,7 +19,7 @@ pub enum CsiVersionError {
     #[error("CSI {0} has another wire protocol and cannot be served; use 1.0.0 or later")]
     BeforeOne(String),
     /// Not a version of the specification that this build knows.
-    #[error("`{}` is not a CSI version; known are 1.0.0 to {}", .0.escape_debug(), CsiVersion::NEWEST)]
+    #[error("`{}` is not a CSI version; known are 1.0.0 to {}{}", .0.escape_debug(), CsiVersion::NEWEST, meant(.0))]
     Unknown(String),
 }
 
@@ -55,6 +55,18 @@ impl FromStr for CsiVersion {
     }
 }
 
+/// The version that may have been meant: with the last number left out, or a `v` before it.
+fn meant(text: &str) -> String {
+    let short = text.trim().trim_start_matches('v');
+    let version = CsiVersion::all().map(|version| version.to_string());
+    let mut version =
+        version.filter(|version| version == short || version.strip_suffix(".0") == Some(short));
+    version
+        .next()
+        .map(|version| format!("; is {version} meant?"))
+        .unwrap_or_default()
+}
+
 impl fmt::Display for CsiVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "1.{}.0", self.minor)
@@ -78,6 +90,19 @@ mod tests {
     #[test]
     fn the_newest_version_is_the_one_whose_wire_types_we_carry() {
         assert_eq!(csi_proto::SPEC_VERSION.parse(), Ok(CsiVersion::NEWEST));
+    }
+
+    #[test]
+    fn a_version_without_its_last_number_is_proposed_with_it() {
+        for (text, said) in [("1.5", "is 1.5.0 meant?"), ("v1.12.0", "is 1.12.0 meant?")] {
+            let error = text.parse::<CsiVersion>().expect_err(text).to_string();
+            assert!(error.ends_with(said), "{error}");
+        }
+        let error = "9"
+            .parse::<CsiVersion>()
+            .expect_err("no version")
+            .to_string();
+        assert!(!error.contains("meant"), "{error}");
     }
 
     #[test]

@@ -143,7 +143,7 @@ fn a_host_that_does_not_answer_is_no_host_without_orphans_or_with_all_exports() 
     for command in ["orphans", "exports"] {
         let (code, text, _) = run(&place, command, &[]);
         assert_eq!(code, 1, "{text}");
-        assert!(text.contains("not known: "), "{text}");
+        assert!(text.contains("unknown: "), "{text}");
         assert!(!text.contains("no orphans were found"), "{text}");
         assert!(text.contains("suspended"), "{text}");
     }

@@ -48,6 +48,46 @@ Exit codes:
   1   something failed: no socket, a check with errors, a server not ready
   64  the command line or the configuration is wrong; nothing was started";
 
+pub(super) const AFTER_CHECK: &str = "\
+Examples:
+  The file and the storage:
+    omnibus-csi check driver.yaml
+  Only the file, for a program:
+    omnibus-csi check driver.yaml --offline --json
+
+Exit codes:
+  0   no errors; there may be warnings
+  1   something has to be corrected
+  64  a server would not start with this file";
+
+pub(super) const AFTER_CONNECTIONS: &str = "\
+Examples:
+  All connections of a proxy:
+    omnibus-csi connections proxy.yaml
+  Only their files:
+    omnibus-csi connections proxy.yaml --offline
+
+Exit codes:
+  0   all can be used
+  1   a connection cannot be used
+  64  the command line or the main file is wrong";
+
+pub(super) const AFTER_MIGRATE_VALUES: &str = "\
+A file holds values of democratic-csi's chart, or a HelmRelease (Flux), a HelmChart (k3s), an Application (Argo CD) or a \
+chart above it that does. The new values go to standard output, and hold the secrets of the old ones. Notes say what was \
+left out, problems what has to be done by hand.
+
+Examples:
+  One release, under its old name:
+    omnibus-csi migrate-values nas=old-values.yaml > values.yaml
+  Several; one keeps its name:
+    omnibus-csi migrate-values --take-over fast fast=fast.yaml nas=nas.yaml > values.yaml
+
+Exit codes:
+  0   the values are complete
+  1   there are problems; the values are written all the same
+  64  a file cannot be used; nothing is written";
+
 pub(super) const AFTER_ORPHANS: &str = "\
 Lists only what provably belongs to this connection and was never handed out: incomplete volumes and \
 detached snapshots, helper snapshots without a clone, empty containers of detached snapshots. A retry of \
@@ -90,7 +130,7 @@ Exit codes:
 
 pub(super) const AFTER_EXPORTS: &str = "\
 A storage host that started anew without its saved configuration exports nothing. Each volume is put back \
-when it is next asked for; this does it for all. Who gets in stays as it was. Volumes that bear the driver \
+when it is next asked for; this does it for all. Access lists stay as they were. Volumes that bear the driver \
 or the instance_id of another connection are left out.
 
 Examples:
@@ -170,7 +210,7 @@ pub struct ServeFlags {
         help_heading = "Where to listen (at least one)"
     )]
     pub server_socket_permissions_mode: String,
-    /// A TCP address; anyone who reaches it owns the storage. Needs --server-port
+    /// A TCP address; anyone who reaches it controls the storage. Needs --server-port
     #[arg(
         long,
         value_name = "ADDRESS",

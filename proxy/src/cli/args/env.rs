@@ -25,7 +25,6 @@ pub enum Effect {
 }
 
 const NODE_JS: &str = "there is no Node.js runtime here";
-const NO_DRIVER: &str = "the drivers that use it are not in this build";
 const METRICS: &str = "use --metrics-address and the process_ figures there";
 
 /// All of them.
@@ -139,12 +138,15 @@ pub const VARIABLES: &[Variable] = &[
         "RESTIC_DEFAULT_TIMEOUT",
         "a backup has the deadline of its call",
     ),
-    none("KOPIA_DEFAULT_TIMEOUT", NO_DRIVER),
+    none(
+        "KOPIA_DEFAULT_TIMEOUT",
+        "a backup has the deadline of its call",
+    ),
     none(
         "FILESYSTEM_TYPE_DETECTION_STRATEGY",
         "the device itself is always read, as its value `blkid` asks for",
     ),
-    none("DEMOCRATIC_CSI_IS_CONTAINER", NO_DRIVER),
+    none("DEMOCRATIC_CSI_IS_CONTAINER", "nothing here depends on it"),
     none("CONTAINER_SANDBOX_MOUNT_POINT", "only Windows has it"),
     none("CSI_SANITY", "nothing has to be remembered for csi-sanity"),
     none("LOG_MEMORY_USAGE", METRICS),

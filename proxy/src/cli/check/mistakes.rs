@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::routing::connection::{built, least};
 
+mod foreign;
+
 const NFS: &str = "
 driver: zfs-generic-nfs
 sshConnection: {host: nas.example, username: csi, password: x}
@@ -400,7 +402,7 @@ fn each_typical_mistake_is_reported_in_words_that_help() {
         from,
         to,
         said,
-    } in MISTAKES
+    } in MISTAKES.iter().chain(foreign::MISTAKES)
     {
         let text = if good.is_empty() {
             (*to).to_owned()

@@ -1,6 +1,6 @@
 //! What a check found, for people and for machines.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -57,6 +57,23 @@ pub(super) struct Report {
     connections: Vec<Self>,
 }
 
+// === impl Finding ===
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: {}",
+            printable(&self.about),
+            printable(&self.message)
+        )?;
+        match &self.advice {
+            Some(advice) => write!(f, " ({})", printable(advice)),
+            None => Ok(()),
+        }
+    }
+}
+
 // === impl Report ===
 
 impl Report {
@@ -97,6 +114,16 @@ impl Report {
     }
 
     pub(super) fn add(&mut self, finding: Finding) {
+        // One finding is enough for one key. What is odd about it tends to be why it is wrong.
+        let is_wrong =
+            |other: &&mut Finding| other.weight == Weight::Error && other.about == finding.about;
+        if finding.weight == Weight::Warning
+            && let Some(wrong) = self.findings.iter_mut().find(is_wrong)
+        {
+            wrong.message = format!("{} ({})", finding.message, wrong.message);
+            wrong.advice = finding.advice;
+            return;
+        }
         self.ok &= finding.weight != Weight::Error;
         self.findings.push(finding);
     }
@@ -150,9 +177,29 @@ impl Report {
         }
     }
 
-    fn errors(&self) -> usize {
-        let own = self.findings.iter().filter(|f| f.weight == Weight::Error);
-        own.count() + self.connections.iter().map(Self::errors).sum::<usize>()
+    /// How many findings of this weight there are, about the file and each connection.
+    fn count(&self, weight: Weight) -> usize {
+        let own = self.findings.iter().filter(|f| f.weight == weight);
+        let below = self.connections.iter().map(|report| report.count(weight));
+        own.count() + below.sum::<usize>()
+    }
+
+    /// The last line is what a tired person reads: warnings are part of it.
+    fn verdict(&self) -> String {
+        let counted = [(Weight::Error, "error"), (Weight::Warning, "warning")];
+        let counted = counted
+            .into_iter()
+            .filter_map(|(weight, word)| match self.count(weight) {
+                0 => None,
+                1 => Some(format!("1 {word}")),
+                many => Some(format!("{many} {word}s")),
+            });
+        let counted: Vec<_> = counted.collect();
+        if counted.is_empty() {
+            "nothing to correct".to_owned()
+        } else {
+            counted.join(", ")
+        }
     }
 
     pub(super) fn table(&self) -> String {
@@ -182,7 +229,6 @@ impl Report {
                 let _ = writeln!(text, "{:<8} → {}", "", printable(advice));
             }
         }
-        let errors = self.errors();
         let looked = self.elsewhere.unwrap_or(match (self.online, self.usable) {
             (true, _) => "the file and the storage were looked at",
             (false, true) => "the storage was not looked at (--offline)",
@@ -198,11 +244,7 @@ impl Report {
             1 => format!("{driver}, 1 connection"),
             many => format!("{driver}, {many} connections"),
         };
-        let verdict = match errors {
-            0 => "nothing to correct".to_owned(),
-            1 => "1 error".to_owned(),
-            many => format!("{many} errors"),
-        };
+        let verdict = self.verdict();
         let _ = writeln!(
             text,
             "{}{driver}: {verdict}; {looked}",

@@ -175,7 +175,7 @@ fn a_table_has_a_row_for_each_in_printable_characters() {
         lines[2],
         "nas         half-made volume       2d  tank/b\\u{1b}[2J"
     );
-    assert_eq!(lines[3], "not asked: dirs: its driver cannot tell");
+    assert_eq!(lines[3], "not asked: dirs: its driver cannot list orphans");
 }
 
 #[test]

@@ -112,17 +112,42 @@ fn unknown(name: &str) -> ConfigError {
         "driver",
         format!("there is no driver `{shown}`; this build has: {built}"),
     );
-    let nearest = all
-        .iter()
-        .chain(&NOT_YET)
-        .chain([&PROXY])
+    let names = all.iter().chain(&NOT_YET).chain([&PROXY]);
+    let nearest = names
+        .clone()
         .map(|known| (strsim::damerau_levenshtein(known, name), known))
         .filter(|(distance, known)| *distance <= known.len() / 3)
         .min();
-    match nearest {
-        Some((_, known)) => error.advise(format!("is it a misspelling of `{known}`?")),
-        None => error,
+    if let Some((_, known)) = nearest {
+        return error.advise(format!("is it a misspelling of `{known}`?"));
     }
+    let likely = with_the_same_words(name, names.copied());
+    if likely.is_empty() {
+        error
+    } else {
+        error.advise(format!("is one of these meant: {}?", likely.join(", ")))
+    }
+}
+
+/// The drivers whose names have the most words of `name`: `zfs-nfs` may be `zfs-generic-nfs`.
+fn with_the_same_words<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let lower = name.to_lowercase();
+    // What people call the product.
+    let words: Vec<&str> = lower
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .map(|word| if word == "truenas" { "freenas" } else { word })
+        .collect();
+    let common = |known: &str| {
+        let mut own: Vec<_> = known.split('-').collect();
+        own.retain(|word| words.contains(word));
+        own.len()
+    };
+    let scored: Vec<_> = all.map(|known| (common(known), known)).collect();
+    let most = scored.iter().map(|(score, _)| *score).max().unwrap_or(0);
+    let best = scored
+        .into_iter()
+        .filter(|(score, _)| *score == most && most > 1);
+    best.map(|(_, known)| known).take(6).collect()
 }
 
 /// A usable configuration of the same driver. What a file lacks comes from it while the file is read, so
