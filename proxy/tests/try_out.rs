@@ -147,7 +147,7 @@ fn a_volume_lives_its_whole_life_and_leaves_nothing() {
     assert_eq!(report["result"], "ok");
     assert_eq!(report["failure"], Value::Null);
     assert_eq!(report["leftBehind"], Value::Array(Vec::new()));
-    assert_eq!(steps(&report, "ok").len(), 32, "{report:#}");
+    assert_eq!(steps(&report, "ok").len(), 33, "{report:#}");
     assert_eq!(steps(&report, "not-offered"), ["attach", "detach"]);
     let folder = Path::new(report["folder"].as_str().unwrap());
     assert_eq!(

@@ -3,6 +3,7 @@
 //! What is wrong with the configuration is found before anything is bound. After a signal no call
 //! is taken any more, those in progress end within a grace period, and the socket goes last.
 
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,7 @@ use crate::csi::controller::lost_exports;
 use crate::csi::decode;
 use crate::csi::node::inline;
 use crate::csi::plugin::Plugin;
+use crate::csi::registration::Registered;
 use crate::process::{self, Signals};
 use crate::routing::config_file;
 use crate::routing::folder::{self, Watch};
@@ -211,7 +213,7 @@ async fn serve_until_stopped(
             ExitCode::FAILURE
         }
     };
-    remove(registered.as_ref());
+    warn_of(registered.as_ref().map(Registered::remove));
     remove(remains.as_ref());
     shares::unmount_all(LINGER);
     code
@@ -219,7 +221,11 @@ async fn serve_until_stopped(
 
 /// Removes the socket.
 fn remove(remains: Option<&Remains>) {
-    if let Some(Err(error)) = remains.map(Remains::remove) {
+    warn_of(remains.map(Remains::remove));
+}
+
+fn warn_of(removed: Option<io::Result<()>>) {
+    if let Some(Err(error)) = removed {
         warn!(error = %error, "the socket cannot be removed");
     }
 }
@@ -300,7 +306,7 @@ impl Running {
         let in_flight = tracker.len();
         info!(
             signal,
-            in_flight, "no call is taken any more; those in progress go on"
+            in_flight, "shutting down: no new calls; waiting for those in progress"
         );
         // The server may have ended by itself in this very moment.
         let _ = self.stop.send(true);

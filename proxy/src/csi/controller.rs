@@ -223,6 +223,24 @@ pub(crate) fn at_one_connection(
     Err(Error::invalid(format!("request field `{field}`")).because(why))
 }
 
+/// Names the volume in the log before the request is looked at: a refusal has to say whose it is.
+fn record_volume(volume: &str) {
+    let subject = Subject {
+        volume: (!volume.is_empty()).then(|| volume.to_owned()),
+        ..Subject::default()
+    };
+    subject.record();
+}
+
+/// The same for a snapshot.
+fn record_snapshot(snapshot: &str) {
+    let subject = Subject {
+        snapshot: (!snapshot.is_empty()).then(|| snapshot.to_owned()),
+        ..Subject::default()
+    };
+    subject.record();
+}
+
 /// A call about a volume.
 fn about_volume(connection: &Connection, volume: &str) -> Subject {
     Subject {

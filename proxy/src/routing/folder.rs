@@ -37,6 +37,8 @@ pub(crate) use health::watch_one;
 pub(crate) use loader::Loader;
 pub(crate) use loader::report;
 pub(crate) use settings::ProxySettings;
+#[cfg(test)]
+pub(crate) use states::Health;
 pub use states::States;
 pub(crate) use states::Summary;
 pub use watch::Watch;

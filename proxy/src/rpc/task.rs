@@ -15,7 +15,7 @@ use crate::rpc::in_flight::{Guard, Keys};
 use crate::telemetry::metrics::{Metrics, Outcome};
 
 /// How long one connection of several may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(9);
 /// How long a call waits for a thread.
 const THREAD_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -3,6 +3,7 @@
 //! `GET /metrics`, `GET /live`, `GET /ready`, `GET /log-level` and `PUT /log-level`. It knows no
 //! volume and no secret, and it is bounded in everything: connections, time, size of a request.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
@@ -22,8 +23,8 @@ use crate::telemetry::sampled::Sampled;
 const MAX_REQUEST: usize = 8 * 1024;
 /// A whole exchange.
 const EXCHANGE: Duration = Duration::from_secs(5);
-/// Connections at once; more wait in the kernel's queue.
-const CONNECTIONS: usize = 8;
+/// Connections at once. One more ends the oldest: those that say nothing must not shut others out.
+const CONNECTIONS: usize = 64;
 
 static FAILED: Sampled = Sampled::new();
 
@@ -66,19 +67,22 @@ impl Readiness {
 impl Admin {
     /// Answers for ever.
     pub async fn serve(self, listener: TcpListener) {
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let mut open: VecDeque<AbortHandle> = VecDeque::new();
         loop {
-            let Ok(place) = places.clone().acquire_owned().await else {
-                return;
-            };
             match listener.accept().await {
                 Ok((stream, _)) => {
+                    open.retain(|exchange| !exchange.is_finished());
+                    if open.len() >= CONNECTIONS
+                        && let Some(oldest) = open.pop_front()
+                    {
+                        oldest.abort();
+                    }
                     let admin = self.clone();
-                    tokio::spawn(async move {
+                    let exchange = tokio::spawn(async move {
                         // A client that is slow or gone gets no answer, and no error.
                         let _ = timeout(EXCHANGE, admin.exchange(stream)).await;
-                        drop(place);
                     });
+                    open.push_back(exchange.abort_handle());
                 }
                 Err(error) => {
                     if let Some(suppressed) = FAILED.take() {
@@ -266,6 +270,8 @@ fn accepts(header: &str, kind: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpStream;
+
     use super::*;
 
     fn admin() -> Admin {
@@ -315,6 +321,29 @@ mod tests {
             let (head, body) = page.split_once("\r\n\r\n").unwrap();
             assert!(head.contains(&format!("Content-Length: {}", body.len())));
         }
+    }
+
+    #[tokio::test]
+    async fn connections_that_say_nothing_shut_no_other_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(admin().serve(listener));
+        let mut silent = Vec::new();
+        for _ in 0..2 * CONNECTIONS {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client
+            .write_all(b"GET /live HTTP/1.1\r\n\r\n")
+            .await
+            .unwrap();
+        let mut answer = String::new();
+        let read = timeout(EXCHANGE / 2, client.read_to_string(&mut answer));
+        read.await
+            .expect("it is answered before a silent one is given up")
+            .unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        server.abort();
     }
 
     #[tokio::test]

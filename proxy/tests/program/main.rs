@@ -100,7 +100,7 @@ fn a_second_signal_ends_it_at_once() {
     let mut server = Server::of(place.command().arg("--shutdown-grace=3600"));
     let _client = hanging_call(&place.socket());
     server.signal(Signal::TERM);
-    server.until("no call is taken any more; those in progress go on");
+    server.until("shutting down: no new calls; waiting for those in progress");
     server.signal(Signal::INT);
     server.until("second signal: exiting at once");
     assert_eq!(server.ended(), Some(0));

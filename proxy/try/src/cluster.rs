@@ -71,6 +71,7 @@ impl<P: Program> Cluster<P> {
             Step::Probe => self.probe().await,
             Step::Identify => self.identify().await,
             Step::Capabilities => self.learn().await,
+            Step::Reach => self.reach().await,
             Step::Recover => self.recover().await,
             Step::Capacity => self.capacity().await,
             Step::Create => self.create(Original).await,
@@ -137,6 +138,20 @@ impl<P: Program> Cluster<P> {
         self.node_id = info.node_id;
         self.here = info.accessible_topology.filter(|_| has_places);
         Ok(format!("{} calls", self.offered.len()))
+    }
+
+    /// Whether the storage answers: every later step would fail otherwise, with words of its own.
+    async fn reach(&self) -> Answer<String> {
+        if self.offered.contains("ListVolumes") {
+            let request = v1::ListVolumesRequest {
+                max_entries: 1,
+                ..v1::ListVolumesRequest::default()
+            };
+            self.client.list_volumes(request).await?;
+        } else {
+            self.capacity().await?;
+        }
+        Ok(String::new())
     }
 
     async fn capacity(&self) -> Answer<String> {

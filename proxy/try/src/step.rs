@@ -62,6 +62,10 @@ steps! {
     Capabilities "capabilities" "Ask what it can do" "GetPluginCapabilities" []
         "No sidecar would know which calls this driver answers."
         "Look at `service.*.capabilities` in the configuration, and at --csi-version.";
+    Reach "reach" "Ask whether the storage answers" "" ["ListVolumes" "GetCapacity"]
+        "The storage cannot be reached: nothing was made on it."
+        "Look at its address, port, login and firewall, and whether its service runs; `omnibus-csi check` looks at the same \
+         configuration more closely.";
     Recover "recover" "Clean up after killed runs" "" []
         "A run that was killed left something on this storage, and it could not be removed."
         "Remove what is named by hand, then the folder: what is tried again comes from there.";

@@ -9,11 +9,12 @@
 
 mod choice;
 mod filling;
+mod unread;
 
 use std::sync::Arc;
 
 use csi_proto::v1;
-use driver_core::{CreateVolume, Effect, Error, Kind, Parameters, VolumeId};
+use driver_core::{CreateVolume, Effect, Error, Kind, VolumeId};
 use tracing::debug;
 
 use super::{about_volume, offered};
@@ -46,6 +47,12 @@ pub(super) async fn create(
     incoming: Incoming,
     request: v1::CreateVolumeRequest,
 ) -> Result<v1::CreateVolumeResponse, Error> {
+    let named = Subject {
+        volume: Some(request.name.clone()).filter(|name| !name.is_empty()),
+        claim: claim(|key| request.parameters.get(key)),
+        ..Subject::default()
+    };
+    named.record();
     offered(&plugin, "create volume", |can| can.volumes)?;
     let request = CreateVolumeRequest::try_from(request)?;
     let connections = plugin.connections.for_new(&request.parameters).await?;
@@ -63,24 +70,21 @@ pub(super) async fn create(
             .source
             .as_ref()
             .map(|source| source.as_str().to_owned()),
-        claim: claim(&request.parameters),
+        claim: named.claim,
         ..subject
     };
     let all = candidates.iter().map(|candidate| candidate.keys.clone());
     let keys = all.reduce(Keys::with).unwrap_or_default();
     let task = incoming.admit(subject, keys)?;
+    unread::warn(&request.parameters);
     task.changes_only(&Keys::none());
     let candidates = in_order(&task, candidates, &request).await?;
     make(&task, candidates, &request).await
 }
 
 /// The claim that the volume is for, if the provisioner runs with `--extra-create-metadata`.
-fn claim(parameters: &Parameters) -> Option<String> {
-    let of = |key: &str| {
-        parameters
-            .raw()
-            .get(&format!("csi.storage.k8s.io/pvc/{key}"))
-    };
+fn claim<'a>(parameter: impl Fn(&str) -> Option<&'a String>) -> Option<String> {
+    let of = |key: &str| parameter(&format!("csi.storage.k8s.io/pvc/{key}"));
     Some(format!("{}/{}", of("namespace")?, of("name")?))
 }
 

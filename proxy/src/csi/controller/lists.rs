@@ -28,7 +28,14 @@ pub(super) async fn volumes(
     let listed = if let Some(only) = plugin.connections.only() {
         pages::of_one(&task, &only, page, &what).await?
     } else {
-        pages::of_all(&task, plugin.connections.listed(), page, &what).await?
+        pages::of_all(
+            &task,
+            plugin.connections.listed(),
+            page,
+            &what,
+            &plugin.states,
+        )
+        .await?
     };
     let Listed {
         entries,
@@ -83,7 +90,14 @@ pub(super) async fn snapshots(
     let listed = if let Some(only) = plugin.connections.only() {
         pages::of_one(&task, &only, page, &filter).await?
     } else {
-        pages::of_all(&task, plugin.connections.listed(), page, &filter).await?
+        pages::of_all(
+            &task,
+            plugin.connections.listed(),
+            page,
+            &filter,
+            &plugin.states,
+        )
+        .await?
     };
     Ok(reply(listed))
 }

@@ -11,7 +11,7 @@ use tonic::Code;
 
 use super::*;
 use crate::routing::connections::{Bare, ConnectionName, Names};
-use crate::testing::{Memory, Trouble, multi_connection};
+use crate::testing::{Memory, Trouble, log, multi_connection};
 
 mod absent;
 mod carried;
@@ -184,6 +184,64 @@ async fn a_connection_that_is_gone_is_named_and_nothing_of_it_is_done() {
             .expect_err("no class");
         assert_eq!(status.code(), Code::InvalidArgument, "{class:?}");
     }
+}
+
+#[tokio::test]
+async fn a_refused_call_says_whose_volume_it_is_about() {
+    let (service, _) = two();
+    let claim = [
+        ("csi.storage.k8s.io/pvc/namespace", "shop"),
+        ("csi.storage.k8s.io/pvc/name", "data"),
+    ];
+    for class in [&[("connection", "nosuch")][..], &[("conection", "a")], &[]] {
+        let class: Vec<_> = class.iter().chain(&claim).copied().collect();
+        log::listen();
+        let refused = made(&service, create("pvc-1", &class)).await;
+        let refused = refused.expect_err("no such connection");
+        let heard = log::heard();
+        assert!(
+            heard.contains("volume=pvc-1") && heard.contains("claim=shop/data"),
+            "{heard}"
+        );
+        if class[0].0 == "conection" {
+            let message = refused.message();
+            assert!(
+                message.contains("is `conection` a misspelling of it?"),
+                "{message}"
+            );
+        }
+    }
+    log::listen();
+    let request = v1::ControllerExpandVolumeRequest {
+        volume_id: "v:nosuch/pvc-1".to_owned(),
+        ..Default::default()
+    };
+    let refused = service
+        .controller_expand_volume(Request::new(request))
+        .await;
+    refused.expect_err("no such connection");
+    assert!(
+        log::heard().contains("volume=v:nosuch/pvc-1"),
+        "{}",
+        log::heard()
+    );
+}
+
+#[tokio::test]
+async fn a_parameter_that_no_driver_reads_is_named_in_the_log_once() {
+    let (service, _) = two();
+    log::listen();
+    for volume in ["v", "w"] {
+        let class = [("connection", "a"), ("bogusOfThisTest", "1")];
+        made(&service, create(volume, &class)).await.expect("made");
+    }
+    let heard = log::heard();
+    assert_eq!(
+        heard.matches("no driver reads this parameter").count(),
+        1,
+        "{heard}"
+    );
+    assert!(heard.contains("key=bogusOfThisTest"), "{heard}");
 }
 
 #[tokio::test]

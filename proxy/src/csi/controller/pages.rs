@@ -7,16 +7,19 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use driver_core::{Capabilities, Error, Kind, Page, PageRequest, PageToken};
 use futures_util::future::join_all;
 use node_utils::blocking::is_for_want_of_a_thread;
 use prost::Message;
+use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use crate::csi::encode;
 use crate::routing::connection::Connection;
 use crate::routing::connections::{ConnectionName, LazyConnection};
+use crate::routing::folder::States;
 use crate::rpc::Task;
 use crate::rpc::status;
 
@@ -26,6 +29,10 @@ const MAX_REPLY: usize = 1 << 20;
 const MAX_ENTRIES: usize = 2_000;
 /// How many connections are asked at once.
 const AT_ONCE: usize = 8;
+/// A page that took this long ends, though more connections are to come: sidecars give up after 10 s.
+const PAGE: Duration = Duration::from_secs(2);
+/// How long a connection may take that did not answer when its health was last asked for.
+const FOR_SILENT_ONES: Duration = Duration::from_secs(2);
 
 /// A page of a list, as it is sent.
 #[derive(Debug)]
@@ -119,12 +126,13 @@ enum Missing {
     Silent,
 }
 
-/// Lists several connections, one after the other.
+/// Lists several connections in the order of their codes, some of them at the same time.
 pub(super) async fn of_all<L: Listing>(
     task: &Task,
     connections: Vec<Arc<LazyConnection>>,
     page: PageRequest,
     what: &L,
+    states: &States,
 ) -> Result<Listed<L::Entry>, Error> {
     let place = page.after.map(|token| Place::read(&token)).transpose()?;
     let mut place = place.unwrap_or_else(Place::start);
@@ -139,28 +147,27 @@ pub(super) async fn of_all<L: Listing>(
         max: page.max.unwrap_or(MAX_ENTRIES).min(MAX_ENTRIES),
     };
     let rest: Vec<&Stop> = stops.iter().filter(|stop| stop.code >= first).collect();
-    // Starts with one, and asks more concurrently while they have few entries: entries that do not
-    // fit into the page are fetched in vain.
-    let (mut ahead, mut next) = (1, 0);
-    let time = task.call.remaining();
+    // Several at once, so that their waiting does not add up. A full page must know whether it is the last,
+    // and asks one more for that.
+    let (mut next, began) = (0, Instant::now());
     while next < rest.len() && place.at.is_none() {
-        // Connections that do not answer used up the time of the others, which come on the next
-        // page.
-        if task.call.remaining() < time / 2 && !gathered.entries.is_empty() {
+        // Those that do not answer used up the time of the others, which come on the next page.
+        if next > 0 && began.elapsed() >= PAGE {
             place.at = Some((rest[next].code, None));
             break;
         }
         let left = gathered.left();
-        let many = if left == 0 { 1 } else { ahead };
+        let many = AT_ONCE.min(left.max(1));
         let asked = rest.iter().skip(next).take(many).map(|stop| {
             let page = PageRequest {
                 // A full page must know whether it is the last.
                 max: Some(left.max(1)),
                 after: inner.clone().filter(|_| stop.code == first),
             };
-            stop.list(task, page, what)
+            let was_silent = states.is_bad(stop.lazy.name());
+            stop.list(task, page, what, was_silent)
         });
-        (next, ahead) = (next + many, (ahead * 2).min(AT_ONCE));
+        next += many;
         for (code, listed) in join_all(asked).await {
             let continued = inner.clone().filter(|_| code == first);
             match listed {
@@ -246,19 +253,30 @@ impl Stop {
         task: &Task,
         page: PageRequest,
         what: &L,
+        was_silent: bool,
     ) -> (Code, Result<Listed<L::Entry>, Missing>) {
         let goes_on = page.after.is_some();
         // A missing driver or thread is no rejection of the token.
         let is_token = |error: &Error| {
             goes_on && error.kind() == Kind::Pending && !is_for_want_of_a_thread(error)
         };
-        let listed = match self.lazy.look().await {
-            Ok(connection) if !what.has(&connection.can()) => Ok(Listed::nothing()),
-            Ok(connection) => match of_one(task, &connection, page, what).await {
-                Err(error) if is_token(&error) => return (self.code, Err(Missing::Token(error))),
-                listed => listed,
-            },
-            Err(error) => Err(error),
+        let asked = async {
+            let connection = self.lazy.look().await?;
+            if !what.has(&connection.can()) {
+                return Ok(Listed::nothing());
+            }
+            of_one(task, &connection, page, what).await
+        };
+        let listed = if was_silent {
+            timeout(FOR_SILENT_ONES, asked)
+                .await
+                .unwrap_or_else(|_| Err(still_silent()))
+        } else {
+            asked.await
+        };
+        let listed = match listed {
+            Err(error) if is_token(&error) => return (self.code, Err(Missing::Token(error))),
+            listed => listed,
         };
         let listed = listed.map_err(|error| {
             let error = status::message(&error);
@@ -267,6 +285,12 @@ impl Stop {
         });
         (self.code, listed)
     }
+}
+
+fn still_silent() -> Error {
+    Error::new(Kind::Timeout, "list").because(format!(
+        "no answer within {FOR_SILENT_ONES:?}, nor when its health was asked for"
+    ))
 }
 
 fn bytes<E: Message>(entries: &[E]) -> usize {

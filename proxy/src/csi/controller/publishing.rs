@@ -13,7 +13,7 @@ use driver_core::config::ControllerCapability;
 use driver_core::{Effect, Error, Found, Kind, NodeId, PublishRequest, VolumeId};
 use tracing::debug;
 
-use super::{about_volume, offered, unowned};
+use super::{about_volume, offered, record_volume, unowned};
 use crate::csi::advertise::attaches;
 use crate::csi::decode::{ControllerPublishRequest, ControllerUnpublishRequest};
 use crate::csi::node::identity::NodeIdentity as ReportedId;
@@ -27,6 +27,7 @@ pub(super) async fn publish(
     incoming: Incoming,
     request: v1::ControllerPublishVolumeRequest,
 ) -> Result<v1::ControllerPublishVolumeResponse, Error> {
+    record_volume(&request.volume_id);
     asked_for(&plugin, "publish volume")?;
     let request = ControllerPublishRequest::try_from(request)?;
     if request.readonly {
@@ -88,6 +89,7 @@ pub(super) async fn unpublish(
     incoming: Incoming,
     request: v1::ControllerUnpublishVolumeRequest,
 ) -> Result<v1::ControllerUnpublishVolumeResponse, Error> {
+    record_volume(&request.volume_id);
     asked_for(&plugin, "unpublish volume")?;
     let request = ControllerUnpublishRequest::try_from(request)?;
     if plugin.connections.is_stray_volume(&request.volume) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use csi_proto::v1;
 use driver_core::{CreateSnapshot, Error};
 
-use super::{about_snapshot, about_volume, offered};
+use super::{about_snapshot, about_volume, offered, record_snapshot, record_volume};
 use crate::csi::decode::{self, CreateSnapshotRequest};
 use crate::csi::encode;
 use crate::csi::plugin::Plugin;
@@ -17,6 +17,8 @@ pub(super) async fn create(
     incoming: Incoming,
     request: v1::CreateSnapshotRequest,
 ) -> Result<v1::CreateSnapshotResponse, Error> {
+    record_snapshot(&request.name);
+    record_volume(&request.source_volume_id);
     offered(&plugin, "create snapshot", |can| can.snapshots)?;
     let request = CreateSnapshotRequest::try_from(request)?;
     let (connection, source) = plugin.connections.of_volume(&request.source).await?;
@@ -55,6 +57,7 @@ pub(super) async fn delete(
     incoming: Incoming,
     request: v1::DeleteSnapshotRequest,
 ) -> Result<v1::DeleteSnapshotResponse, Error> {
+    record_snapshot(&request.snapshot_id);
     offered(&plugin, "delete snapshot", |can| can.snapshots)?;
     let handle = decode::delete_snapshot(request)?;
     let (connection, id) = plugin.connections.owner_of_snapshot(&handle).await?;

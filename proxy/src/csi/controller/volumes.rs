@@ -9,7 +9,7 @@ use driver_core::text::MAX_STRING;
 use driver_core::{Error, Expansion, Found};
 use tracing::info;
 
-use super::{about_volume, offered};
+use super::{about_volume, offered, record_volume};
 use crate::csi::advertise::Advertised;
 use crate::csi::decode::{self, ExpandRequest, ModifyRequest, ValidateRequest};
 use crate::csi::encode;
@@ -23,6 +23,7 @@ pub(super) async fn delete(
     incoming: Incoming,
     request: v1::DeleteVolumeRequest,
 ) -> Result<v1::DeleteVolumeResponse, Error> {
+    record_volume(&request.volume_id);
     offered(&plugin, "delete volume", |can| can.volumes)?;
     let (handle, secrets) = decode::delete_volume(request)?;
     let (connection, id) = plugin.connections.owner_of_volume(&handle).await?;
@@ -125,6 +126,7 @@ pub(super) async fn expand(
     incoming: Incoming,
     request: v1::ControllerExpandVolumeRequest,
 ) -> Result<v1::ControllerExpandVolumeResponse, Error> {
+    record_volume(&request.volume_id);
     offered(&plugin, "expand volume", |can| {
         !matches!(can.expand, Expansion::None | Expansion::Node)
     })?;
@@ -155,6 +157,7 @@ pub(super) async fn modify(
     incoming: Incoming,
     request: v1::ControllerModifyVolumeRequest,
 ) -> Result<v1::ControllerModifyVolumeResponse, Error> {
+    record_volume(&request.volume_id);
     let advertised = &plugin.advertised.controller;
     if plugin.connections.only().is_none()
         && !advertised.contains(&ControllerCapability::ModifyVolume)

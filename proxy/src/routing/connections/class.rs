@@ -69,7 +69,7 @@ impl Connections {
             (Some(_), Some(_)) => {
                 return wrong("`connection` and `connections` cannot both be given");
             }
-            (None, None) => return wrong("`connection` is required and missing"),
+            (None, None) => return Err(without_connection(parameters)),
         };
         // First, because what becomes known is in the table before it is said that all are known.
         let unknown_ones = self.unknown();
@@ -109,6 +109,22 @@ impl Connections {
 /// volume there, and after a final error the caller would forget it.
 fn with_possible_effect(error: Error) -> Error {
     error.with_effect(Effect::Possible)
+}
+
+/// The error of a class without a connection, with the key that may have been meant to name it.
+fn without_connection(parameters: &Parameters) -> Error {
+    let error = Error::invalid("request field `parameters`")
+        .because("`connection` is required and missing");
+    let near = |key: &&String| {
+        let key = key.to_lowercase();
+        [CONNECTION, CONNECTIONS]
+            .iter()
+            .any(|known| strsim::osa_distance(known, &key) <= 3)
+    };
+    match parameters.raw().keys().find(near) {
+        Some(key) => error.advise(format!("is `{}` a misspelling of it?", key.escape_debug())),
+        None => error,
+    }
 }
 
 fn unknown(text: &str) -> String {

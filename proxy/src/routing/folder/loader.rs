@@ -137,7 +137,7 @@ impl Loader {
         } else {
             "mounted and unmounted"
         };
-        warn!(connection = %name, "removed: its volumes are {still}, and nothing else");
+        warn!(connection = %name, "removed: its volumes can still be {still}, and nothing else");
     }
 
     /// The connection that a file describes. No backend is touched.

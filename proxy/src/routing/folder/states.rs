@@ -120,6 +120,13 @@ impl States {
         Turn(turn)
     }
 
+    /// Whether the backend could not be used when it was last probed.
+    pub(crate) fn is_bad(&self, name: &ConnectionName) -> bool {
+        let all = self.lock();
+        all.get(name)
+            .is_some_and(|state| matches!(state.health, Health::Bad(_)))
+    }
+
     /// How many of `connections` are healthy, and at most `limit` of those that are not. Some may not
     /// have been probed yet.
     pub(crate) fn summary(&self, connections: &Connections, limit: usize) -> Summary {

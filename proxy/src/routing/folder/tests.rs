@@ -219,7 +219,7 @@ async fn what_goes_on_without_a_connection_is_said_as_its_nodes_were_let_in() {
         log::listen();
         place.grace().await;
         let heard = log::heard();
-        let said = format!("its volumes are {still} nothing else connection={name}\n");
+        let said = format!("its volumes can still be {still} nothing else connection={name}\n");
         assert!(heard.contains(&said), "{heard}");
     }
 }

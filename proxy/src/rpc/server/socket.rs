@@ -140,6 +140,11 @@ impl Bound {
 // === impl Remains ===
 
 impl Remains {
+    /// Whether nothing has the name of the socket any more: its file was removed, and no other made.
+    pub(crate) fn is_missing(&self) -> bool {
+        fs::symlink_metadata(&self.path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+
     /// Removes the file of the socket, unless another socket has its name now.
     pub fn remove(&self) -> io::Result<()> {
         match fs::symlink_metadata(&self.path) {

@@ -1,0 +1,82 @@
+//! Parameters of classes that no driver reads: misspelt, in most cases.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use driver_core::Parameters;
+use driver_core::parameters::{CONNECTION, CONNECTIONS};
+use tracing::warn;
+
+/// The keys that some driver or the proxy reads, without their scope.
+const READ: [&str; 11] = [
+    CONNECTION,
+    CONNECTIONS,
+    "config",
+    "detachedSnapshots",
+    "detachedVolumesFromSnapshots",
+    "detachedVolumesFromVolumes",
+    "driver",
+    "fsType",
+    "lunSnapshotTemplate",
+    "lunTemplate",
+    "targetTemplate",
+];
+/// The beginnings of others: variables of `ObjectiveFS`, and what sidecars add.
+const READ_BELOW: [&str; 2] = ["env.", "csi.storage.k8s.io/"];
+/// The scopes of democratic-csi. compat: "Parameters".
+const SCOPE: &str = "democratic-csi.org/";
+/// More keys than these are not remembered, and not reported.
+const MOST: usize = 256;
+
+/// The keys that were reported: each once.
+static REPORTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// Warns of keys that nothing reads but templates.
+pub(super) fn warn(parameters: &Parameters) {
+    for key in parameters.raw().keys().filter(|key| !is_read(key)) {
+        let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.len() < MOST && reported.insert(key.clone()) {
+            warn!(
+                key = %key.escape_debug(),
+                "no driver reads this parameter of a class: it counts in templates of the configuration only. \
+                 Correct its spelling, or remove it"
+            );
+        }
+    }
+}
+
+fn is_read(key: &str) -> bool {
+    // A scope is a driver, an instance, or nothing.
+    let own = key
+        .strip_prefix(SCOPE)
+        .map_or(key, |scoped| scoped.rsplit('/').next().unwrap_or(scoped));
+    READ.iter().any(|read| own.eq_ignore_ascii_case(read))
+        || READ_BELOW.iter().any(|start| own.starts_with(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_driver_reads_is_known_in_every_scope_and_a_misspelling_is_not() {
+        for key in [
+            "connection",
+            "fstype",
+            "env.OBJECTSTORE",
+            "csi.storage.k8s.io/pvc/name",
+            "democratic-csi.org/detachedSnapshots",
+            "democratic-csi.org/nas-1/lunTemplate",
+        ] {
+            assert!(is_read(key), "{key}");
+        }
+        for key in [
+            "conection",
+            "bogus",
+            "democratic-csi.org/nas-1/lunTemplat",
+            "",
+        ] {
+            assert!(!is_read(key), "{key}");
+        }
+    }
+}
