@@ -47,6 +47,7 @@ pub(super) const ALLOWED: &[&str] = &[
     "name",
     "object",
     "of",
+    "option",
     "options",
     "origin",
     "outcome",
