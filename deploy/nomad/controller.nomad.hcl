@@ -65,7 +65,7 @@ job "omnibus-csi-controller" {
 
       resources {
         cpu    = 100
-        # As in the chart. restic and kopia run in here, too.
+        # As in the chart: 1024 where a connection makes snapshots with restic or kopia, which run in here, too.
         memory = 256
       }
     }
