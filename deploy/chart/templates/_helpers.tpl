@@ -31,8 +31,18 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- with .Values.commonLabels }}
-{{ toYaml . }}
+{{ include "omnibus-csi.texts" . }}
 {{- end }}
+{{- end }}
+
+{{/* Labels or annotations: only texts are allowed there, and the values may have numbers. */}}
+{{- define "omnibus-csi.texts" -}}
+{{- $texts := dict }}
+{{- range $key, $value := . }}
+{{- if kindIs "string" $value }}{{ $_ := set $texts $key $value }}
+{{- else if not (kindIs "invalid" $value) }}{{ $_ := set $texts $key (toYaml $value) }}{{ end }}
+{{- end }}
+{{- toYaml $texts }}
 {{- end }}
 
 {{- define "omnibus-csi.image" -}}
@@ -54,13 +64,18 @@ Not `-connections`, as once: that one was written as stringData, and helm never 
 
 {{/* Where the connections are mounted: what the main file says, or ours. */}}
 {{- define "omnibus-csi.connectionsFolder" -}}
-{{- $folder := dig "proxy" "configFolder" "" .Values.driver.config | default "/connections" }}
+{{- $folder := (include "omnibus-csi.proxy" . | fromYaml).configFolder | default "/connections" }}
 {{- if kindIs "slice" $folder }}{{ first $folder }}{{ else }}{{ $folder }}{{ end }}
+{{- end }}
+
+{{/* The proxy's part of the main file. Each level may be blank. */}}
+{{- define "omnibus-csi.proxy" -}}
+{{- toYaml ((.Values.driver.config | default dict).proxy | default dict) }}
 {{- end }}
 
 {{/* The main file, with what connections need filled in. */}}
 {{- define "omnibus-csi.config" -}}
-{{- $config := deepCopy .Values.driver.config }}
+{{- $config := deepCopy (.Values.driver.config | default dict) }}
 {{- if include "omnibus-csi.hasConnections" . }}
 {{- $proxy := merge (dict) ($config.proxy | default dict) }}
 {{- if not $proxy.configFolder }}{{ $_ := set $proxy "configFolder" (include "omnibus-csi.connectionsFolder" .) }}{{ end }}
@@ -75,11 +90,16 @@ Not `-connections`, as once: that one was written as stringData, and helm never 
 {{- toYaml $config }}
 {{- end }}
 
+{{/* Each configuration: those of the connections, and the main one. A list. */}}
+{{- define "omnibus-csi.configs" -}}
+{{- toYaml (append (values (.Values.connections | default dict)) (.Values.driver.config | default dict)) }}
+{{- end }}
+
 {{/* The kind of each driver. */}}
 {{- define "omnibus-csi.kinds" -}}
 {{- $kinds := list }}
 {{- range .Values.connections }}{{ $kinds = append $kinds (.driver | default "") }}{{ end }}
-{{- if not $kinds }}{{ $kinds = list (.Values.driver.config.driver | default "proxy") }}{{ end }}
+{{- if not $kinds }}{{ $kinds = list ((.Values.driver.config | default dict).driver | default "proxy") }}{{ end }}
 {{- join " " $kinds }}
 {{- end }}
 
@@ -96,7 +116,7 @@ Not `-connections`, as once: that one was written as stringData, and helm never 
 
 {{/* Whether pods describe volumes themselves: "true" or nothing. */}}
 {{- define "omnibus-csi.withInline" -}}
-{{- if or (dig "proxy" "inlineVolumes" false .Values.driver.config) (contains "inline" (include "omnibus-csi.places" .)) }}true{{ end }}
+{{- if or (include "omnibus-csi.proxy" . | fromYaml).inlineVolumes (contains "inline" (include "omnibus-csi.places" .)) }}true{{ end }}
 {{- end }}
 
 {{/* Whether there are no other volumes, and no controller for them: "true" or nothing. */}}
@@ -158,19 +178,17 @@ Not `-connections`, as once: that one was written as stringData, and helm never 
 {{- include "omnibus-csi.sidecarEnabled" (list . .Values.controller.externalResizer "true") }}
 {{- end }}
 
-{{/* Of a half: (root, controller or node). */}}
+{{/*
+The ServiceAccount of a half: (root, controller or node). Where neither the chart makes one nor the values name it, that of
+the namespace; in words, since a Deployment that once named another keeps it if the field goes.
+*/}}
 {{- define "omnibus-csi.serviceAccount" -}}
 {{- $root := index . 0 }}
 {{- $half := index . 1 }}
-{{- (index $root.Values $half).serviceAccount.name | default (printf "%s-%s-sa" (include "omnibus-csi.fullname" $root) $half) }}
-{{- end }}
-
-{{/* The line of the pods: nothing where neither the chart makes the account nor the values name it. */}}
-{{- define "omnibus-csi.serviceAccountName" -}}
-{{- $own := index (index . 0).Values (index . 1) }}
-{{- if or $own.rbac.enabled $own.serviceAccount.name }}
-serviceAccountName: {{ include "omnibus-csi.serviceAccount" . }}
-{{- end }}
+{{- $own := index $root.Values $half }}
+{{- if $own.serviceAccount.name }}{{ $own.serviceAccount.name }}
+{{- else if and $own.serviceAccount.create $own.rbac.enabled }}{{ printf "%s-%s-sa" (include "omnibus-csi.fullname" $root) $half }}
+{{- else }}default{{ end }}
 {{- end }}
 
 {{- define "omnibus-csi.probe" -}}

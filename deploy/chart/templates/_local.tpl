@@ -8,7 +8,7 @@ Arguments: root, and the extraVolumeMounts of the container, which may have them
 {{- $covered := list $root.Values.node.kubeletHostPath }}
 {{- range index . 1 }}{{ $covered = append $covered .mountPath }}{{ end }}
 {{- $bases := dict }}
-{{- range $config := append (values $root.Values.connections) $root.Values.driver.config }}
+{{- range $config := include "omnibus-csi.configs" $root | fromYamlArray }}
 {{- if eq ($config.driver | default "") "local-hostpath" }}
 {{- $own := index $config "local-hostpath" | default dict }}
 {{- $host := $own.shareBasePath | default "" | trimSuffix "/" }}

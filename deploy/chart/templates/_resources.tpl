@@ -8,9 +8,9 @@ container, and their memory grows with the index of the repository.
 {{- else }}
 {{- $root := index . 0 }}
 {{- $limit := "256Mi" }}
-{{- range $config := append (values $root.Values.connections) $root.Values.driver.config }}
+{{- range $config := include "omnibus-csi.configs" $root | fromYamlArray }}
 {{- range list "local-hostpath" "nfs" "smb" "lustre" }}
-{{- $snapshots := dig . "snapshots" dict $config | default dict }}
+{{- $snapshots := (index $config . | default dict).snapshots | default dict }}
 {{- if or $snapshots.restic $snapshots.kopia (has $snapshots.default_driver (list "restic" "kopia")) }}{{ $limit = "1Gi" }}{{ end }}
 {{- end }}
 {{- end }}
@@ -23,7 +23,7 @@ GOMEMLIMIT for a program in Go: nine tenths of its container's limit, so that it
 kernel ends it. Nothing for a limit in other units.
 */}}
 {{- define "omnibus-csi.goMemoryLimit" -}}
-{{- $limit := dig "limits" "memory" "" (. | default dict) | toString }}
+{{- $limit := ((. | default dict).limits | default dict).memory | toString }}
 {{- if regexMatch "^[0-9]+Mi$" $limit }}
 {{- printf "%dMiB" (div (mul (trimSuffix "Mi" $limit | int) 9) 10) }}
 {{- else if regexMatch "^[0-9]+Gi$" $limit }}

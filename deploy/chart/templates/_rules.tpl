@@ -107,8 +107,8 @@
 {{- end }}
 
 {{/*
-Secrets of the release's namespace that sidecars read for the classes: a list of names, `*` where a name is a template.
-Those of the node half are read by the kubelet.
+Secrets of the release's namespace that sidecars read for the classes of the values: a list of names, `*` where a name is a
+template. Those of the node half are read by the kubelet.
 */}}
 {{- define "omnibus-csi.classSecrets" -}}
 {{- $root := . }}
@@ -138,12 +138,18 @@ Those of the node half are read by the kubelet.
   resources: [leases]
   verbs: [get, list, watch, create, update, patch, delete]
 {{- end }}
+{{- $which := .Values.controller.rbac.secrets }}
 {{- $secrets := include "omnibus-csi.classSecrets" . | fromYamlArray }}
-{{- if or (eq .Values.controller.rbac.secrets "namespace") (and $secrets (not .Values.controller.rbac.secrets)) }}
+{{- /*
+Not only of the classes in the values: a PersistentVolume names its secrets also when its class is gone. But a controller on
+each node gives each node this right, and hardly any storage of the nodes needs a secret.
+*/}}
+{{- if not $which }}{{ $which = ternary "namespace" "named" (or (not (empty $secrets)) (not (include "omnibus-csi.controllerOnNodes" .))) }}{{ end }}
+{{- if or (eq $which "namespace") (and $secrets (eq $which "named")) }}
 # secrets of classes
 - apiGroups: [""]
   resources: [secrets]
-  {{- if and (not .Values.controller.rbac.secrets) (not (has "*" $secrets)) }}
+  {{- if and (eq $which "named") (not (has "*" $secrets)) }}
   resourceNames:
   {{- range $secrets }}
   - {{ . }}
@@ -187,7 +193,7 @@ metadata:
   namespace: {{ $root.Release.Namespace }}
   {{- with $own.annotations }}
   annotations:
-    {{- toYaml . | nindent 4 }}
+    {{- include "omnibus-csi.texts" . | nindent 4 }}
   {{- end }}
   labels:
     {{- include "omnibus-csi.labels" $root | nindent 4 }}

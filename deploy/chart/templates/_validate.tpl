@@ -3,13 +3,13 @@
 {{- if not .Values.csiDriver.name }}
 {{- fail "csiDriver.name is required: one name in the cluster that never changes, such as org.example.csi" }}
 {{- end }}
-{{- $kind := .Values.driver.config.driver }}
+{{- $kind := (.Values.driver.config | default dict).driver }}
 {{- if include "omnibus-csi.hasConnections" . }}
 {{- if and $kind (ne $kind "proxy") }}
 {{- fail (printf "driver.config.driver is %s, but there are connections: make it one of them, or set driver: proxy" $kind) }}
 {{- end }}
 {{- if .Values.driver.existingConfigSecret }}
-{{- if not (dig "proxy" "configFolder" "" .Values.driver.config) }}
+{{- if not (include "omnibus-csi.proxy" . | fromYaml).configFolder }}
 {{- fail "with driver.existingConfigSecret and connections, repeat driver.config.proxy.configFolder: the chart mounts the connections there" }}
 {{- end }}
 {{- end }}
@@ -41,23 +41,23 @@
 
 {{/* Behind the proxy a class says where its volumes are made. */}}
 {{- define "omnibus-csi.validateClasses" -}}
-{{- $root := . }}
-{{- $proxy := .Values.driver.config.proxy | default dict }}
+{{- $proxy := include "omnibus-csi.proxy" . | fromYaml }}
+{{- $connections := .Values.connections | default dict }}
 {{- $folders := $proxy.configFolder }}
 {{- /* A further folder, or a Secret that the chart does not make, may have any connection. */}}
-{{- $known := and .Values.connections (not (and (kindIs "slice" $folders) (gt (len ($folders | default list)) 1))) }}
+{{- $known := and $connections (not (and (kindIs "slice" $folders) (gt (len ($folders | default list)) 1))) }}
 {{- range $class := .Values.storageClasses }}
 {{- $parameters := .parameters | default dict }}
 {{- $named := list }}
 {{- with $parameters.connection }}{{ $named = append $named (toString .) }}{{ end }}
 {{- with $parameters.connections }}{{ range splitList "," (toString .) }}{{ $named = append $named (trim .) }}{{ end }}{{ end }}
 {{- if not $named }}
-{{- fail (printf "StorageClass %s: parameters.connection is required: which of %s makes its volumes" .name (ternary (keys $root.Values.connections | sortAlpha | join ", ") "the connections" (gt (len $root.Values.connections) 0))) }}
+{{- fail (printf "StorageClass %s: parameters.connection is required: which of %s makes its volumes" .name (ternary (keys $connections | sortAlpha | join ", ") "the connections" (gt (len $connections) 0))) }}
 {{- end }}
 {{- range ternary $named list (not (empty $known)) }}
-{{- $config := get $root.Values.connections (get ($proxy.aliases | default dict) . | default .) }}
+{{- $config := get $connections (get ($proxy.aliases | default dict) . | default .) }}
 {{- if not $config }}
-{{- fail (printf "StorageClass %s: there is no connection %s: connections are %s" $class.name . (keys $root.Values.connections | sortAlpha | join ", ")) }}
+{{- fail (printf "StorageClass %s: there is no connection %s: connections are %s" $class.name . (keys $connections | sortAlpha | join ", ")) }}
 {{- end }}
 {{- if hasSuffix "-ephemeral-inline" $config.driver }}
 {{- fail (printf "StorageClass %s: the volumes of connection %s are described by pods, it makes none for claims" $class.name .) }}
@@ -69,7 +69,7 @@
 {{/* Directories of the nodes that the chart cannot mount, since it does not see them. */}}
 {{- define "omnibus-csi.validateBases" -}}
 {{- if not .Values.node.driver.extraVolumeMounts }}
-{{- range $config := append (values .Values.connections) .Values.driver.config }}
+{{- range $config := include "omnibus-csi.configs" . | fromYamlArray }}
 {{- if eq ($config.driver | default "") "local-hostpath" }}
 {{- $own := index $config "local-hostpath" | default dict }}
 {{- range $key := list "shareBasePath" "controllerBasePath" }}
@@ -92,13 +92,13 @@
 {{- $pod := .Values.controller.podSecurityContext | default dict }}
 {{- $own := .Values.controller.driver.securityContext | default dict }}
 {{- $root := eq (toString (dig "runAsUser" (dig "runAsUser" 0 $pod) $own)) "0" }}
-{{- $mounts := or $own.privileged (has "SYS_ADMIN" (dig "capabilities" "add" list $own)) }}
+{{- $mounts := or $own.privileged (has "SYS_ADMIN" (($own.capabilities | default dict).add | default list)) }}
 {{- $covered := list }}
 {{- range .Values.controller.driver.extraVolumeMounts }}{{ $covered = append $covered .mountPath }}{{ end }}
-{{- range $config := append (values .Values.connections) .Values.driver.config }}
+{{- range $config := include "omnibus-csi.configs" . | fromYamlArray }}
 {{- range $section := list "nfs" "smb" "lustre" }}
 {{- if eq (print $section "-client") ($config.driver | default "") }}
-{{- $path := dig $section "controllerBasePath" "" $config | default "" }}
+{{- $path := (index $config $section | default dict).controllerBasePath | default "" }}
 {{- if and (not (and $root $mounts)) (not (include "omnibus-csi.isCovered" (list $path $covered))) }}
 {{- fail (printf "%s-client: the controller has to mount the share, and may not: set controller.podSecurityContext {runAsNonRoot: false, runAsUser: 0, runAsGroup: 0} and controller.driver.securityContext {privileged: true}; or make the share a volume of its pod at controllerBasePath, with controller.extraVolumes and controller.driver.extraVolumeMounts" $section) }}
 {{- end }}
