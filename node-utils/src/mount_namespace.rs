@@ -33,14 +33,6 @@ pub fn leave_mounts() -> Result<(), ApartError> {
     make_private()
 }
 
-/// The same, but what is mounted or unmounted elsewhere on the machine arrives here as well.
-pub fn follow_mounts() -> Result<(), ApartError> {
-    check_single_thread()?;
-    sys::unshare_mounts(false).map_err(of("get mounts of its own"))?;
-    let follow = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    mount_change("/", follow).map_err(of("keep its mounts to itself"))
-}
-
 /// Gives this process mounts of its own in a user namespace where it is root: it may make bind mounts, and nothing
 /// else that it could not do before. After an error the process may have lost its user; it should report the error
 /// and end.

@@ -70,7 +70,6 @@ struct Bindings {
 pub fn run(serve: &Serve) -> ExitCode {
     let log = log::start(serve.verbosity, serve.log_format);
     process::log_panics();
-    keep_mounts_apart(serve);
     process::raise_open_files();
     say_what_is_ignored(serve);
     let metrics = Metrics::new();
@@ -88,17 +87,6 @@ pub fn run(serve: &Serve) -> ExitCode {
     // Work that outlived its grace period must not hold up the exit as well.
     runtime.shutdown_background();
     code
-}
-
-/// A controller mounts for itself alone, so what it mounts ends with it, also after a kill. Nodes mount for pods.
-fn keep_mounts_apart(serve: &Serve) {
-    if serve.modes.node || shares::may_mount().is_err() {
-        return;
-    }
-    if let Err(error) = mount_namespace::follow_mounts() {
-        let error = process::chain(&error);
-        info!(error, "the mounts of this process are those of the machine");
-    }
 }
 
 fn say_what_is_ignored(serve: &Serve) {

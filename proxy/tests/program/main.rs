@@ -22,6 +22,7 @@ use harness::{PROGRAM, Place, Server, probe};
 mod checks;
 mod harness;
 mod inline;
+mod own_mounts;
 mod registration;
 mod upkeep;
 

@@ -1,0 +1,183 @@
+//! A share that a controller mounts for itself, and what is left of that mount after a kill.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::{PROGRAM, Place, Server};
+
+/// A machine in which every mount is shared, as a container's are with what Nomad binds into it. `mount` binds the
+/// folder `share`, since no kernel need have a share here.
+const MACHINE: &str = r#"
+/bin/mount --make-rshared / && /bin/mount -t tmpfs run /run && /bin/mount --bind "$CSI" "$CSI" || exit 1
+"$@"
+exec cat
+"#;
+const MOUNT: &str = r#"#!/bin/sh
+for target in "$@"; do :; done
+exec /bin/mount --bind "$SHARE" "$target"
+"#;
+
+/// Where the folder `share` is mounted, as that process sees it.
+fn mounts(process: u32, share: &Path) -> Vec<String> {
+    let table = fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap();
+    let fields = |line: &str| -> Vec<String> { line.split(' ').map(str::to_owned).collect() };
+    let of_share = |fields: &Vec<String>| {
+        fields[3].len() > 1 && share.ends_with(fields[3].trim_start_matches('/'))
+    };
+    let found = table.lines().map(fields).filter(of_share);
+    found.map(|fields| fields[4].clone()).collect()
+}
+
+#[test]
+fn what_nomad_removes_after_a_killed_controller_holds_nothing_of_its_share() {
+    if !rustix::process::geteuid().is_root() {
+        node_utils::requirement::this_test_could_not_run("it mounts, and needs root");
+        return;
+    }
+    let place = Place::new();
+    for name in ["share", "csi", "bin"] {
+        fs::create_dir(place.path(name)).unwrap();
+    }
+    let (share, csi) = (place.path("share"), place.path("csi"));
+    fs::write(share.join("precious"), "data").unwrap();
+    fs::write(place.path("bin/mount"), MOUNT).unwrap();
+    fs::set_permissions(place.path("bin/mount"), fs::Permissions::from_mode(0o755)).unwrap();
+    let config = "driver: nfs-client\nnfs: {shareHost: 127.0.0.1, shareBasePath: /export/csi}\n";
+    fs::write(place.path("config.yaml"), config).unwrap();
+    let program = place.command();
+    let mut command = Command::new("unshare");
+    command
+        .args([
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            MACHINE,
+            "machine",
+        ])
+        .arg(program.get_program())
+        .args(
+            program
+                .get_args()
+                .filter(|arg| !arg.to_string_lossy().starts_with("--server-socket=")),
+        )
+        .arg(format!(
+            "--server-socket={}",
+            csi.join("csi.sock").display()
+        ))
+        .args(["--csi-mode=controller", "--log-level=info"])
+        .env("CSI", &csi)
+        .env("SHARE", &share)
+        .env(
+            "PATH",
+            format!(
+                "{}:/usr/sbin:/usr/bin:/sbin:/bin",
+                place.path("bin").display()
+            ),
+        )
+        .stdin(Stdio::piped());
+    let mut server = Server::of(&mut command);
+    let machine = server.child.id();
+    let pid = server.line("serving")["pid"].as_u64().unwrap();
+    // What is bound is no NFS, so the program says that it cannot use it, and leaves it where it is.
+    server.line("the storage of the connection cannot be used");
+    let program = u32::try_from(pid).unwrap();
+    let mounted = mounts(program, &share);
+    assert_eq!(mounted.len(), 1, "{mounted:?}");
+    assert!(!Path::new(&mounted[0]).starts_with(&csi), "{mounted:?}");
+    kill_process(
+        Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(),
+        Signal::KILL,
+    )
+    .unwrap();
+    while Path::new(&format!("/proc/{pid}/mountinfo")).exists()
+        && fs::read_to_string(format!("/proc/{pid}/mountinfo")).is_ok_and(|text| !text.is_empty())
+    {
+        std::thread::yield_now();
+    }
+    let below = fs::read_to_string(format!("/proc/{machine}/mountinfo")).unwrap();
+    let below = below
+        .lines()
+        .filter(|line| line.contains(&format!("{}/", csi.display())));
+    assert_eq!(below.collect::<Vec<_>>(), [""; 0]);
+    // As Nomad ends a plugin: with all that is mounted there.
+    let remove = Command::new("nsenter")
+        .arg(format!("--mount=/proc/{machine}/ns/mnt"))
+        .args(["rm", "-rf", "--"])
+        .arg(&csi)
+        .stderr(Stdio::null())
+        .status();
+    remove.unwrap();
+    assert!(!csi.join("csi.sock").exists());
+    assert_eq!(fs::read(share.join("precious")).unwrap(), b"data");
+}
+
+/// A container, whose root filesystem is a layer over that of the machine.
+const CONTAINER: &str = r#"
+/bin/mount -t tmpfs layers "$LAYERS" && mkdir "$LAYERS/upper" "$LAYERS/work" "$LAYERS/root" || exit 99
+/bin/mount -t overlay -o "lowerdir=/,upperdir=$LAYERS/upper,workdir=$LAYERS/work" layer "$LAYERS/root" || exit 99
+for folder in "$(dirname "$1")" "$FILES"; do
+    mkdir -p "$LAYERS/root$folder" && /bin/mount --bind "$folder" "$LAYERS/root$folder" || exit 99
+done
+/bin/mount -t proc proc "$LAYERS/root/proc" && exec chroot "$LAYERS/root" "$@"
+"#;
+
+#[test]
+fn a_new_base_in_the_layer_of_a_container_is_refused_unless_the_configuration_says_that_it_may_be_lost()
+ {
+    if !rustix::process::geteuid().is_root() {
+        node_utils::requirement::this_test_could_not_run("it mounts, and needs root");
+        return;
+    }
+    let place = Place::new();
+    for name in ["layers", "files"] {
+        fs::create_dir(place.path(name)).unwrap();
+    }
+    let config = place.path("files").join("config.yaml");
+    let check = |base: &str, more: &str| {
+        let text = format!(
+            "driver: local-hostpath\nlocal-hostpath: {{shareBasePath: {base}, controllerBasePath: {base}{more}}}\n"
+        );
+        fs::write(&config, text).unwrap();
+        let output = Command::new("unshare")
+            .args([
+                "--mount",
+                "--propagation",
+                "private",
+                "sh",
+                "-c",
+                CONTAINER,
+                "container",
+                PROGRAM,
+            ])
+            .arg("check")
+            .arg(format!("--driver-config-file={}", config.display()))
+            .env("LAYERS", place.path("layers"))
+            .env("FILES", place.path("files"))
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), format!("{text}{said}"))
+    };
+    let (code, said) = check("/var/lib/omnibus-csi-test-base", "");
+    if code == Some(99) {
+        node_utils::requirement::this_test_could_not_run("it mounts an overlay");
+        return;
+    }
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("overlayfs") && said.contains("createBase: true"),
+        "{said}"
+    );
+    // One that an administrator has made, and one that may be lost.
+    let (code, said) = check("/var/lib", "");
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = check("/var/lib/omnibus-csi-test-base", ", createBase: true");
+    assert_eq!(code, Some(0), "{said}");
+}
