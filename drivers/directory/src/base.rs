@@ -476,7 +476,9 @@ impl Base {
         let text = String::from_utf8(read_all(&file).unwrap_or_default());
         let text = text.unwrap_or_default();
         let id = text.split_ascii_whitespace().nth(1).unwrap_or_default();
-        Some((record, id.to_owned()))
+        // Older records say `used`, and no id.
+        let is_id = id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        Some((record, if is_id { id } else { "" }.to_owned()))
     }
 
     /// Whether records are kept at all.

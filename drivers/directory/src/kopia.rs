@@ -531,9 +531,10 @@ impl Repository for Kopia {
         let first = all.first().cloned().ok_or_else(|| {
             Error::new(Kind::Internal, doing).because("kopia does not find it by its tags")
         })?;
-        // A change of the pins has given it another id.
-        for other in &all[1..] {
-            self.forget(call, &other.id)?;
+        // A change of the pins has given it another id. Others may have been handed out.
+        let own = time(&made.start_time);
+        for twin in all[1..].iter().filter(|twin| Some(twin.time) == own) {
+            self.forget(call, &twin.id)?;
         }
         Ok(first)
     }
