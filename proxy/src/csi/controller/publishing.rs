@@ -77,9 +77,12 @@ pub(super) async fn publish(
 /// Refuses to attach a volume that its storage does not have.
 async fn exists(task: &Task, connection: &Connection, id: &VolumeId) -> Result<(), Error> {
     let found = connection.driver().find_volume(&task.call, id);
-    match task.ask(connection, "find_volume", found).await? {
-        Found::Whole => Ok(()),
-        Found::Begun => Err(Error::new(Kind::Busy, format!("volume `{id}`"))
+    match task.ask(connection, "find_volume", found).await {
+        // Some look with the secrets of a class only, which an attachment does not have.
+        Err(error) if error.kind() == Kind::Unsupported => Ok(()),
+        Err(error) => Err(error),
+        Ok(Found::Whole) => Ok(()),
+        Ok(Found::Begun) => Err(Error::new(Kind::Busy, format!("volume `{id}`"))
             .because("it is not complete: its creation was interrupted")),
     }
 }
