@@ -34,6 +34,8 @@ pub(super) async fn unmount_or_force<T: Send + 'static>(
     let Err(error) = first else { return first };
     let is_silent = match error.kind() {
         Kind::Timeout => true,
+        // Others that unmount from there wait already.
+        _ if blocking::is_for_want_of_a_thread(error) => true,
         Kind::Busy => !answers(&limits.no_later_than(Instant::now() + share), path).await,
         _ => false,
     };

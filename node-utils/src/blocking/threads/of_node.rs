@@ -17,8 +17,8 @@ use crate::mount::MountEntry;
 
 /// Of one server or device, for each purpose.
 const EACH: usize = 16;
-/// Of all shares and devices together: twelve that hang altogether leave none.
-const ELSEWHERE: usize = 12 * EACH;
+/// Of all shares and devices together: twelve that hang altogether, for each purpose, leave none.
+const ELSEWHERE: usize = 12 * 3 * EACH;
 /// For paths on local filesystems, where nothing waits for a server.
 const LOCAL: usize = 64;
 
