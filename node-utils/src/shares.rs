@@ -394,6 +394,11 @@ impl ShareMount {
             };
             Failure::because(cause, advice)
         })?;
+        // A new mount is waited for as long as the first one.
+        *self
+            .silent_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = None;
         tracing::info!(path = %self.point, "mounted the share");
         Ok(())
     }

@@ -72,8 +72,9 @@ async fn why_missing(plugin: &Plugin, task: &Task, volume: &VolumeHandle, error:
     };
     let probe = async { Ok(connection.driver().probe(&task.call).await) };
     let problems = task.ask(&connection, "probe", probe).await;
-    let first = problems.into_iter().flatten().next();
-    first.map_or(error, |problem| connection.explain(problem))
+    let mut problems = problems.into_iter().flatten();
+    let away = problems.find(|problem| problem.kind() == Kind::Unreachable);
+    away.map_or(error, |problem| connection.explain(problem))
 }
 
 /// compat: "Mount flags".
