@@ -35,7 +35,7 @@ pub(super) async fn unmount_or_force<T: Send + 'static>(
     let is_silent = match error.kind() {
         Kind::Timeout => true,
         // Others that unmount from there wait already.
-        _ if blocking::is_for_want_of_a_thread(error) => true,
+        _ if blocking::is_for_want_of_a_thread(&error) => true,
         Kind::Busy => !answers(&limits.no_later_than(Instant::now() + share), path).await,
         _ => false,
     };

@@ -22,16 +22,32 @@ impl Luns {
             return Ok(());
         };
         call.check(doing)?;
-        let state = self.observe(call, &name, doing).await?;
-        match &state.lun {
-            Some(lun) => self.refuse_snapshots(call, lun, doing).await?,
-            None => self.check_nas(call, doing).await?,
+        let mut state = self.observe(call, &name, doing).await?;
+        if state.lun.is_none() {
+            self.check_nas(call, doing).await?;
+            // No source says what every DSM answers for a name that it does not have: the list decides.
+            state = self.observe_in_lists(call, &name, doing).await?;
+        }
+        if let Some(lun) = &state.lun {
+            self.refuse_snapshots(call, lun, doing).await?;
         }
         self.hide(call, &name, &state, doing).await?;
         match &state.lun {
             Some(lun) => self.remove(call, lun, doing).await,
             None => Ok(()),
         }
+    }
+
+    /// The same as [`Luns::observe`], from the lists of the NAS.
+    async fn observe_in_lists(
+        &self,
+        call: &Call,
+        name: &LunName,
+        doing: &str,
+    ) -> Result<VolumeState, Error> {
+        let (luns, targets) = self.observe_all(call, doing).await?;
+        let lun = luns.into_iter().find(|lun| lun.name == name.as_str());
+        Ok(VolumeState { lun, targets })
     }
 
     async fn refuse_snapshots(&self, call: &Call, lun: &Lun, doing: &str) -> Result<(), Error> {
