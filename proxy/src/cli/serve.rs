@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_proto::v1::identity_server::SERVICE_NAME;
-use node_utils::{mount_namespace, shares};
+use node_utils::shares;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
