@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use driver_core::{Call, Driver, Effect, Kind, Snapshots as _};
 use driver_zfs::ZfsDriver;
+use driver_zfs::name::SnapshotRef;
 use driver_zfs::observed::VolumeKind;
+use driver_zfs::step::Step;
 use driver_zfs::testing::{HostState, MemoryExport, MemoryHost, settings};
 
 use crate::short::*;
@@ -124,5 +126,45 @@ async fn what_a_killed_process_left_running_is_found_as_begun_by_the_next_query(
         let absent = driver.find_volume(&call, &volume(2)).await.unwrap_err();
         assert_eq!(absent.kind(), Kind::NotFound);
         assert_eq!(call.effect(), Effect::None, "it only looked");
+    }
+}
+
+/// TrueNAS 26 makes clones without properties, and gives them all of them in a second call.
+#[tokio::test]
+async fn a_clone_without_marks_is_finished_by_its_request_and_removed_by_its_deletion() {
+    for kind in KINDS {
+        for (source, origin) in [
+            (From::Snapshot(0, 0), "s0"),
+            (From::Volume(0), "volume-source-for-volume-v1"),
+        ] {
+            let driver = fresh(kind);
+            well(&driver, &[create(0, From::Nothing), snapshot(0, 0)]).await;
+            let origin = SnapshotRef::parse(&format!("{}@{origin}", dataset(0))).unwrap();
+            let bare = |driver: &MemoryDriver| {
+                let pool = &mut driver.backend().state().pool;
+                if pool.guid(&origin.clone().into()).is_none() {
+                    pool.insert_snapshot(&origin, &[]);
+                }
+                let clone = Step::<()>::Clone {
+                    origin: origin.clone(),
+                    dataset: dataset(1),
+                    properties: Vec::new(),
+                };
+                pool.apply(&clone).unwrap();
+            };
+            bare(&driver);
+            // Of another request it stays what it is.
+            let error = run(&driver, &create(1, From::Nothing)).await.unwrap_err();
+            assert_eq!(error.kind(), Kind::Conflict, "{}", error.chain());
+            let verb = create(1, source);
+            well(&driver, std::slice::from_ref(&verb)).await;
+            let call = Call::within(Duration::from_mins(1));
+            let found = driver.find_volume(&call, &volume(1)).await.unwrap();
+            assert_eq!(found, driver_core::Found::Whole);
+            well(&driver, &[Verb::Delete(1)]).await;
+            bare(&driver);
+            well(&driver, &[Verb::Delete(1)]).await;
+            assert!(guid(&driver, dataset(1).as_str()).is_none(), "{kind}");
+        }
     }
 }

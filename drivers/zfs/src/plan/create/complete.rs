@@ -88,6 +88,9 @@ impl<E: Export> Create<'_, E> {
         }
         self.refuse_another(dataset)?;
         if !dataset.is_managed() {
+            if self.is_bare_clone(dataset) {
+                return Ok(());
+            }
             // democratic-csi sets the properties of a copy afterwards; a crash can come in between.
             let mark = self.from.as_ref().zip(self.mark(pool));
             if mark.is_some_and(|(from, mark)| is_mark_of(from, mark, pool)) {
@@ -113,6 +116,16 @@ impl<E: Export> Create<'_, E> {
             }
         }
         Ok(())
+    }
+
+    /// Whether it is the clone of this request that an interrupted call has not given its marks yet: TrueNAS 26
+    /// makes clones without properties. Only this request names a volume after this dataset.
+    fn is_bare_clone(&self, dataset: &Dataset) -> bool {
+        let from = self.from.as_ref().filter(|from| !from.copy);
+        let unnamed = dataset.properties.own(&PropertyName::VOLUME_NAME).is_none();
+        unnamed
+            && !is_complete(dataset)
+            && from.is_some_and(|from| dataset.origin().as_ref() == Some(&from.origin))
     }
 
     /// Whether it is a partial copy of this request that can resume.

@@ -5,7 +5,7 @@
 
 use driver_core::{Error, VolumeId};
 
-use super::{Doomed, ties, were_asked};
+use super::{Doomed, has_parent, ties, were_asked};
 use crate::export::Export;
 use crate::id::Layout;
 use crate::observed::{Dataset, Observed, Query, Request, State};
@@ -34,6 +34,16 @@ impl<E: Export> DeleteVolume<'_, E> {
         dataset.is_managed() || named.is_some() || is_complete(dataset)
     }
 
+    /// Whether a dataset is a clone that an interrupted call has made, and not given its marks yet: TrueNAS 26
+    /// makes clones without properties. It stands on something of ours, and nothing was done with it since.
+    fn is_bare_clone(&self, dataset: &Dataset, pool: &State) -> bool {
+        let layout = self.layout;
+        let mut parents = std::iter::once(&layout.volumes).chain(&layout.detached);
+        let origin = dataset.origin();
+        let is_near = origin.is_some_and(|o| parents.any(|p| o.dataset.below(p).is_some()));
+        is_near && pool.snapshots_of(&dataset.name).is_empty()
+    }
+
     fn id(&self) -> &VolumeId {
         self.export_ref.id
     }
@@ -49,6 +59,9 @@ impl<E: Export> Verb<E::Command, E::Output> for DeleteVolume<'_, E> {
     fn request(&self, pool: &State) -> Result<Request<E::Command>, Error> {
         let mut queries = vec![Query::Family(self.export_ref.dataset.clone())];
         queries.extend(ties(self.layout, self.export_ref.dataset, pool));
+        if pool.dataset(self.export_ref.dataset).is_none() {
+            queries.push(Query::Dataset(self.layout.volumes.clone()));
+        }
         Ok(Request {
             queries,
             properties: self.export_ref.export.reads(),
@@ -69,6 +82,7 @@ impl<E: Export> Verb<E::Command, E::Output> for DeleteVolume<'_, E> {
         };
         let mut plan = Plan::about(name.clone());
         let Some(dataset) = seen.pool.dataset(name) else {
+            has_parent(&doing, &self.layout.volumes, &seen.pool)?;
             plan.steps = self.export_ref.remove(&seen.pool, &status)?;
             // Without the lock, a missing one may still be created by the leftover command of a cut
             // connection.
@@ -78,7 +92,7 @@ impl<E: Export> Verb<E::Command, E::Output> for DeleteVolume<'_, E> {
                 Outcome::Do(plan)
             });
         };
-        if !Self::is_ours(dataset) {
+        if !Self::is_ours(dataset) && !self.is_bare_clone(dataset, &seen.pool) {
             let why = format!("{name} exists, and is not a volume of this driver");
             let mark = Property::new(PropertyName::MANAGED, PropertyValue::yes());
             return Err(blocked(&doing, why).advise(format!(
