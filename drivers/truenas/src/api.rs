@@ -26,6 +26,9 @@ pub mod smb;
 pub mod snapshot;
 pub mod system;
 
+/// The largest answer that is not a list of datasets or snapshots.
+const USUAL_ANSWER: usize = 1 << 20;
+
 /// A call that answers at once.
 pub trait Request: Sync {
     /// What it answers.
@@ -34,9 +37,9 @@ pub trait Request: Sync {
     /// Writes the call in the dialect of a generation.
     fn encode(&self, dialect: &Dialect) -> Result<Call, Error>;
 
-    /// Reads the answer.
-    fn decode(&self, _dialect: &Dialect, answer: Value) -> Result<Self::Answer, serde_json::Error> {
-        serde_json::from_value(answer)
+    /// How many bytes the answer may have at most.
+    fn largest(&self) -> usize {
+        USUAL_ANSWER
     }
 }
 
@@ -44,6 +47,12 @@ pub trait Request: Sync {
 pub trait JobRequest: Sync {
     /// Writes the call in the dialect of a generation.
     fn encode(&self, dialect: &Dialect) -> Result<Call, Error>;
+
+    /// The path whose permissions the job changes, if it does. Up to 25.10 all such jobs of the NAS share one
+    /// short queue, and where that is full it answers the number of another path's job.
+    fn permits(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// A method and its arguments.
@@ -259,7 +268,7 @@ impl Filter {
         Self(json!([field, "$", suffix]))
     }
 
-    /// The field, a text, is this one, in capitals or not.
+    /// The field, a text, is this one, in capitals or not. From 22.12 on.
     pub fn same_text(field: &str, value: &str) -> Self {
         Self(json!([field, "C=", value]))
     }

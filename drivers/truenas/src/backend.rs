@@ -35,6 +35,7 @@ use crate::command::{Answer, Command};
 use crate::error::{Error as ApiError, Kind as ApiKind};
 use crate::failure;
 use crate::settings::Settings;
+use crate::wire::Answered;
 
 use look::Wanted;
 use picture::Picture;
@@ -65,6 +66,12 @@ pub(crate) struct Nas {
     address: String,
 }
 
+/// What is kept of a list.
+pub(crate) trait Keep<T> {
+    /// Takes a row, and says whether it stays.
+    fn keep(&mut self, row: T) -> bool;
+}
+
 // === impl Nas ===
 
 impl Nas {
@@ -90,7 +97,7 @@ impl Nas {
         let doing = || format!("connect to {}", self.address);
         match tokio::time::timeout(call.remaining(), self.client.dialect()).await {
             Ok(Ok(dialect)) => Ok(dialect),
-            Ok(Err(error)) => Err(failure::understood(doing(), &error).with_effect(Effect::None)),
+            Ok(Err(error)) => Err(failure::understood(doing(), &error)),
             Err(_) => Err(Error::new(Kind::Timeout, doing()).with_effect(call.effect())),
         }
     }
@@ -127,6 +134,37 @@ impl Nas {
         match self.within(call, self.client.call(request)).await {
             Err(error) if matches!(error.kind(), ApiKind::NotSent | ApiKind::UnknownOutcome) => {
                 self.within(call, self.client.call(request)).await
+            }
+            outcome => outcome,
+        }
+        .map_err(ApiError::nothing_done)
+    }
+
+    /// A list that is read row by row. `keep` says of each whether it stays in memory; it begins anew where the
+    /// call is repeated.
+    pub(crate) async fn read_rows<R, T, K>(
+        &self,
+        call: &Call,
+        request: &R,
+        keep: impl Fn() -> K,
+    ) -> Result<K, ApiError>
+    where
+        R: api::Request<Answer = Vec<T>>,
+        T: serde::de::DeserializeOwned,
+        K: Keep<T>,
+    {
+        let read = |answered: Answered, largest: usize| {
+            let mut kept = keep();
+            answered.read_rows(largest, &mut |row| kept.keep(row))?;
+            Ok(kept)
+        };
+        match self
+            .within(call, self.client.call_reading(request, read))
+            .await
+        {
+            Err(error) if matches!(error.kind(), ApiKind::NotSent | ApiKind::UnknownOutcome) => {
+                let again = self.client.call_reading(request, read);
+                self.within(call, again).await
             }
             outcome => outcome,
         }

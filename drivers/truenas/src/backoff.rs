@@ -23,6 +23,9 @@ pub(crate) struct Backoff {
 struct Attempt {
     at: Instant,
     succeeded: bool,
+    /// What the pause after it is longer by, in 1024ths: drawn once, or the smallest draw of all who ask
+    /// would count.
+    jitter: u32,
 }
 
 impl Backoff {
@@ -38,7 +41,7 @@ impl Backoff {
         // ends the connection must not be logged into in a tight loop.
         let doublings = self.attempts.saturating_sub(1).min(6);
         let pause = (FIRST * 2_u32.pow(doublings)).min(LONGEST);
-        jittered(pause).saturating_sub(last.at.elapsed())
+        (pause + pause * last.jitter / 1024).saturating_sub(last.at.elapsed())
     }
 
     /// An attempt begins.
@@ -51,6 +54,7 @@ impl Backoff {
         self.last = Some(Attempt {
             at: Instant::now(),
             succeeded: false,
+            jitter: jitter(),
         });
     }
 
@@ -71,12 +75,10 @@ impl Backoff {
 
 /// Up to a quarter longer, never shorter. It parts the
 /// processes that lost the same NAS at the same time.
-fn jittered(pause: Duration) -> Duration {
+fn jitter() -> u32 {
     let mut byte = [0];
-    if aws_lc_rs::rand::fill(&mut byte).is_err() {
-        return pause;
-    }
-    pause + pause * u32::from(byte[0]) / 1024
+    let drawn = aws_lc_rs::rand::fill(&mut byte);
+    drawn.map_or(0, |()| u32::from(byte[0]))
 }
 
 #[cfg(test)]
@@ -113,6 +115,17 @@ mod tests {
         assert!(backoff.wait() > Duration::ZERO);
         tokio::time::advance(LONGEST).await;
         assert_eq!(backoff.wait(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_pause_after_an_attempt_is_drawn_once() {
+        for _ in 0..8 {
+            let mut backoff = Backoff::default();
+            backoff.attempt();
+            backoff.refused_if(true);
+            let first = backoff.wait();
+            assert!((0..64).all(|_| backoff.wait() == first));
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,11 +4,12 @@
 use driver_core::{Call, Error, Kind};
 
 use crate::api::Filter;
-use crate::api::iscsi::{QueryAuths, QueryInitiators, QueryPortals};
+use crate::api::iscsi::{QueryAuths, QueryInitiators, QueryPortals, QueryTargetExtents};
 use crate::api::nvmet::QueryPorts;
 use crate::api::service::QueryServices;
 use crate::api::system::GetRoles;
 use crate::backend::Nas;
+use crate::command::Look;
 use crate::error::Error as ApiError;
 use crate::failure::understood;
 use crate::{Dialect, Generation};
@@ -130,7 +131,39 @@ impl Nas {
             let found = found.map(|rows| rows.into_iter().map(|row| row.id).collect());
             problems.extend(missing("nvmeof.ports: port", &needs.ports, found));
         }
+        problems.extend(self.looks(call, dialect, needs).await.err());
         problems
+    }
+
+    /// Makes the calls by which the exports of volumes are looked for, of a volume that there is not: a NAS that
+    /// refuses one of them refuses it for every volume.
+    async fn looks(&self, call: &Call, dialect: &Dialect, needs: &Needs) -> Result<(), Error> {
+        let (name, dataset) = ("omnibus-csi-check".to_owned(), "omnibus-csi/check");
+        let (path, zvol) = (format!("/mnt/{dataset}"), dataset.to_owned());
+        let nodes = needs.nodes;
+        let look = match needs.service {
+            "nfs" => Look::Nfs { path },
+            "cifs" => Look::Smb { path, name },
+            "iscsitarget" => Look::Iscsi {
+                name,
+                zvol,
+                links: true,
+                nodes,
+            },
+            _ => Look::Nvme { name, zvol, nodes },
+        };
+        Box::pin(self.look(call, dialect, &look)).await?;
+        // What is looked for by the number of something that is there. There is no number 0.
+        let links = match needs.service {
+            "iscsitarget" => {
+                let either = [Filter::eq("target", 0), Filter::eq("extent", 0)];
+                let query = QueryTargetExtents(vec![Filter::either(either)]);
+                self.read(call, &query).await.map(drop)
+            }
+            "nvmet" => self.nvme_links(call, Some(0), true).await.map(drop),
+            _ => Ok(()),
+        };
+        links.map_err(|error| understood(look.doing(), &error))
     }
 
     async fn service(&self, call: &Call, name: &str) -> Option<Error> {

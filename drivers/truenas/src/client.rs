@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use secrecy::ExposeSecret;
-use serde_json::Value;
 use tokio::sync::{OnceCell, watch};
 use tokio_rustls::TlsConnector;
 
@@ -14,6 +13,7 @@ use crate::api::{Call, Request};
 use crate::backoff::Backoff;
 use crate::session::{Session, Silence};
 use crate::settings::Credentials;
+use crate::wire::{Answered, Unread};
 use crate::{Dialect, Error, Kind, Settings, connect, login, tls};
 
 /// How long things may take.
@@ -21,6 +21,10 @@ use crate::{Dialect, Error, Kind, Settings, connect, login, tls};
 pub struct Timing {
     /// To open a socket: TCP, TLS, websocket.
     pub connect: Duration,
+    /// To log in on it.
+    pub login: Duration,
+    /// Until a NAS that does not answer a call is given up with its socket. Jobs take their own time.
+    pub answer: Duration,
     /// Between two pings.
     pub ping: Duration,
     /// Until a silent NAS is given up.
@@ -33,8 +37,8 @@ pub struct Timing {
 /// A NAS. Clones share one socket.
 ///
 /// The socket is opened by the first call that needs it and opened again by the first call after its
-/// end. Calls have no deadline of their own: a caller that gives up drops the call. If it was sent by
-/// then, its outcome is unknown.
+/// end. A call that is not answered ends its socket; a caller that gives up before drops the call. If it was
+/// sent by then, its outcome is unknown.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -80,6 +84,8 @@ impl Default for Timing {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),
+            login: Duration::from_secs(30),
+            answer: Duration::from_secs(90),
             ping: Duration::from_secs(20),
             silence: Duration::from_secs(50),
             patience: Duration::from_secs(5),
@@ -123,12 +129,20 @@ impl Client {
     /// Repeated is only what the NAS refused before it began: a session that had expired is renewed
     /// once.
     pub async fn call<R: Request>(&self, request: &R) -> Result<R::Answer, Error> {
+        self.call_reading(request, Answered::read).await
+    }
+
+    /// The same for an answer that is read in another way.
+    pub(crate) async fn call_reading<R: Request, T>(
+        &self,
+        request: &R,
+        read: impl FnOnce(Answered, usize) -> Result<T, Unread>,
+    ) -> Result<T, Error> {
         let link = self.link().await?;
         let call = request.encode(&link.dialect)?;
-        let answer = self.send(&link, None, &call).await?;
-        request.decode(&link.dialect, answer).map_err(|error| {
-            Error::protocol(format!("unexpected answer: {error}")).of(&call.method)
-        })
+        let answered = self.send(&link, None, &call).await?;
+        let read = read(answered, request.largest());
+        read.map_err(|error| Error::protocol(error.to_string()).of(&call.method))
     }
 
     /// Sends a call on a socket, under an id of its own or a given one.
@@ -137,7 +151,7 @@ impl Client {
         link: &Link,
         id: Option<&str>,
         call: &Call,
-    ) -> Result<Value, Error> {
+    ) -> Result<Answered, Error> {
         let id = || id.map_or_else(|| link.session.request_id(), str::to_owned);
         let login = link.logins().await;
         let first = link.session.call_as(id(), &call.method, &call.params).await;
@@ -179,6 +193,11 @@ impl Client {
         let lost = || Error::new(Kind::Unreachable, "the attempt to connect was interrupted");
         let outcome = outcome.ok().and_then(|outcome| outcome.clone());
         outcome.unwrap_or_else(|| Err(lost()))
+    }
+
+    /// Where the NAS is, as a user would write it.
+    pub(crate) fn address(&self) -> String {
+        self.shared.settings.address()
     }
 
     /// How long until the next attempt to connect may begin.
@@ -223,7 +242,8 @@ impl Client {
         }
         tokio::time::sleep(wait).await;
         self.shared.state().backoff.attempt();
-        let outcome = login::log_in(&link.session, &self.shared.settings).await;
+        let login = login::log_in(&link.session, &self.shared.settings);
+        let outcome = self.shared.within_login(login).await;
         let mut state = self.shared.state();
         match outcome {
             Ok(()) => {
@@ -285,14 +305,15 @@ impl Shared {
     }
 
     async fn connect(&self) -> Outcome {
-        let (transport, socket) =
+        let (transport, socket, meter) =
             connect::open(&self.settings, &self.tls, self.timing.connect).await?;
         let silence = Silence {
             ping: self.timing.ping,
             limit: self.timing.silence,
+            answer: self.timing.answer,
         };
         let open = async {
-            let session = Session::open(transport, socket, silence).await?;
+            let session = Session::open(transport, socket, meter, silence).await?;
             login::log_in(&session, &self.settings).await?;
             let version = session.call("system.version", &[]).await?;
             let dialect = Dialect::choose(version.as_str().unwrap_or_default(), transport)?;
@@ -309,7 +330,27 @@ impl Shared {
                 logins: tokio::sync::Mutex::default(),
             }))
         };
-        open.await.map_err(Error::before_the_call)
+        self.within_login(open)
+            .await
+            .map_err(Error::before_the_call)
+    }
+
+    /// A NAS that takes the socket and leaves the login without an answer is given up.
+    async fn within_login<T>(
+        &self,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let limit = self.timing.login;
+        let stuck = |_| {
+            let why = format!(
+                "the NAS has not answered the login for {} s",
+                limit.as_secs()
+            );
+            Error::new(Kind::Unreachable, why).context(self.settings.address())
+        };
+        tokio::time::timeout(limit, work)
+            .await
+            .unwrap_or_else(|late| Err(stuck(late)))
     }
 
     fn finish(&self, outcome: &Outcome) {

@@ -11,12 +11,10 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self};
 
+use crate::metered::{LARGEST_ANSWER, Meter, Metered};
 use crate::session::Socket;
 use crate::settings::Protocol;
 use crate::{Error, Kind, Settings, Transport, tls};
-
-/// The largest answer that is read. A listing of a large NAS has a few MiB.
-const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
 
 pub(crate) type WebSocket = WebSocketStream<Box<dyn Socket>>;
 
@@ -31,12 +29,12 @@ pub(crate) async fn open(
     settings: &Settings,
     tls: &TlsConnector,
     limit: Duration,
-) -> Result<(Transport, WebSocket), Error> {
+) -> Result<(Transport, WebSocket, Meter), Error> {
     for transport in [Transport::JsonRpc, Transport::Legacy] {
         let attempt = tokio::time::timeout(limit, shake_hands(settings, tls, transport)).await;
         let timeout = || Error::new(Kind::Unreachable, "the NAS does not answer");
         match attempt.unwrap_or_else(|_| Err(Refused::Error(timeout()))) {
-            Ok(socket) => return Ok((transport, socket)),
+            Ok((socket, meter)) => return Ok((transport, socket, meter)),
             Err(Refused::NoEndpoint) => {}
             Err(Refused::Error(error)) => return Err(error.context(settings.address())),
         }
@@ -49,7 +47,7 @@ async fn shake_hands(
     settings: &Settings,
     tls: &TlsConnector,
     transport: Transport,
-) -> Result<WebSocket, Refused> {
+) -> Result<(WebSocket, Meter), Refused> {
     let endpoint = &settings.endpoint;
     let scheme = match endpoint.protocol {
         Protocol::Http => "ws",
@@ -60,11 +58,13 @@ async fn shake_hands(
         Refused::Error(Error::new(Kind::Config, format!("httpConnection: {error}")))
     })?;
     let socket = reach(settings, tls).await.map_err(Refused::Error)?;
+    let meter = Meter::default();
+    let socket: Box<dyn Socket> = Box::new(Metered::new(socket, meter.clone()));
     let config = WebSocketConfig::default()
         .max_message_size(Some(LARGEST_ANSWER))
         .max_frame_size(Some(LARGEST_ANSWER));
     match tokio_tungstenite::client_async_with_config(request, socket, Some(config)).await {
-        Ok((socket, _)) => Ok(socket),
+        Ok((socket, _)) => Ok((socket, meter)),
         Err(tungstenite::Error::Http(answer)) => Err(refusal(&answer)),
         Err(error) => Err(Refused::Error(Error::new(
             Kind::Unreachable,

@@ -101,7 +101,7 @@ const EDATASETISLOCKED: i64 = 205;
 const ENOTAUTHENTICATED: i64 = 207;
 
 /// What the texts of ZFS and of the middleware mean, where the errno does not say it.
-const TEXTS: [(&str, Kind); 29] = [
+const TEXTS: [(&str, Kind); 30] = [
     ("already exists", Kind::Exists),
     ("already exports", Kind::Exists),
     ("already is a ", Kind::Exists),
@@ -131,6 +131,8 @@ const TEXTS: [(&str, Kind); 29] = [
     ("session is expired", Kind::NotAuthenticated),
     ("not authenticated", Kind::NotAuthenticated),
     ("not authorized", Kind::Denied),
+    // Of 26, and of clones before it. Last: it is in many texts.
+    (" not found", Kind::NotFound),
 ];
 
 // === impl Error ===
@@ -204,7 +206,11 @@ impl Error {
 
     fn from_parts(errno: i64, name: &str, reason: &str, details: Vec<Detail>) -> Self {
         let kind = if details.is_empty() {
-            classify(errno, name, reason)
+            match classify(errno, name, reason) {
+                // What the middleware did not expect has this errno, too: it says nothing of the arguments.
+                Kind::Invalid => Kind::Refused,
+                kind => kind,
+            }
         } else {
             classify_details(&details)
         };
@@ -226,8 +232,14 @@ impl Error {
     }
 
     /// A failure of what comes before a call, such as the login: the call itself was never sent.
+    ///
+    /// A NAS that is there and takes no login just now proves nothing: a call of a moment ago, of this process
+    /// or of one that was killed, may be at work in it.
     pub(crate) fn before_the_call(mut self) -> Self {
-        self.0.effect = Effect::None;
+        self.0.effect = match self.0.kind {
+            Kind::Overloaded => Effect::Possible,
+            _ => Effect::None,
+        };
         if matches!(self.0.kind, Kind::NotSent | Kind::UnknownOutcome) {
             self.0.kind = Kind::Unreachable;
         }
@@ -245,17 +257,12 @@ impl Error {
         self
     }
 
-    /// Replaces every occurrence of a secret.
+    /// Replaces every occurrence of a secret, also as a NAS may write it that quotes a request.
     pub(crate) fn without(mut self, secret: &str) -> Self {
-        // A very short secret would turn the message into stars and tell its length by it.
-        if secret.len() >= 4 {
-            let clean = |text: &mut String| *text = text.replace(secret, "********");
-            clean(&mut self.0.message);
-            self.0
-                .details
-                .iter_mut()
-                .for_each(|detail| clean(&mut detail.message));
-        }
+        let clean = |text: &mut String| *text = driver_core::secrets::masked(text, secret);
+        clean(&mut self.0.message);
+        let details = self.0.details.iter_mut();
+        details.for_each(|detail| clean(&mut detail.message));
         self
     }
 

@@ -141,7 +141,7 @@ impl Nas {
     ) -> Result<Answer, Error> {
         let seen = match look {
             Look::Nfs { path } => self.nfs_shares(call, path).await,
-            Look::Smb { path, name } => self.smb_shares(call, path, name).await,
+            Look::Smb { path, name } => self.smb_shares(call, dialect, path, name).await,
             Look::Iscsi {
                 name,
                 zvol,

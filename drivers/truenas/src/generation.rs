@@ -211,6 +211,17 @@ impl Dialect {
         self.generation >= Generation::V22_12
     }
 
+    /// Whether filters can leave capitals out of account.
+    pub(crate) fn has_filters_without_case(&self) -> bool {
+        self.generation >= Generation::V22_12
+    }
+
+    /// Whether a clone takes properties of users when it is made. 26 refuses all of them but native ones, and
+    /// its first beta those, too.
+    pub(crate) fn has_clone_properties(&self) -> bool {
+        self.generation > Generation::Core && self.generation < Generation::V26
+    }
+
     /// Whether members can be left out of a recursive snapshot.
     pub fn has_snapshot_exclude(&self) -> bool {
         self.generation >= Generation::V22_12

@@ -3,13 +3,14 @@
 //! Job numbers begin again at 1 when the middleware restarts, so a number alone names nothing. A job
 //! also remembers the id of the request that made it, and ours are unique.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{Semaphore, broadcast};
 
 use crate::api::{Call, JobRequest};
 use crate::client::{Client, Link};
@@ -20,6 +21,25 @@ use crate::{Error, Kind};
 const ASK_EVERY: Duration = Duration::from_secs(5);
 /// How many of the newest jobs of one method are searched for ours.
 const SEARCHED: u32 = 50;
+/// What is read of jobs.
+const READ: [&str; 7] = [
+    "id",
+    "method",
+    "arguments",
+    "message_ids",
+    "state",
+    "error",
+    "exc_info",
+];
+/// The longest answer that is the number of a job.
+const NUMBER: usize = 1 << 10;
+/// The longest list of jobs.
+const LIST: usize = 1 << 20;
+/// The most values of an event that is kept.
+const MOST: usize = 1_000;
+/// How many jobs that change permissions are in flight on a NAS. Up to 25.10 it runs one at a time and lets five
+/// wait; there is one place for an administrator.
+const PERMITTING: usize = 5;
 
 /// A job on the NAS, in a form that can be kept and found again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,27 +47,53 @@ pub struct JobId {
     number: i64,
     request: String,
     method: String,
+    /// The path whose permissions it changes.
+    path: Option<String>,
 }
 
 /// What is known of a job.
 enum Seen {
     Running,
-    Done(Result<Value, Error>),
+    Done(Followed),
     /// The NAS has no such job, or another one of that number.
     Gone,
 }
+
+/// What has ended.
+enum Followed {
+    /// The job.
+    Ours(Result<(), Error>),
+    /// The job of another path, whose number was answered instead.
+    Another,
+}
+
+/// The places in the queues of permissions, by NAS.
+static QUEUES: LazyLock<Mutex<HashMap<String, Arc<Semaphore>>>> = LazyLock::new(Mutex::default);
 
 // === impl Client ===
 
 impl Client {
     /// Starts a job and waits for its end.
+    ///
+    /// Where the queue of the NAS is full, it answers the number of another job of that queue. Its end is waited
+    /// for then, and the job is started again.
     pub async fn run<R: JobRequest>(&self, request: &R) -> Result<(), Error> {
-        let link = self.link().await?;
-        link.report_jobs().await;
-        // Its end may be reported before its number is answered.
-        let events = link.session.jobs();
-        let job = self.start_on(&link, request).await?;
-        self.follow_from(link, job, Some(events)).await
+        let queue = request.permits().map(|_| self.permitting());
+        let _place = match &queue {
+            Some(queue) => queue.acquire().await.ok(),
+            None => None,
+        };
+        loop {
+            let link = self.link().await?;
+            link.report_jobs().await;
+            // Its end may be reported before its number is answered.
+            let events = link.session.jobs();
+            let job = self.start_on(&link, request).await?;
+            match self.follow_from(link, job, Some(events)).await? {
+                Followed::Ours(outcome) => return outcome,
+                Followed::Another => tracing::debug!("the queue of permissions is full"),
+            }
+        }
     }
 
     /// Starts a job.
@@ -64,19 +110,27 @@ impl Client {
         let id = link.session.request_id();
         let method = call.method.to_string();
         match self.send(link, Some(&id), &call).await {
-            Ok(answer) => {
-                let number = answer
-                    .as_i64()
-                    .ok_or_else(|| Error::protocol("the NAS answers no job number").of(&method))?;
+            Ok(answered) => {
+                let number = answered.read::<i64>(NUMBER);
+                let number = number
+                    .map_err(|_| Error::protocol("the NAS answers no job number").of(&method))?;
                 Ok(JobId {
                     number,
                     request: id,
                     method,
+                    path: request.permits().map(str::to_owned),
                 })
             }
             Err(error) if error.kind() == Kind::UnknownOutcome => {
                 let link = self.link_again(&error).await?;
-                let found = self.find(&link, &id, &method).await;
+                let path = request.permits().map(str::to_owned);
+                let sent = JobId {
+                    number: 0,
+                    request: id,
+                    method,
+                    path,
+                };
+                let found = self.find(&link, &sent).await;
                 found.ok().flatten().ok_or(error)
             }
             Err(error) => Err(error),
@@ -89,7 +143,10 @@ impl Client {
     /// others came after it, ends with [`Kind::UnknownOutcome`].
     pub async fn follow(&self, job: &JobId) -> Result<(), Error> {
         let link = self.link_again(&unknown(job)).await?;
-        self.follow_from(link, job.clone(), None).await
+        match self.follow_from(link, job.clone(), None).await? {
+            Followed::Ours(outcome) => outcome,
+            Followed::Another => Err(unknown(job)),
+        }
     }
 
     /// Follows a job from socket to socket. `events` were listened to since before its start.
@@ -98,11 +155,15 @@ impl Client {
         mut link: Arc<Link>,
         mut job: JobId,
         mut events: Option<broadcast::Receiver<Value>>,
-    ) -> Result<(), Error> {
+    ) -> Result<Followed, Error> {
         loop {
             let outcome = self.follow_on(&link, &mut job, events.take()).await;
             match outcome {
-                Ok(outcome) => return outcome.map(drop).map_err(|error| error.of(&job.method)),
+                Ok(Followed::Ours(outcome)) => {
+                    let outcome = outcome.map_err(|error| error.of(&job.method));
+                    return Ok(Followed::Ours(outcome));
+                }
+                Ok(Followed::Another) => return Ok(Followed::Another),
                 // The socket ended: the job goes on, or is found to be gone.
                 Err(error)
                     if matches!(error.kind(), Kind::NotSent | Kind::UnknownOutcome)
@@ -120,7 +181,7 @@ impl Client {
         link: &Link,
         job: &mut JobId,
         events: Option<broadcast::Receiver<Value>>,
-    ) -> Result<Result<Value, Error>, Error> {
+    ) -> Result<Followed, Error> {
         // Who listened from the start need not ask first.
         let mut informed = events.is_some() && link.report_jobs().await;
         let mut events = events.unwrap_or_else(|| link.session.jobs());
@@ -130,12 +191,12 @@ impl Client {
                 match self.ask(link, job).await? {
                     Seen::Running => {}
                     Seen::Done(outcome) => return Ok(outcome),
-                    Seen::Gone => match self.find(link, &job.request, &job.method).await? {
+                    Seen::Gone => match self.find(link, job).await? {
                         Some(found) if found != *job => {
                             *job = found;
                             continue;
                         }
-                        _ => return Ok(Err(unknown(job))),
+                        _ => return Ok(Followed::Ours(Err(unknown(job)))),
                     },
                 }
             }
@@ -157,24 +218,29 @@ impl Client {
             .await?;
         let same_socket = link.session.made(&job.request);
         let ours = found.iter().find(|entry| job.is(entry, same_socket));
-        Ok(ours.map_or(Seen::Gone, read))
+        Ok(ours.map_or(Seen::Gone, |entry| job.read(entry)))
     }
 
-    async fn find(&self, link: &Link, request: &str, method: &str) -> Result<Option<JobId>, Error> {
+    /// Looks for the job that a request has made. A full queue notes the request at the job of another path.
+    async fn find(&self, link: &Link, job: &JobId) -> Result<Option<JobId>, Error> {
         let newest = json!({"order_by": ["-id"], "limit": SEARCHED});
-        let found = self
-            .jobs(link, &json!([["method", "=", method]]), &newest)
-            .await?;
-        let ours = found
-            .iter()
-            .find(|entry| made_by(entry, request) == Some(true));
-        Ok(ours
-            .and_then(|entry| entry["id"].as_i64())
-            .map(|number| JobId {
-                number,
-                request: request.to_owned(),
-                method: method.to_owned(),
-            }))
+        let of_method = json!([["method", "=", job.method]]);
+        let found = self.jobs(link, &of_method, &newest).await?;
+        let made = |entry: &&Value| made_by(entry, &job.request) == Some(true);
+        let ours = found.iter().filter(made).find(|entry| job.permits(entry));
+        let number = ours.and_then(|entry| entry["id"].as_i64());
+        Ok(number.map(|number| JobId {
+            number,
+            ..job.clone()
+        }))
+    }
+
+    /// The places in the queue of permissions of this NAS.
+    fn permitting(&self) -> Arc<Semaphore> {
+        let mut queues = QUEUES.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = queues.entry(self.address());
+        let new = || Arc::new(Semaphore::new(PERMITTING));
+        Arc::clone(queue.or_insert_with(new))
     }
 
     async fn jobs(
@@ -183,11 +249,12 @@ impl Client {
         filters: &Value,
         options: &Value,
     ) -> Result<Vec<Value>, Error> {
-        let call = Call::new(JOBS, vec![filters.clone(), options.clone()]);
-        match self.send(link, None, &call).await? {
-            Value::Array(jobs) => Ok(jobs),
-            _ => Err(Error::protocol("the NAS answers no list of jobs").of(JOBS)),
-        }
+        let mut options = options.clone();
+        options["select"] = json!(READ);
+        let call = Call::new(JOBS, vec![filters.clone(), options]);
+        let answered = self.send(link, None, &call).await?;
+        let jobs = answered.read(LIST);
+        jobs.map_err(|_| Error::protocol("the NAS answers no list of jobs").of(JOBS))
     }
 
     /// The connection, waited for as long as the NAS cannot be reached: its restart must not lose the
@@ -225,6 +292,7 @@ impl JobId {
             number: parts.next()?.parse().ok()?,
             request: parts.next().filter(|text| !text.is_empty())?.to_owned(),
             method: parts.next().filter(|text| !text.is_empty())?.to_owned(),
+            path: None,
         })
     }
 
@@ -233,9 +301,28 @@ impl JobId {
     /// On the socket that started it the number is enough: a restart ends the socket. It also must
     /// be, because the NAS may have answered the number of an equal job that was queued already.
     /// Elsewhere the request must be ours; generations that do not name it leave only the method.
+    ///
+    /// The job of another path whose number was answered instead may be of another method, too.
     fn is(&self, entry: &Value, same_socket: bool) -> bool {
         let ours = || made_by(entry, &self.request).unwrap_or(true);
-        entry["method"] == self.method.as_str() && (same_socket || ours())
+        let method = entry["method"] == self.method.as_str() || self.path.is_some();
+        method && (same_socket || ours())
+    }
+
+    /// Whether an entry is a job of this method and, where that counts, of this path. What hides its arguments
+    /// leaves only the method.
+    fn permits(&self, entry: &Value) -> bool {
+        let path = entry["arguments"][0]["path"].as_str();
+        let same = |ours: &String| path.is_none_or(|path| path == ours);
+        entry["method"] == self.method.as_str() && self.path.as_ref().is_none_or(same)
+    }
+
+    /// What an entry of its number says.
+    fn read(&self, entry: &Value) -> Seen {
+        match read(entry) {
+            Seen::Done(_) if !self.permits(entry) => Seen::Done(Followed::Another),
+            seen => seen,
+        }
     }
 }
 
@@ -246,14 +333,12 @@ impl fmt::Display for JobId {
 }
 
 /// Waits until an event reports the end of the job; `None` if events were lost.
-async fn end_of(
-    events: &mut broadcast::Receiver<Value>,
-    job: &JobId,
-) -> Option<Result<Value, Error>> {
+async fn end_of(events: &mut broadcast::Receiver<Value>, job: &JobId) -> Option<Followed> {
     loop {
         match events.recv().await {
-            Ok(entry) if entry["id"] == job.number && entry["method"] == job.method.as_str() => {
-                if let Seen::Done(outcome) = read(&entry) {
+            // Its socket has seen no restart.
+            Ok(entry) if entry["id"] == job.number && job.is(&entry, true) => {
+                if let Seen::Done(outcome) = job.read(&entry) {
                     return Some(outcome);
                 }
             }
@@ -273,14 +358,38 @@ fn made_by(entry: &Value, request: &str) -> Option<bool> {
 fn read(entry: &Value) -> Seen {
     let text = entry["error"].as_str().unwrap_or_default().trim();
     match entry["state"].as_str().unwrap_or_default() {
-        "SUCCESS" => Seen::Done(Ok(entry["result"].clone())),
-        "FAILED" => Seen::Done(Err(Error::from_job(text, &entry["exc_info"]))),
-        "ABORTED" => Seen::Done(Err(Error::new(
+        "SUCCESS" => done(Ok(())),
+        "FAILED" => done(Err(Error::from_job(text, &entry["exc_info"]))),
+        "ABORTED" => done(Err(Error::new(
             Kind::Refused,
             format!("the job was aborted {text}"),
         ))),
         _ => Seen::Running,
     }
+}
+
+fn done(outcome: Result<(), Error>) -> Seen {
+    Seen::Done(Followed::Ours(outcome))
+}
+
+/// What is kept of an event about a job: what is read of jobs, and no more of it than jobs have.
+pub(crate) fn of_event(fields: Value) -> Option<Value> {
+    let Value::Object(mut fields) = fields else {
+        return None;
+    };
+    fields.retain(|name, _| READ.contains(&name.as_str()));
+    let fields = Value::Object(fields);
+    (size(&fields) <= MOST).then_some(fields)
+}
+
+/// How many values there are in a value.
+fn size(value: &Value) -> usize {
+    let inner: usize = match value {
+        Value::Array(all) => all.iter().map(size).sum(),
+        Value::Object(all) => all.values().map(size).sum(),
+        _ => 0,
+    };
+    inner + 1
 }
 
 fn unknown(job: &JobId) -> Error {
@@ -297,6 +406,7 @@ mod tests {
             number: 7,
             request: "csi-1-2".to_owned(),
             method: "filesystem.setperm".to_owned(),
+            path: None,
         }
     }
 
@@ -320,5 +430,37 @@ mod tests {
         assert!(!job().is(&request, false));
         assert!(job().is(&request, true));
         assert!(job().is(&silent, false));
+    }
+
+    #[test]
+    fn the_job_of_another_path_is_not_ours_whatever_its_number() {
+        let job = JobId {
+            path: Some("/mnt/a".to_owned()),
+            ..job()
+        };
+        let entry = |method: &str, path: &str| {
+            json!({
+                "id": 7, "method": method, "state": "SUCCESS", "message_ids": ["csi-1-2"],
+                "arguments": [{"path": path}],
+            })
+        };
+        let ours = |entry: &Value| matches!(job.read(entry), Seen::Done(Followed::Ours(Ok(()))));
+        assert!(ours(&entry("filesystem.setperm", "/mnt/a")));
+        for other in [
+            entry("filesystem.setperm", "/mnt/b"),
+            entry("filesystem.chown", "/mnt/a"),
+        ] {
+            assert!(job.is(&other, true));
+            assert!(matches!(job.read(&other), Seen::Done(Followed::Another)));
+        }
+        let hidden = json!({"id": 7, "method": "filesystem.setperm", "state": "SUCCESS"});
+        assert!(ours(&hidden));
+    }
+
+    #[test]
+    fn an_event_of_more_than_a_job_has_is_not_kept() {
+        let kept = of_event(json!({"id": 7, "state": "RUNNING", "progress": {"percent": 1}}));
+        assert_eq!(kept, Some(json!({"id": 7, "state": "RUNNING"})));
+        assert_eq!(of_event(json!({"arguments": vec![0; 2 * MOST]})), None);
     }
 }

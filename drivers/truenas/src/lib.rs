@@ -31,6 +31,8 @@ mod failure;
 mod generation;
 mod jobs;
 mod login;
+mod metered;
+mod rows;
 mod scram;
 mod session;
 mod settings;

@@ -193,7 +193,12 @@ fn accept(answer: &Value) -> Result<(), Error> {
                 .filter_map(Value::as_str)
                 .collect();
             let urls = urls.join(", ");
-            format!("this is the standby node: set httpConnection.host to the active one ({urls})")
+            // Also one that becomes the active one says so for a while.
+            let message = format!(
+                "this node is not the active one ({urls} may be): if it stays so, set \
+                 httpConnection.host to the address that both nodes share"
+            );
+            return Err(Error::new(Kind::Overloaded, message));
         }
         other => {
             return Err(Error::protocol(format!(
@@ -234,7 +239,7 @@ mod tests {
             ("EXPIRED", Kind::Login, "make a new one"),
             ("OTP_REQUIRED", Kind::Login, "API key"),
             ("DENIED", Kind::Login, "denies"),
-            ("REDIRECT", Kind::Login, "https://other"),
+            ("REDIRECT", Kind::Overloaded, "https://other"),
             ("NEW", Kind::Protocol, "NEW"),
         ] {
             let answer = json!({"response_type": response, "urls": ["https://other"]});

@@ -1,7 +1,7 @@
 //! One socket: requests go out, answers come back in any order, events go to who listens.
 //!
-//! A task owns the socket. It ends when the socket ends, when the NAS stops answering pings, or when
-//! the last handle is dropped; every call that was sent then fails with
+//! A task owns the socket. It ends when the socket ends, when the NAS stops answering pings or leaves a
+//! call without its answer, or when the last handle is dropped; every call that was sent then fails with
 //! [`Kind::UnknownOutcome`], every call that was not with [`Kind::NotSent`].
 
 use std::collections::HashMap;
@@ -17,10 +17,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, oneshot, wat
 use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
-use tokio_tungstenite::tungstenite::{self, Message};
+use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes};
 
-use crate::wire::{Incoming, JOBS, Transport};
-use crate::{Error, Kind};
+use crate::metered::Meter;
+use crate::wire::{Answered, Incoming, JOBS, Transport};
+use crate::{Error, Kind, jobs};
 
 /// TrueNAS runs 10 calls of a connection at once and refuses the 21st.
 const IN_FLIGHT: usize = 10;
@@ -30,6 +31,8 @@ const MESSAGE_BEFORE_LOGIN: usize = 8 * 1024;
 const MESSAGE: usize = 64 * 1024;
 /// Events that may wait for a slow listener; one that loses some asks instead.
 const EVENTS: usize = 256;
+/// The largest answer that is read as it comes, whatever is in it.
+const UNTYPED: usize = 256 * 1024;
 
 /// What a socket must be able to do.
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -43,6 +46,9 @@ pub(crate) struct Silence {
     pub(crate) ping: Duration,
     /// A NAS that sends nothing for this long, not even the answer to a ping, is gone.
     pub(crate) limit: Duration,
+    /// One that leaves a call without its answer for this long is stuck, whatever else it sends. What takes
+    /// longer is a job, whose number is answered at once.
+    pub(crate) answer: Duration,
 }
 
 /// An open socket.
@@ -57,18 +63,22 @@ pub(crate) struct Session {
     requests: mpsc::UnboundedSender<Outgoing>,
     jobs: broadcast::Sender<Value>,
     ended: watch::Receiver<Option<Error>>,
+    meter: Meter,
 }
 
 struct Outgoing {
     id: String,
+    method: String,
     text: String,
-    reply: oneshot::Sender<Result<Value, Error>>,
+    reply: oneshot::Sender<Result<Answered, Error>>,
     /// Held until the answer comes, also when the caller has given up: the NAS still works on it.
     permit: OwnedSemaphorePermit,
 }
 
 struct Pending {
-    reply: oneshot::Sender<Result<Value, Error>>,
+    method: String,
+    due: Instant,
+    reply: oneshot::Sender<Result<Answered, Error>>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -80,6 +90,7 @@ struct Worker {
     pending: HashMap<String, Pending>,
     jobs: broadcast::Sender<Value>,
     silence: Silence,
+    meter: Meter,
 }
 
 // === impl Session ===
@@ -89,6 +100,7 @@ impl Session {
     pub(crate) async fn open(
         transport: Transport,
         mut socket: WebSocketStream<Box<dyn Socket>>,
+        meter: Meter,
         silence: Silence,
     ) -> Result<Self, Error> {
         if let Some(hello) = transport.hello() {
@@ -107,6 +119,7 @@ impl Session {
             pending: HashMap::new(),
             jobs: jobs.clone(),
             silence,
+            meter: meter.clone(),
         };
         tokio::spawn(async move {
             let why = worker.run().await;
@@ -122,6 +135,7 @@ impl Session {
             requests,
             jobs,
             ended,
+            meter,
         })
     }
 
@@ -133,6 +147,7 @@ impl Session {
     /// From now on the NAS takes larger messages.
     pub(crate) fn logged_in(&self) {
         self.limit.store(MESSAGE, Ordering::Relaxed);
+        self.meter.logged_in();
     }
 
     /// Why the socket ended, if it did.
@@ -165,11 +180,11 @@ impl Session {
         number.is_some_and(|number| number.starts_with('-'))
     }
 
-    /// Sends a call and waits for its answer.
+    /// Sends a call and waits for its short answer.
     pub(crate) async fn call(&self, method: &str, params: &[Value]) -> Result<Value, Error> {
-        let id = self.request_id();
-        let text = self.transport.request(&id, method, params);
-        self.send(id, text).await.map_err(|error| error.of(method))
+        let answered = self.call_as(self.request_id(), method, params).await?;
+        let read = answered.read(UNTYPED);
+        read.map_err(|error| Error::protocol(error.to_string()).of(method))
     }
 
     /// Sends a call under an id that the caller remembers.
@@ -178,20 +193,21 @@ impl Session {
         id: String,
         method: &str,
         params: &[Value],
-    ) -> Result<Value, Error> {
+    ) -> Result<Answered, Error> {
         let text = self.transport.request(&id, method, params);
-        self.send(id, text).await.map_err(|error| error.of(method))
+        let answered = self.send(id, method, text).await;
+        answered.map_err(|error| error.of(method))
     }
 
     /// Subscribes to the jobs of the user.
     pub(crate) async fn subscribe_to_jobs(&self) -> Result<(), Error> {
         let id = self.request_id();
         let text = self.transport.subscribe(&id, JOBS);
-        self.send(id, text).await.map_err(|error| error.of(JOBS))?;
-        Ok(())
+        let subscribed = self.send(id, JOBS, text).await;
+        subscribed.map(drop).map_err(|error| error.of(JOBS))
     }
 
-    async fn send(&self, id: String, text: String) -> Result<Value, Error> {
+    async fn send(&self, id: String, method: &str, text: String) -> Result<Answered, Error> {
         let limit = self.limit.load(Ordering::Relaxed);
         if text.len() > limit {
             let message = format!(
@@ -208,6 +224,7 @@ impl Session {
         let (reply, answer) = oneshot::channel();
         let outgoing = Outgoing {
             id,
+            method: method.to_owned(),
             text,
             reply,
             permit,
@@ -257,6 +274,7 @@ impl Worker {
         let mut heard = Instant::now();
         let mut ping = tokio::time::interval_at(heard + self.silence.ping, self.silence.ping);
         loop {
+            let late = passing(self.late());
             tokio::select! {
                 message = self.socket.next() => {
                     heard = Instant::now();
@@ -273,6 +291,7 @@ impl Worker {
                         return why;
                     }
                 }
+                why = late => return why,
                 _ = ping.tick() => {
                     if heard.elapsed() >= self.silence.limit {
                         let seconds = heard.elapsed().as_secs();
@@ -287,12 +306,30 @@ impl Worker {
         }
     }
 
+    /// When the socket is given up unless something comes before, and why.
+    fn late(&self) -> Option<(Instant, Error)> {
+        let stuck = |why: String| Error::new(Kind::Unreachable, why);
+        let first = self.pending.values().min_by_key(|call| call.due);
+        let call = first.map(|call| {
+            let (method, seconds) = (&call.method, self.silence.answer.as_secs());
+            let why = format!("the NAS has not answered {method} for {seconds} s");
+            (call.due, stuck(why))
+        });
+        let large = self.meter.due().map(|due| {
+            let why = "the NAS does not get on with a large answer";
+            (due, stuck(why.to_owned()))
+        });
+        call.into_iter().chain(large).min_by_key(|(due, _)| *due)
+    }
+
     async fn send(&mut self, request: Outgoing) -> Result<(), Error> {
         // The caller gave up before anything was sent.
         if request.reply.is_closed() {
             return Ok(());
         }
         let pending = Pending {
+            method: request.method,
+            due: Instant::now() + self.silence.answer,
             reply: request.reply,
             _permit: request.permit,
         };
@@ -316,14 +353,20 @@ impl Worker {
         let Some(text) = text_of(message)? else {
             return Ok(());
         };
+        let reserved = self.meter.is_whole();
         match self.transport.read(&text)? {
-            Incoming::Answer { id, outcome } => {
+            Incoming::Answer { id, failure } => {
                 if let Some(pending) = self.pending.remove(&id) {
-                    let _ = pending.reply.send(outcome);
+                    let _ = pending.reply.send(match failure {
+                        Some(error) => Err(error),
+                        None => Ok(Answered::new(text, reserved)),
+                    });
                 }
             }
             Incoming::Event { collection, fields } => {
-                if collection == JOBS {
+                if collection == JOBS
+                    && let Some(fields) = jobs::of_event(fields)
+                {
                     // No listener is no fault.
                     let _ = self.jobs.send(fields);
                 }
@@ -332,6 +375,17 @@ impl Worker {
             Incoming::Connected | Incoming::Other => {}
         }
         Ok(())
+    }
+}
+
+/// Waits until a moment passes, if there is one, and says what it means.
+async fn passing(late: Option<(Instant, Error)>) -> Error {
+    match late {
+        Some((due, why)) => {
+            tokio::time::sleep_until(due).await;
+            why
+        }
+        None => std::future::pending().await,
     }
 }
 
@@ -353,9 +407,11 @@ async fn greet(
     }
 }
 
-fn text_of(message: Option<Result<Message, tungstenite::Error>>) -> Result<Option<String>, Error> {
+fn text_of(
+    message: Option<Result<Message, tungstenite::Error>>,
+) -> Result<Option<Utf8Bytes>, Error> {
     match message {
-        Some(Ok(Message::Text(text))) => Ok(Some(text.as_str().to_owned())),
+        Some(Ok(Message::Text(text))) => Ok(Some(text)),
         Some(Ok(Message::Close(frame))) => Err(closed(frame.as_ref())),
         Some(Ok(_)) => Ok(None),
         Some(Err(error)) => Err(lost(&error)),

@@ -4,12 +4,20 @@
 
 use std::fmt;
 
+use driver_core::byte_budget::ReservedBytes;
+use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
+use tokio_tungstenite::tungstenite::Utf8Bytes;
 
-use crate::Error;
+use crate::rows::Text;
+use crate::{Error, rows};
 
 /// The collection that tells of jobs.
 pub(crate) const JOBS: &str = "core.get_jobs";
+
+/// The longest error and the longest event that are read: what is longer is none of TrueNAS, and much in memory.
+const LONGEST: usize = 64 * 1024;
 
 /// Which envelopes a socket carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -23,11 +31,8 @@ pub enum Transport {
 /// A message from the NAS.
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    /// The answer to the request of that id.
-    Answer {
-        id: String,
-        outcome: Result<Value, Error>,
-    },
+    /// The answer to the request of that id; without a failure it is in the message, not read yet.
+    Answer { id: String, failure: Option<Error> },
     /// Something about a collection that was subscribed to.
     Event { collection: String, fields: Value },
     /// The legacy handshake is done.
@@ -83,68 +88,88 @@ impl Transport {
         }
     }
 
-    /// Reads a message.
+    /// Reads a message, but not what a call answers: only the call knows what that is.
     pub(crate) fn read(self, text: &str) -> Result<Incoming, Error> {
-        let Ok(Value::Object(message)) = serde_json::from_str::<Value>(text) else {
-            return Err(Error::protocol(
-                "the NAS sent a message that is no JSON object",
-            ));
-        };
+        let head: Head = serde_json::from_str(text)
+            .map_err(|_| Error::protocol("the NAS sent a message that is no JSON object"))?;
         Ok(match self {
-            Self::JsonRpc => read_json_rpc(message),
-            Self::Legacy => read_legacy(message),
+            Self::JsonRpc => read_json_rpc(head, text),
+            Self::Legacy => read_legacy(head, text),
         })
     }
 }
 
-fn read_json_rpc(mut message: Map<String, Value>) -> Incoming {
-    if let Some(method) = message.get("method") {
-        if method != "collection_update" {
-            return Incoming::Other;
-        }
-        return event(message.remove("params").unwrap_or_default());
-    }
-    let error = message.remove("error").filter(|error| !error.is_null());
-    let outcome = match error {
-        Some(error) => Err(Error::from_json_rpc(&error)),
-        None => Ok(message.remove("result").unwrap_or_default()),
-    };
-    match (message.get("id").and_then(Value::as_str), outcome) {
-        (Some(id), outcome) => Incoming::Answer {
-            id: id.to_owned(),
-            outcome,
-        },
-        (None, Err(error)) => Incoming::Failed(error),
-        (None, Ok(_)) => Incoming::Other,
+/// What tells messages apart. The rest is passed over.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Head {
+    id: Text,
+    msg: Text,
+    method: Text,
+    error: Given,
+}
+
+/// Whether there is a value.
+#[derive(Debug, Default)]
+struct Given(bool);
+
+impl<'de> Deserialize<'de> for Given {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Option::<IgnoredAny>::deserialize(deserializer)?;
+        Ok(Self(value.is_some()))
     }
 }
 
-fn read_legacy(mut message: Map<String, Value>) -> Incoming {
-    let kind = message
-        .get("msg")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    let id = message.get("id").and_then(Value::as_str).map(str::to_owned);
-    match (kind, id) {
+/// A short message in full.
+fn whole(text: &str) -> Option<Map<String, Value>> {
+    let short = text.len() <= LONGEST;
+    short.then(|| serde_json::from_str(text).ok()).flatten()
+}
+
+/// The error of a message that has one.
+fn error_of(text: &str, read: fn(&Value) -> Error) -> Error {
+    let message = whole(text);
+    let error = message.and_then(|mut message| message.remove("error"));
+    let too_long = || Error::protocol("the NAS answers an error that is too long to be read");
+    error.map_or_else(too_long, |error| read(&error))
+}
+
+fn read_json_rpc(head: Head, text: &str) -> Incoming {
+    if let Some(method) = head.method.0 {
+        if method != "collection_update" {
+            return Incoming::Other;
+        }
+        let update = whole(text).and_then(|mut message| message.remove("params"));
+        return update.map_or(Incoming::Other, event);
+    }
+    let failure = head.error.0.then(|| error_of(text, Error::from_json_rpc));
+    match (head.id.0, failure) {
+        (Some(id), failure) => Incoming::Answer { id, failure },
+        (None, Some(error)) => Incoming::Failed(error),
+        (None, None) => Incoming::Other,
+    }
+}
+
+fn read_legacy(head: Head, text: &str) -> Incoming {
+    let kind = head.msg.0.as_deref().unwrap_or_default();
+    match (kind, head.id.0) {
         ("connected", _) => Incoming::Connected,
         ("failed", _) => Incoming::Failed(Error::protocol("the NAS refuses the protocol version")),
         ("result" | "nosub", Some(id)) => {
-            let error = message.remove("error").filter(|error| !error.is_null());
-            let outcome = match error {
-                Some(error) => Err(Error::from_data(&error)),
-                None => Ok(message.remove("result").unwrap_or_default()),
-            };
-            Incoming::Answer { id, outcome }
+            let failure = head.error.0.then(|| error_of(text, Error::from_data));
+            Incoming::Answer { id, failure }
         }
         ("ready", _) => {
-            let ids = message.get("subs").and_then(Value::as_array);
-            let id = ids.and_then(|ids| ids.first()).and_then(Value::as_str);
-            id.map_or(Incoming::Other, |id| Incoming::Answer {
-                id: id.to_owned(),
-                outcome: Ok(Value::Null),
-            })
+            let subscribed = whole(text).and_then(|message| {
+                let ids = message.get("subs")?.as_array()?;
+                ids.first()?.as_str().map(str::to_owned)
+            });
+            subscribed.map_or(Incoming::Other, |id| Incoming::Answer { id, failure: None })
         }
-        ("added" | "changed" | "removed", _) => event(Value::Object(message)),
+        ("added" | "changed" | "removed", _) => {
+            let update = whole(text).map(Value::Object);
+            update.map_or(Incoming::Other, event)
+        }
         _ => Incoming::Other,
     }
 }
@@ -156,6 +181,145 @@ fn event(mut update: Value) -> Incoming {
     };
     let fields = update["fields"].take();
     Incoming::Event { collection, fields }
+}
+
+/// A message with the answer to a call.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    text: Utf8Bytes,
+    /// What the text may take of the memory of the process.
+    _reserved: Option<ReservedBytes>,
+}
+
+/// Why an answer cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unread {
+    /// It is larger than any answer to this call.
+    #[error("unexpected answer: it has {0} bytes")]
+    TooLarge(usize),
+    /// It is something else.
+    #[error("unexpected answer: {0}")]
+    Other(#[from] serde_json::Error),
+}
+
+// === impl Answered ===
+
+impl Answered {
+    pub(crate) fn new(text: Utf8Bytes, reserved: Option<ReservedBytes>) -> Self {
+        Self {
+            text,
+            _reserved: reserved,
+        }
+    }
+
+    /// Reads it as what the call answers, of at most so many bytes.
+    pub(crate) fn read<T: DeserializeOwned>(self, largest: usize) -> Result<T, Unread> {
+        if self.text.len() > largest {
+            return Err(Unread::TooLarge(self.text.len()));
+        }
+        let _budget = rows::budget();
+        let read: Envelope<T> = serde_json::from_str(&self.text)?;
+        match read.0 {
+            Some(result) => Ok(result),
+            // What answers nothing answers null.
+            None => Ok(serde_json::from_value(Value::Null)?),
+        }
+    }
+
+    /// Reads it as a list, row by row. `keep` says of each whether it stays in memory.
+    pub(crate) fn read_rows<T: DeserializeOwned>(
+        self,
+        largest: usize,
+        keep: &mut dyn FnMut(T) -> bool,
+    ) -> Result<(), Unread> {
+        if self.text.len() > largest {
+            return Err(Unread::TooLarge(self.text.len()));
+        }
+        let _budget = rows::budget();
+        let mut reader = serde_json::Deserializer::from_str(&self.text);
+        Rows { keep, inner: false }.deserialize(&mut reader)?;
+        Ok(())
+    }
+}
+
+/// Reads the list in `result` row by row.
+struct Rows<'k, T> {
+    keep: &'k mut dyn FnMut(T) -> bool,
+    /// Whether this is the list, or the message that it is in.
+    inner: bool,
+}
+
+impl<'de, T: DeserializeOwned> DeserializeSeed<'de> for Rows<'_, T> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        if self.inner {
+            deserializer.deserialize_seq(self)
+        } else {
+            deserializer.deserialize_map(self)
+        }
+    }
+}
+
+impl<'de, T: DeserializeOwned> Visitor<'de> for Rows<'_, T> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<Text>()? {
+            if key.0.as_deref() == Some("result") {
+                let keep = &mut *self.keep;
+                map.next_value_seed(Rows { keep, inner: true })?;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<(), A::Error> {
+        loop {
+            let before = rows::left();
+            let Some(row) = rows.next_element()? else {
+                return Ok(());
+            };
+            if !(self.keep)(row) {
+                rows::restore(before);
+            }
+        }
+    }
+}
+
+/// What is in `result`.
+struct Envelope<T>(Option<T>);
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Envelope<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Result_<T>(std::marker::PhantomData<T>);
+        impl<'de, T: DeserializeOwned> Visitor<'de> for Result_<T> {
+            type Value = Envelope<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a message")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut result = None;
+                while let Some(key) = map.next_key::<Text>()? {
+                    if key.0.as_deref() == Some("result") {
+                        result = map.next_value()?;
+                    } else {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(Envelope(result))
+            }
+        }
+        deserializer.deserialize_map(Result_(std::marker::PhantomData))
+    }
 }
 
 #[cfg(test)]
@@ -194,10 +358,12 @@ mod tests {
                 r#"{"id": "1", "msg": "result", "result": "pong"}"#,
             ),
         ] {
-            let Ok(Incoming::Answer { id, outcome }) = transport.read(text) else {
+            let Ok(Incoming::Answer { id, failure }) = transport.read(text) else {
                 panic!("no answer: {text}");
             };
-            assert_eq!((id.as_str(), outcome), ("1", Ok(json!("pong"))));
+            assert_eq!((id.as_str(), failure), ("1", None));
+            let answered = Answered::new(text.into(), None);
+            assert_eq!(answered.read::<Value>(99).expect("read"), json!("pong"));
         }
     }
 
@@ -209,7 +375,7 @@ mod tests {
         let old = json!({"msg": "result", "id": "1", "error": data});
         for (transport, message) in [(Transport::JsonRpc, new), (Transport::Legacy, old)] {
             let Ok(Incoming::Answer {
-                outcome: Err(error),
+                failure: Some(error),
                 ..
             }) = transport.read(&message.to_string())
             else {
@@ -235,6 +401,26 @@ mod tests {
             };
             assert_eq!((collection.as_str(), &seen), (JOBS, &fields));
         }
+    }
+
+    #[test]
+    fn a_flood_is_not_kept_whatever_it_says_it_is() {
+        let objects = r#"{"a":0},"#.repeat(100_000);
+        let list = format!("[{objects}0]");
+        let message = format!(r#"{{"jsonrpc":"2.0","id":"1","result":{list}}}"#);
+        let answered = Answered::new(message.as_str().into(), None);
+        let refused = answered.read::<Value>(1 << 10);
+        assert!(matches!(refused, Err(Unread::TooLarge(_))));
+        let error = format!(r#"{{"jsonrpc":"2.0","id":"1","error":{{"data":{list}}}}}"#);
+        let Ok(Incoming::Answer { failure, .. }) = Transport::JsonRpc.read(&error) else {
+            panic!("no answer");
+        };
+        assert_eq!(failure.map(|error| error.kind()), Some(Kind::Protocol));
+        let event = format!(
+            r#"{{"method":"collection_update","params":{{"collection":"core.get_jobs","fields":{list}}}}}"#
+        );
+        let read = Transport::JsonRpc.read(&event);
+        assert!(matches!(read, Ok(Incoming::Other)));
     }
 
     #[test]

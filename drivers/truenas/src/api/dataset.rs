@@ -1,12 +1,16 @@
 //! Datasets and zvols: `pool.dataset.*`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
-use serde::Deserialize;
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use super::{Call, Done, Fields, Filter, Request, query};
-use crate::{Dialect, Error, Generation};
+use crate::metered::LARGEST_ANSWER;
+use crate::rows::{RowProperty, Text, UserProperties};
+use crate::{Dialect, Error, Generation, rows};
 
 /// Finds datasets. The NAS walks over all its datasets from 25.10 on, whatever is asked:
 /// [`super::resource::QueryResources`] looks up paths instead.
@@ -20,6 +24,8 @@ pub struct QueryDatasets {
     pub user_properties: bool,
     /// Whether to read the names of the snapshots.
     pub snapshots: bool,
+    /// Whether the NAS leaves out all that is not read: for lists.
+    pub short: bool,
 }
 
 /// A dataset or a zvol.
@@ -175,6 +181,10 @@ impl QueryDatasets {
 impl Request for QueryDatasets {
     type Answer = Vec<Dataset>;
 
+    fn largest(&self) -> usize {
+        LARGEST_ANSWER
+    }
+
     fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
         let mut extra = json!({
             "flat": true,
@@ -189,16 +199,22 @@ impl Request for QueryDatasets {
         // Named datasets are looked up by themselves; everything else is found by a walk.
         let named = matches!(self.filters.as_slice(), [filter] if filter.names_id());
         extra["retrieve_children"] = json!(!named);
-        Ok(query(
-            "pool.dataset.query",
-            &self.filters,
-            json!({"extra": extra}),
-        ))
+        let mut options = json!({"extra": extra});
+        if self.short {
+            let fields = ["id", "type", "mountpoint", "locked", "user_properties"];
+            let fields = fields.map(str::to_owned).into_iter();
+            options["select"] = fields.chain(self.properties.iter().cloned()).collect();
+        }
+        Ok(query("pool.dataset.query", &self.filters, options))
     }
 }
 
 impl Request for CreateDataset {
     type Answer = Dataset;
+
+    fn largest(&self) -> usize {
+        LARGEST_ANSWER
+    }
 
     fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
         let fields = Fields::new(dialect).put("name", self.name.as_str());
@@ -238,6 +254,10 @@ impl Request for CreateDataset {
 
 impl Request for UpdateDataset {
     type Answer = Dataset;
+
+    fn largest(&self) -> usize {
+        LARGEST_ANSWER
+    }
 
     fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
         let update = |(key, value): (&String, &Option<String>)| match value {
@@ -319,54 +339,66 @@ fn acl_type(generation: Generation, name: &str) -> &str {
 // === impl Dataset ===
 
 impl<'de> Deserialize<'de> for Dataset {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct RowVisitor;
+        impl<'de> Visitor<'de> for RowVisitor {
+            type Value = Dataset;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a dataset")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Dataset, A::Error> {
+                rows::charge(0)?;
+                let mut row = Dataset::default();
+                let (mut id, mut kind) = (Text::default(), Text::default());
+                while let Some(name) = map.next_key::<String>()? {
+                    match name.as_str() {
+                        "id" => id = map.next_value()?,
+                        "type" => kind = map.next_value()?,
+                        "mountpoint" => row.mountpoint = map.next_value::<Text>()?.0,
+                        "locked" => row.locked = map.next_value()?,
+                        "user_properties" => {
+                            let user: UserProperties = map.next_value()?;
+                            row.user_properties = user.texts;
+                            row.inherited = user.inherited.into_iter().collect();
+                        }
+                        "snapshots" => {
+                            let found: Vec<SnapshotName> = map.next_value()?;
+                            row.snapshots = found.into_iter().filter_map(|row| row.0).collect();
+                        }
+                        _ => {
+                            if let RowProperty(Some(property)) = map.next_value()? {
+                                row.properties.insert(name, property);
+                            }
+                        }
+                    }
+                }
+                row.id = id.0.ok_or_else(|| A::Error::missing_field("id"))?;
+                let kind = kind.0.ok_or_else(|| A::Error::missing_field("type"))?;
+                row.is_volume = kind == "VOLUME";
+                Ok(row)
+            }
+        }
+        deserializer.deserialize_map(RowVisitor)
+    }
+}
+
+/// A snapshot of which only the name is read.
+struct SnapshotName(Option<String>);
+
+impl<'de> Deserialize<'de> for SnapshotName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Raw {
-            id: String,
-            #[serde(rename = "type")]
-            kind: String,
-            mountpoint: Option<String>,
-            locked: Option<bool>,
             #[serde(default)]
-            user_properties: BTreeMap<String, Value>,
+            name: Text,
             #[serde(default)]
-            snapshots: Vec<Value>,
-            #[serde(flatten)]
-            rest: Map<String, Value>,
+            id: Text,
         }
-        let raw = Raw::deserialize(deserializer)?;
-        let properties = raw.rest.iter();
-        let properties = properties
-            .filter_map(|(name, value)| Some((name.clone(), Property::read(value, "rawvalue")?)));
-        let inherited = raw.user_properties.iter();
-        let inherited = inherited.filter(|(_, value)| value["source"] == "INHERITED");
-        let inherited = inherited.map(|(name, _)| name.clone()).collect();
-        let user = raw.user_properties.iter();
-        let user = user.filter_map(|(name, value)| {
-            // A text from 26 on, a property before.
-            let text = value.as_str().or_else(|| value["rawvalue"].as_str());
-            Some((
-                name.clone(),
-                text.or_else(|| value["value"].as_str())?.to_owned(),
-            ))
-        });
-        let snapshots = raw.snapshots.iter();
-        let snapshots = snapshots.filter_map(|snapshot| {
-            let id = snapshot["name"]
-                .as_str()
-                .or_else(|| snapshot["id"].as_str());
-            id.map(str::to_owned)
-        });
-        Ok(Self {
-            is_volume: raw.kind == "VOLUME",
-            mountpoint: raw.mountpoint,
-            properties: properties.collect(),
-            user_properties: user.collect(),
-            inherited,
-            snapshots: snapshots.collect(),
-            locked: raw.locked,
-            id: raw.id,
-        })
+        let Raw { name, id } = Raw::deserialize(deserializer)?;
+        rows::charge(0)?;
+        Ok(Self(name.0.or(id.0)))
     }
 }
 
@@ -377,32 +409,12 @@ impl Dataset {
     }
 }
 
-// === impl Property ===
-
-impl Property {
-    /// Reads an object of a property; `None` if it is another kind of field.
-    pub(crate) fn read(value: &Value, raw: &str) -> Option<Self> {
-        let raw = match &value[raw] {
-            Value::String(text) => text.clone(),
-            Value::Number(number) => number.to_string(),
-            _ => return None,
-        };
-        let number = raw.parse().ok().or((raw == "none").then_some(0));
-        let source = Source::read(&value["source"]);
-        Some(Self {
-            raw,
-            number,
-            source,
-        })
-    }
-}
-
 // === impl Source ===
 
 impl Source {
-    /// A word, or from `zfs.resource` an object with it.
-    fn read(value: &Value) -> Self {
-        match value.as_str().or_else(|| value["type"].as_str()) {
+    /// Reads the word of the API.
+    pub(crate) fn of(word: Option<&str>) -> Self {
+        match word {
             Some("LOCAL" | "RECEIVED") => Self::Own,
             Some("INHERITED") => Self::Inherited,
             _ => Self::Default,

@@ -187,6 +187,10 @@ impl AclKind {
 }
 
 impl JobRequest for SetPermissions {
+    fn permits(&self) -> Option<&str> {
+        Some(&self.path)
+    }
+
     fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
         Fields::new(dialect)
             .put("path", self.path.as_str())
@@ -202,6 +206,10 @@ impl JobRequest for SetPermissions {
 }
 
 impl JobRequest for SetOwner {
+    fn permits(&self) -> Option<&str> {
+        Some(&self.path)
+    }
+
     fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
         Fields::new(dialect)
             .put("path", self.path.as_str())
@@ -213,6 +221,10 @@ impl JobRequest for SetOwner {
 }
 
 impl JobRequest for SetAcl {
+    fn permits(&self) -> Option<&str> {
+        Some(&self.path)
+    }
+
     fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
         Fields::new(dialect)
             .put("path", self.path.as_str())

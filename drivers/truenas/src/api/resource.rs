@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use super::dataset::{Dataset, Property};
 use super::snapshot::Snapshot;
 use super::{Call, Done, Fields, Request};
-use crate::{Dialect, Error, Generation};
+use crate::metered::LARGEST_ANSWER;
+use crate::rows::UserProperties;
+use crate::{Dialect, Error, Generation, rows};
 
 /// Reads datasets by their paths, without a walk over the pools. A path that is missing is an error
 /// on 25.10 and left out of the answer on 26.
@@ -52,6 +54,10 @@ pub struct Resource(pub Dataset);
 impl Request for QueryResources {
     type Answer = Vec<Resource>;
 
+    fn largest(&self) -> usize {
+        LARGEST_ANSWER
+    }
+
     fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
         dialect.needs(Generation::V25_10, "zfs.resource")?;
         Fields::new(dialect)
@@ -72,6 +78,10 @@ impl Request for QueryResources {
 
 impl Request for QueryResourceSnapshots {
     type Answer = Vec<Snapshot>;
+
+    fn largest(&self) -> usize {
+        LARGEST_ANSWER
+    }
 
     fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
         dialect.needs(Generation::V26, "zfs.resource.snapshot")?;
@@ -114,16 +124,14 @@ impl<'de> Deserialize<'de> for Resource {
             name: String,
             #[serde(rename = "type")]
             kind: String,
+            #[serde(default, deserialize_with = "rows::properties")]
+            properties: BTreeMap<String, Property>,
             #[serde(default)]
-            properties: Option<BTreeMap<String, Value>>,
-            #[serde(default)]
-            user_properties: Option<BTreeMap<String, String>>,
+            user_properties: UserProperties,
         }
         let raw = Raw::deserialize(deserializer)?;
-        let properties = raw.properties.unwrap_or_default().into_iter();
-        let properties: BTreeMap<_, _> = properties
-            .filter_map(|(name, value)| Some((name, Property::read(&value, "raw")?)))
-            .collect();
+        rows::charge(raw.name.len())?;
+        let properties = raw.properties;
         Ok(Self(Dataset {
             id: raw.name,
             is_volume: raw.kind == "VOLUME",
@@ -131,7 +139,7 @@ impl<'de> Deserialize<'de> for Resource {
                 .get("mountpoint")
                 .map(|mountpoint| mountpoint.raw.clone()),
             properties,
-            user_properties: raw.user_properties.unwrap_or_default(),
+            user_properties: raw.user_properties.texts,
             ..Dataset::default()
         }))
     }

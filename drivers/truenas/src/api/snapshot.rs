@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 
 use super::dataset::Property;
 use super::{Call, Done, Fields, Filter, Request, query};
-use crate::{Dialect, Error, Generation};
+use crate::metered::LARGEST_ANSWER;
+use crate::rows::{Holds, Number, UserProperties};
+use crate::{Dialect, Error, Generation, rows};
 
 /// Finds snapshots. 26 reports no properties of users here:
 /// [`super::resource::QueryResourceSnapshots`] does.
@@ -30,10 +32,19 @@ pub struct FindSnapshots {
     pub below: String,
 }
 
+/// Finds the names of the snapshots of one dataset. Up to 25.10 nothing but names is looked up by dataset: all else
+/// reads every snapshot of the NAS.
+#[derive(Debug, Clone)]
+pub struct NameSnapshots {
+    /// The dataset.
+    pub dataset: String,
+}
+
 /// A snapshot that was found by its name.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct FoundSnapshot {
     /// `dataset@name`.
+    #[serde(rename = "name")]
     pub id: String,
 }
 
@@ -146,6 +157,10 @@ impl QuerySnapshots {
 impl Request for QuerySnapshots {
     type Answer = Vec<Snapshot>;
 
+    fn largest(&self) -> usize {
+        LARGEST_ANSWER
+    }
+
     fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
         let mut extra = Map::new();
         if self.holds {
@@ -164,18 +179,52 @@ impl Request for QuerySnapshots {
 impl Request for FindSnapshots {
     type Answer = Vec<FoundSnapshot>;
 
+    fn largest(&self) -> usize {
+        LARGEST_ANSWER
+    }
+
     fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
-        let filters = [
-            Filter::eq("snapshot_name", self.name.as_str()),
-            Filter::starts_with("dataset", &format!("{}/", self.below)),
-        ];
-        let options = json!({"select": ["id"], "extra": {"properties": []}});
-        Ok(query(
-            format!("{}.query", dialect.snapshots()),
-            &filters,
-            options,
+        let below = format!("{}/", self.below);
+        let filters = if dialect.generation() >= Generation::V26 {
+            let pool = below.split('/').next().unwrap_or_default();
+            vec![
+                Filter::eq("pool", pool),
+                Filter::eq("snapshot_name", self.name.as_str()),
+                Filter::starts_with("dataset", &below),
+            ]
+        } else {
+            // By these two and the pool alone only names are read.
+            vec![
+                Filter::ends_with("name", &format!("@{}", self.name)),
+                Filter::starts_with("name", &below),
+            ]
+        };
+        Ok(names(dialect, &filters))
+    }
+}
+
+impl Request for NameSnapshots {
+    type Answer = Vec<FoundSnapshot>;
+
+    fn largest(&self) -> usize {
+        LARGEST_ANSWER
+    }
+
+    fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
+        Ok(names(
+            dialect,
+            &[Filter::eq("dataset", self.dataset.as_str())],
         ))
     }
+}
+
+/// Asks for names alone.
+fn names(dialect: &Dialect, filters: &[Filter]) -> Call {
+    let mut options = json!({"select": ["name"]});
+    if dialect.generation() >= Generation::V26 {
+        options["extra"] = json!({"properties": []});
+    }
+    query(format!("{}.query", dialect.snapshots()), filters, options)
 }
 
 impl Request for RenameSnapshot {
@@ -313,53 +362,35 @@ impl<'de> Deserialize<'de> for Snapshot {
             dataset: String,
             snapshot_name: String,
             #[serde(default)]
-            createtxg: Value,
+            createtxg: Number,
+            #[serde(default, deserialize_with = "rows::properties")]
+            properties: BTreeMap<String, Property>,
             #[serde(default)]
-            properties: Option<BTreeMap<String, Value>>,
+            user_properties: UserProperties,
             #[serde(default)]
-            user_properties: Option<BTreeMap<String, Value>>,
-            #[serde(default)]
-            holds: Value,
+            holds: Holds,
         }
         let raw = Raw::deserialize(deserializer)?;
+        rows::charge(raw.name.len())?;
         let mut user_properties = BTreeMap::new();
         let mut properties = BTreeMap::new();
-        for (name, value) in raw.properties.unwrap_or_default() {
-            let read = Property::read(&value, "rawvalue").or_else(|| Property::read(&value, "raw"));
-            match read {
-                // Properties of users have a colon; up to 25.10 they stand among the others.
-                Some(property) if name.contains(':') => {
-                    user_properties.insert(name, property.raw);
-                }
-                Some(property) => {
-                    properties.insert(name, property);
-                }
-                None => {}
+        for (name, property) in raw.properties {
+            // Properties of users have a colon; up to 25.10 they stand among the others.
+            if name.contains(':') {
+                user_properties.insert(name, property.raw);
+            } else {
+                properties.insert(name, property);
             }
         }
-        let more = raw.user_properties.unwrap_or_default().into_iter();
-        user_properties
-            .extend(more.filter_map(|(name, value)| Some((name, value.as_str()?.to_owned()))));
-        let txg = raw
-            .createtxg
-            .as_u64()
-            .or_else(|| raw.createtxg.as_str()?.parse().ok());
-        let holds = match raw.holds {
-            Value::Object(holds) => Some(holds.into_iter().map(|(tag, _)| tag).collect()),
-            Value::Array(holds) => {
-                let tags = holds.iter().filter_map(Value::as_str);
-                Some(tags.map(str::to_owned).collect())
-            }
-            _ => None,
-        };
+        user_properties.extend(raw.user_properties.texts);
         Ok(Self {
             id: raw.name,
             dataset: raw.dataset,
             name: raw.snapshot_name,
-            txg: txg.unwrap_or_default(),
+            txg: raw.createtxg.0,
             properties,
             user_properties,
-            holds,
+            holds: raw.holds.0,
         })
     }
 }

@@ -1,24 +1,100 @@
 //! Lists: what lies below a parent is read, and filtered, sorted and cut here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use driver_core::{Call, Error};
-use driver_zfs::backend::{Entry, ListFilter, ListQuery, ListScope, Listed};
+use driver_zfs::backend::{Cursor, Entry, ListFilter, ListQuery, ListScope, Listed};
 use driver_zfs::id;
 use driver_zfs::name::DatasetName;
-use driver_zfs::observed::Query;
-use driver_zfs::property::Properties;
+use driver_zfs::observed::{Query, VolumeKind};
+use driver_zfs::property::{Properties, PropertyName};
 
 use super::look::{of_datasets, of_resource};
-use super::picture::Picture;
-use super::{Api, look::Wanted};
+use super::picture::{Picture, cursor_of};
+use super::{Api, Keep, look::Wanted};
 use crate::Dialect;
 use crate::api::Filter;
 use crate::api::dataset::{Dataset, QueryDatasets};
-use crate::api::resource::QueryResources;
+use crate::api::resource::{QueryResources, Resource};
 use crate::api::snapshot::{QuerySnapshots, Snapshot};
 use crate::error::{Error as ApiError, Kind as ApiKind};
 use crate::failure::understood;
+
+/// What is read of a volume to list it.
+const OF_VOLUMES: [&str; 5] = ["creation", "origin", "mountpoint", "refquota", "volsize"];
+
+/// One scope of a list.
+#[derive(Debug, Default)]
+struct Part {
+    entries: Vec<Entry>,
+    /// Up to where all of it was read, if that is not all.
+    horizon: Option<Cursor>,
+}
+
+/// The first datasets of a scope after a cursor, of all that the NAS answers in whatever order: more are never in
+/// memory.
+#[derive(Debug)]
+struct FirstRows<'a> {
+    scope: &'a ListScope,
+    after: Option<Cursor>,
+    max: usize,
+    rows: BTreeMap<Cursor, Dataset>,
+    /// What is above them, for what they inherit.
+    above: Vec<Dataset>,
+    /// Whether some were left out.
+    is_cut: bool,
+}
+
+impl FirstRows<'_> {
+    fn push(&mut self, row: Dataset) -> bool {
+        let Ok(name) = DatasetName::parse(&row.id) else {
+            return false;
+        };
+        let level = level_of(self.scope, &name);
+        if level.is_some_and(|level| level < usize::from(self.scope.depth)) {
+            self.above.push(Dataset {
+                properties: BTreeMap::new(),
+                ..row
+            });
+            return true;
+        }
+        let of_kind = self.scope.kind.is_none_or(|kind| {
+            let is_volume = kind == VolumeKind::Zvol;
+            row.is_volume == is_volume
+        });
+        let wanted = match &self.scope.filter {
+            ListFilter::Having(name) | ListFilter::Lacking(name, _) | ListFilter::Empty(name) => {
+                row.user_properties.contains_key(name.as_str())
+            }
+            ListFilter::Helpers => true,
+        };
+        let Some(cursor) = cursor_of(&row).filter(|cursor| Some(*cursor) > self.after) else {
+            return false;
+        };
+        if level != Some(usize::from(self.scope.depth)) || !of_kind || !wanted {
+            return false;
+        }
+        self.rows.insert(cursor, row);
+        if self.rows.len() > self.max + 1 {
+            let last = self.rows.pop_last();
+            self.is_cut = true;
+            return last.is_none_or(|(last, _)| last != cursor);
+        }
+        true
+    }
+}
+
+impl Keep<Dataset> for FirstRows<'_> {
+    fn keep(&mut self, row: Dataset) -> bool {
+        self.push(row)
+    }
+}
+
+impl Keep<Resource> for FirstRows<'_> {
+    fn keep(&mut self, row: Resource) -> bool {
+        self.push(row.0)
+    }
+}
 
 impl Api {
     /// One part of a list.
@@ -29,15 +105,100 @@ impl Api {
         query: &ListQuery,
     ) -> Result<Listed, Error> {
         let mut entries = Vec::new();
+        let mut horizon: Option<Cursor> = None;
         for scope in &query.scopes {
-            entries.extend(self.entries(call, dialect, scope).await?);
+            let simple = scope.kind.is_some() && !matches!(scope.filter, ListFilter::Empty(_));
+            let part = if simple {
+                self.first_datasets(call, dialect, scope, query).await?
+            } else {
+                Part {
+                    entries: self.entries(call, dialect, scope).await?,
+                    horizon: None,
+                }
+            };
+            entries.extend(part.entries);
+            horizon = [horizon, part.horizon].into_iter().flatten().min();
         }
         entries.sort_by_key(Entry::cursor);
         entries.retain(|entry| query.after.is_none_or(|after| entry.cursor() > after));
+        entries.retain(|entry| horizon.is_none_or(|horizon| entry.cursor() <= horizon));
         let more = entries.len() > query.max;
         entries.truncate(query.max);
         let next = entries.last().filter(|_| more).map(Entry::cursor);
-        Ok(Listed { entries, next })
+        Ok(Listed {
+            next: next.or(horizon),
+            entries,
+        })
+    }
+
+    /// The first datasets of a scope, in one call: the parent is in its answer.
+    async fn first_datasets(
+        &self,
+        call: &Call,
+        dialect: &Dialect,
+        scope: &ListScope,
+        query: &ListQuery,
+    ) -> Result<Part, Error> {
+        let keep = || FirstRows {
+            scope,
+            after: query.after,
+            max: query.max,
+            rows: BTreeMap::new(),
+            above: Vec::new(),
+            is_cut: false,
+        };
+        let parent = scope.parent.as_str();
+        let of_volumes = ListFilter::Having(PropertyName::CONTEXT);
+        let properties = if scope.filter == of_volumes {
+            OF_VOLUMES.map(str::to_owned).to_vec()
+        } else {
+            of_datasets(dialect)
+        };
+        let read = if dialect.has_resource_query() {
+            let query = QueryResources {
+                paths: vec![parent.to_owned()],
+                properties,
+                depth: Some(scope.depth),
+            };
+            self.nas.read_rows(call, &query, keep).await
+        } else {
+            let either = [
+                Filter::eq("id", parent),
+                Filter::starts_with("id", &format!("{parent}/")),
+            ];
+            let query = QueryDatasets {
+                filters: vec![Filter::either(either)],
+                properties,
+                user_properties: true,
+                short: true,
+                ..QueryDatasets::default()
+            };
+            self.nas.read_rows(call, &query, keep).await
+        };
+        let found = match read {
+            Err(error) if error.kind() == ApiKind::NotFound => keep(),
+            read => read.map_err(|error| understood(format!("list {parent}"), &error))?,
+        };
+        if found.above.is_empty() {
+            // A pool that is not there is no empty list.
+            let parents = [Query::Dataset(scope.parent.clone())];
+            let wanted = Wanted::of(&parents, &[], |_| true);
+            self.picture(call, dialect, &wanted)
+                .await?
+                .state(&parents)?;
+        }
+        let last = found.rows.last_key_value().map(|(cursor, _)| *cursor);
+        let mut picture = Picture {
+            by_resource: dialect.has_resource_query(),
+            ..Picture::default()
+        };
+        for dataset in found.above.into_iter().chain(found.rows.into_values()) {
+            picture.add(dataset);
+        }
+        Ok(Part {
+            entries: datasets_of(&picture, scope)?,
+            horizon: last.filter(|_| found.is_cut),
+        })
     }
 
     async fn entries(
@@ -99,7 +260,8 @@ impl Api {
                 filters: vec![Filter::starts_with("id", &format!("{parent}/"))],
                 properties,
                 user_properties: true,
-                snapshots: false,
+                short: true,
+                ..QueryDatasets::default()
             };
             return self.nas.read(call, &query).await;
         }
@@ -146,12 +308,17 @@ impl Api {
     }
 }
 
-/// How many levels a dataset lies below the parent of a scope.
-fn is_at(scope: &ListScope, name: &DatasetName) -> bool {
+/// How many levels a dataset lies below the parent of a scope, if it is that or below it.
+fn level_of(scope: &ListScope, name: &DatasetName) -> Option<usize> {
     match name.below(&scope.parent) {
-        Some(rest) => rest.split('/').count() == usize::from(scope.depth),
-        None => *name == scope.parent && scope.depth == 0,
+        Some(rest) => Some(rest.split('/').count()),
+        None => (*name == scope.parent).then_some(0),
     }
+}
+
+/// Whether a dataset lies on the level that is asked for.
+fn is_at(scope: &ListScope, name: &DatasetName) -> bool {
+    level_of(scope, name) == Some(usize::from(scope.depth))
 }
 
 fn wanted(filter: &ListFilter, properties: &Properties) -> bool {
@@ -204,4 +371,52 @@ fn snapshots_of(picture: &Picture, scope: &ListScope) -> Result<Vec<Entry>, Erro
         }
     }
     Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use driver_zfs::observed::VolumeKind;
+
+    use super::*;
+
+    fn row(level: &str, created: u64) -> Dataset {
+        let text = format!(
+            r#"{{"id": "tank/v{level}", "type": "FILESYSTEM", "creation": {{"rawvalue": "{created}"}},
+                "user_properties": {{"{}": "x"}}}}"#,
+            PropertyName::CONTEXT.as_str()
+        );
+        serde_json::from_str(&text).expect("a row")
+    }
+
+    #[test]
+    fn only_the_first_rows_of_a_page_stay_in_memory() {
+        let scope = ListScope {
+            parent: DatasetName::parse("tank/v").expect("a name"),
+            depth: 1,
+            kind: Some(VolumeKind::Filesystem),
+            filter: ListFilter::Having(PropertyName::CONTEXT),
+        };
+        let mut first = FirstRows {
+            scope: &scope,
+            after: Some(Cursor {
+                createtxg: 20,
+                guid: u64::MAX,
+            }),
+            max: 10,
+            rows: BTreeMap::new(),
+            above: Vec::new(),
+            is_cut: false,
+        };
+        assert!(first.push(row("", 1)), "what they inherit from");
+        assert!(!first.push(row("/a/b", 50)), "too deep");
+        for number in 0..1000_u64 {
+            // In whatever order.
+            let created = number * 7919 % 1000;
+            first.push(row(&format!("/{created}"), created));
+            assert!(first.rows.len() <= 11);
+        }
+        let shown: Vec<u64> = first.rows.keys().map(|cursor| cursor.createtxg).collect();
+        assert_eq!(shown, Vec::from_iter(21..32));
+        assert!(first.is_cut);
+    }
 }

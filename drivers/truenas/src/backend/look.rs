@@ -18,7 +18,7 @@ use crate::api::Filter;
 use crate::api::dataset::{Dataset, QueryDatasets};
 use crate::api::replication::RunningCopies;
 use crate::api::resource::{QueryResourceSnapshots, QueryResources};
-use crate::api::snapshot::{FindSnapshots, QuerySnapshots, Snapshot};
+use crate::api::snapshot::{FindSnapshots, NameSnapshots, QuerySnapshots, Snapshot};
 use crate::error::{Error as ApiError, Kind as ApiKind};
 use crate::failure::understood;
 
@@ -50,6 +50,9 @@ const OF_SNAPSHOTS: [&str; 8] = [
     "clones",
     "defer_destroy",
 ];
+
+/// So many snapshots are read one by one.
+const FEW: usize = 16;
 
 /// What a question wants to know.
 #[derive(Debug, Default)]
@@ -212,6 +215,7 @@ impl Nas {
                 properties,
                 user_properties: true,
                 snapshots: false,
+                short: false,
             };
             return self.read(call, &query).await;
         }
@@ -249,6 +253,7 @@ impl Nas {
             properties: owned(&["creation", "origin"]),
             user_properties: true,
             snapshots: false,
+            short: false,
         };
         self.read(call, &query).await
     }
@@ -267,25 +272,62 @@ impl Nas {
             if dialect.has_resource_destroy() {
                 return missing(self.read(call, &of_resource(vec![path])).await);
             }
-            let query = QuerySnapshots {
-                holds: dialect.has_holds(),
-                ..if is_snapshot {
-                    QuerySnapshots::by_id(&path)
-                } else {
-                    QuerySnapshots::of(&path)
-                }
-            };
-            missing(self.read(call, &query).await)
+            if is_snapshot {
+                self.snapshot(call, dialect, &path).await
+            } else {
+                self.snapshots_of(call, dialect, path).await
+            }
         };
         let found = try_join_all(single.chain(families).map(one)).await?;
         Ok(found.into_iter().flatten().collect())
     }
 
+    /// One snapshot, up to 25.10.
+    async fn snapshot(
+        &self,
+        call: &Call,
+        dialect: &Dialect,
+        id: &str,
+    ) -> Result<Vec<Snapshot>, ApiError> {
+        let query = QuerySnapshots {
+            holds: dialect.has_holds(),
+            ..QuerySnapshots::by_id(id)
+        };
+        missing(self.read(call, &query).await)
+    }
+
+    /// The snapshots of one dataset, up to 25.10: their names, and then each by its own. Where these are many, one
+    /// walk over all snapshots of the NAS is less.
+    async fn snapshots_of(
+        &self,
+        call: &Call,
+        dialect: &Dialect,
+        dataset: String,
+    ) -> Result<Vec<Snapshot>, ApiError> {
+        let of = QuerySnapshots {
+            holds: dialect.has_holds(),
+            ..QuerySnapshots::of(&dataset)
+        };
+        let names = missing(self.read(call, &NameSnapshots { dataset }).await)?;
+        if names.len() > FEW {
+            return missing(self.read(call, &of).await);
+        }
+        let each = names
+            .iter()
+            .map(|found| self.snapshot(call, dialect, &found.id));
+        let found = try_join_all(each).await?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
     /// What is called like a snapshot that is looked for.
     async fn named(&self, call: &Call, wanted: &Wanted) -> Result<Vec<Object>, ApiError> {
+        // Snapshots of volumes lie in the first one, and snapshots that are datasets in the other one.
         let places = wanted.named.iter();
-        let places = places.flat_map(|(within, leaf)| within.iter().map(move |name| (name, leaf)));
-        let one = |(within, leaf): (&DatasetName, &SnapshotLeaf)| {
+        let places = places.flat_map(|(within, leaf)| {
+            let places = within.iter().enumerate();
+            places.map(move |(at, name)| (at == 0, name, leaf))
+        });
+        let one = |(attached, within, leaf): (bool, &DatasetName, &SnapshotLeaf)| {
             let snapshots = FindSnapshots {
                 name: leaf.as_str().to_owned(),
                 below: within.to_string(),
@@ -298,16 +340,18 @@ impl Nas {
                 ..QueryDatasets::default()
             };
             async move {
-                let snapshots = async { missing(self.read(call, &snapshots).await) };
-                let datasets = async { missing(self.read(call, &datasets).await) };
-                tokio::try_join!(snapshots, datasets)
+                let ids: Vec<String> = if attached {
+                    let found = missing(self.read(call, &snapshots).await)?;
+                    found.into_iter().map(|found| found.id).collect()
+                } else {
+                    let found = missing(self.read(call, &datasets).await)?;
+                    found.into_iter().map(|found| found.id).collect()
+                };
+                Ok::<_, ApiError>(ids)
             }
         };
         let found = try_join_all(places.map(one)).await?;
-        let ids = found.into_iter().flat_map(|(snapshots, datasets)| {
-            let snapshots = snapshots.into_iter().map(|snapshot| snapshot.id);
-            snapshots.chain(datasets.into_iter().map(|dataset| dataset.id))
-        });
+        let ids = found.into_iter().flatten();
         Ok(ids.filter_map(|id| Object::parse(&id).ok()).collect())
     }
 

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use driver_core::{Error, Kind};
+use driver_zfs::backend::Cursor;
 use driver_zfs::name::{DatasetName, Object, SnapshotRef};
 use driver_zfs::observed::{Dataset, Guid, Query, Snapshot, State, System, VolumeKind};
 use driver_zfs::property::{Origin, Properties, PropertyName, Value};
@@ -43,6 +44,15 @@ fn odd(what: &str, why: &str) -> Error {
 
 fn raw(dataset: &ApiDataset, name: &str) -> Option<String> {
     dataset.properties.get(name).map(|p| p.raw.clone())
+}
+
+/// Where a dataset stands in lists, and what tells it from another one of its name: when it was made.
+pub(super) fn cursor_of(dataset: &ApiDataset) -> Option<Cursor> {
+    let creation = dataset.properties.get("creation")?;
+    Some(Cursor {
+        createtxg: creation.number.unwrap_or_default(),
+        guid: hash(&format!("{} {}", creation.raw, dataset.id)),
+    })
 }
 
 // === impl Picture ===
@@ -183,9 +193,9 @@ impl Picture {
         } else {
             VolumeKind::Filesystem
         };
-        let creation = dataset.properties.get("creation");
-        let creation = creation.ok_or_else(|| odd(&dataset.id, "it has no time of creation"))?;
-        let seconds = creation.number.unwrap_or_default();
+        let cursor = cursor_of(dataset);
+        let cursor = cursor.ok_or_else(|| odd(&dataset.id, "it has no time of creation"))?;
+        let seconds = cursor.createtxg;
         let mut properties = Properties::default();
         let mut put = |name: &str, text: String, origin| {
             if let Ok(name) = PropertyName::parse(name) {
@@ -229,7 +239,7 @@ impl Picture {
         Ok(Dataset {
             name: name.clone(),
             kind,
-            guid: Guid(hash(&format!("{} {}", creation.raw, dataset.id))),
+            guid: Guid(cursor.guid),
             properties,
         })
     }

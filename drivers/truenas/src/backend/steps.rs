@@ -374,6 +374,9 @@ impl<'a> Run<'a> {
             let of_api = *name == PropertyName::CANMOUNT || name.as_str() == "share_type";
             !name.is_for_new_only() && !of_api
         });
+        if !self.dialect.has_clone_properties() {
+            return self.clone_bare(doing, origin, name, fit).await;
+        }
         // ZFS itself takes them, so they are as it spells them.
         let raw = |property: &Property| {
             let name = native::zfs_name(property.name.as_str()).to_owned();
@@ -413,14 +416,39 @@ impl<'a> Run<'a> {
         let copied = self.api.nas.run(self.call, &copy).await;
         copied.map_err(|error| self.failed(doing, &error))?;
         self.done = true;
+        self.mark_made(doing, to, spelled).await
+    }
+
+    /// A clone without properties, then all of them at once. Between the two it is known by what it stands on.
+    async fn clone_bare<'p>(
+        &mut self,
+        doing: &str,
+        origin: &SnapshotRef,
+        name: &DatasetName,
+        properties: impl Iterator<Item = &'p Property>,
+    ) -> Done {
+        let spelled = native::spelled(properties)
+            .map_err(|error| tell(doing, Kind::Invalid, error.to_string()))?;
+        let clone = CloneSnapshot {
+            snapshot: origin.to_string(),
+            dataset: name.to_string(),
+            properties: BTreeMap::new(),
+        };
+        let api = self.api;
+        let _making = api.seen.making(name);
+        let made = api.nas.write(self.call, &clone).await;
+        made.map_err(|error| self.failed(doing, &error))?;
+        self.done = true;
+        self.mark_made(doing, name, spelled).await
+    }
+
+    /// Gives what was just made without properties all of them.
+    async fn mark_made(&self, doing: &str, name: &DatasetName, spelled: native::Spelled) -> Done {
+        let user = spelled.user.into_iter();
         let update = UpdateDataset {
-            id: to.to_string(),
+            id: name.to_string(),
             properties: spelled.native,
-            user_properties: spelled
-                .user
-                .into_iter()
-                .map(|(key, value)| (key, Some(value)))
-                .collect(),
+            user_properties: user.map(|(key, value)| (key, Some(value))).collect(),
         };
         let set = self.api.nas.write(self.call, &update).await;
         set.map(drop).map_err(|error| self.failed(doing, &error))

@@ -12,8 +12,8 @@ use driver_zfs::property::PropertyName;
 use super::access::{self, Access, Allowed};
 use super::{enabled, gone, number, problems, remember, rules_of_disks, unread};
 use crate::api::nvmet::{
-    CreateNamespace, CreateSubsystem, DeleteNvme, LinkPort, Namespace, QueryNamespaces,
-    QueryPortLinks, QuerySubsystems, Subsystem,
+    CreateNamespace, CreateSubsystem, DeleteNvme, HostLink, LinkPort, Namespace, PortLink,
+    QueryNamespaces, QueryPortLinks, QuerySubsystems, Subsystem,
 };
 use crate::api::{Enable, Filter};
 use crate::backend::Nas;
@@ -379,30 +379,49 @@ impl Nas {
             Filter::eq("subsys.name", name),
         ];
         let namespaces = QueryNamespaces(vec![Filter::either(either)]);
-        let ports = QueryPortLinks(vec![Filter::eq("subsys.name", name)]);
-        let hosts = async {
-            if nodes {
-                self.host_links(call, name).await.map(Some)
-            } else {
-                Ok(None)
-            }
-        };
-        let (subsystems, namespaces, ports, mut hosts) = tokio::try_join!(
-            self.read(call, &subsystems),
-            self.read(call, &namespaces),
-            self.read(call, &ports),
-            hosts,
-        )?;
+        let (subsystems, namespaces) =
+            tokio::try_join!(self.read(call, &subsystems), self.read(call, &namespaces),)?;
+        let id = subsystems.first().map(|one| one.id);
         // Who closed it is seen by its hosts.
-        if hosts.is_none() && subsystems.iter().any(|one| !one.allow_any_host) {
-            hosts = Some(self.host_links(call, name).await?);
-        }
+        let closed = subsystems.iter().any(|one| !one.allow_any_host);
+        let (ports, hosts) = self.nvme_links(call, id, nodes || closed).await?;
         Ok(Answer::Nvme(NvmeState {
             subsystems,
             namespaces,
             ports,
             hosts,
         }))
+    }
+
+    /// What links ports and hosts to a subsystem. TrueNAS looks for these rows in its database, where only the
+    /// number of the subsystem is a column.
+    pub(crate) async fn nvme_links(
+        &self,
+        call: &Call,
+        subsystem: Option<i64>,
+        hosts: bool,
+    ) -> Result<(Vec<PortLink>, Option<Vec<HostLink>>), ApiError> {
+        let Some(id) = subsystem else {
+            return Ok((Vec::new(), hosts.then(Vec::new)));
+        };
+        let links = async {
+            if hosts {
+                self.host_links(call, id).await.map(Some)
+            } else {
+                Ok(None)
+            }
+        };
+        tokio::try_join!(self.port_links(call, id), links)
+    }
+
+    /// Through which ports a subsystem is reachable.
+    pub(super) async fn port_links(
+        &self,
+        call: &Call,
+        subsystem: i64,
+    ) -> Result<Vec<PortLink>, ApiError> {
+        let of_it = Filter::eq("subsys.id", subsystem);
+        self.read(call, &QueryPortLinks(vec![of_it])).await
     }
 
     /// Makes what is missing: the subsystem with its hosts, then its namespace and its ports at once.

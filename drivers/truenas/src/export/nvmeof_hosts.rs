@@ -10,7 +10,7 @@ use super::{access, gone};
 use crate::api::Filter;
 use crate::api::nvmet::{
     CreateHost, DeleteNvme, Host, HostLink, LinkHost, LinkPort, NvmeSession, QueryHostLinks,
-    QueryHosts, QueryNvmeSessions, QueryPortLinks, Subsystem, UpdateSubsystem,
+    QueryHosts, QueryNvmeSessions, Subsystem, UpdateSubsystem,
 };
 use crate::backend::Nas;
 use crate::command::{NvmeState, NvmeWish};
@@ -56,10 +56,10 @@ impl Nas {
     pub(super) async fn host_links(
         &self,
         call: &Call,
-        name: &str,
+        subsystem: i64,
     ) -> Result<Vec<HostLink>, ApiError> {
-        let query = QueryHostLinks(vec![Filter::eq("subsys.name", name)]);
-        self.read(call, &query).await
+        let of_it = Filter::eq("subsys.id", subsystem);
+        self.read(call, &QueryHostLinks(vec![of_it])).await
     }
 
     /// Lets just the hosts of the wish into an existing subsystem. Where none is left, the kernel ends the
@@ -102,7 +102,7 @@ impl Nas {
         };
         let links = match &wish.seen.hosts {
             Some(links) => links.clone(),
-            None => self.host_links(call, &subsystem.name).await?,
+            None => self.host_links(call, subsystem.id).await?,
         };
         let Some(hosts) = &wish.hosts else {
             try_join_all(links.iter().map(|link| self.let_out(call, link))).await?;
@@ -194,10 +194,7 @@ impl Nas {
             Some(links) => links.to_vec(),
             None if names.is_empty() => Vec::new(),
             // `nodes` was removed from the configuration.
-            None => {
-                let of_it = QueryHostLinks(vec![Filter::eq("subsys.id", id)]);
-                self.read(call, &of_it).await?
-            }
+            None => self.host_links(call, id).await?,
         };
         try_join_all(links.iter().map(|link| self.let_out(call, link))).await?;
         self.remove_hosts(call, names).await?;
@@ -210,8 +207,7 @@ impl Nas {
         if self.sessions(call, subsystem).await?.is_empty() {
             return Ok(());
         }
-        let ports = QueryPortLinks(vec![Filter::eq("subsys.id", subsystem)]);
-        for link in self.read(call, &ports).await? {
+        for link in self.port_links(call, subsystem).await? {
             gone(self.write(call, &DeleteNvme::PortLink(link.id)).await)?;
             let port = link.port.id;
             self.write(call, &LinkPort { port, subsystem }).await?;

@@ -11,6 +11,7 @@ use driver_zfs::property::PropertyName;
 
 use super::access::{self, Access, Allowed};
 use super::{comment, enabled, gone, number, problems, remember, unread};
+use crate::Dialect;
 use crate::api::nfs::{
     CreateNfsShare, DeleteNfsShare, FindNfsShares, NfsOptions, NfsShare, UpdateNfsShare,
 };
@@ -560,10 +561,18 @@ impl Nas {
     pub(super) async fn smb_shares(
         &self,
         call: &Call,
+        dialect: &Dialect,
         path: &str,
         name: &str,
     ) -> Result<Answer, ApiError> {
-        let either = [Filter::eq("path", path), Filter::same_text("name", name)];
+        let named = if dialect.has_filters_without_case() {
+            Filter::same_text("name", name)
+        } else {
+            // Another spelling of a foreign share is found when ours is made.
+            let spellings = [name.to_owned(), name.to_lowercase(), name.to_uppercase()];
+            Filter::any_of("name", spellings)
+        };
+        let either = [Filter::eq("path", path), named];
         let query = QuerySmbShares(vec![Filter::either(either)]);
         self.read(call, &query).await.map(Answer::Smb)
     }

@@ -39,8 +39,9 @@ async fn pair() -> (Arc<Session>, Nas) {
     let silence = Silence {
         ping: Duration::from_secs(20),
         limit: Duration::from_secs(50),
+        answer: Duration::from_secs(90),
     };
-    let session = Session::open(Transport::JsonRpc, ours, silence)
+    let session = Session::open(Transport::JsonRpc, ours, Meter::default(), silence)
         .await
         .expect("opens");
     session.logged_in();
@@ -224,4 +225,29 @@ async fn a_session_without_handles_closes_its_socket() {
     drop(session);
     let last = nas.0.next().await;
     assert!(matches!(last, Some(Ok(Message::Close(_)))), "{last:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nas_that_answers_pings_and_no_calls_is_given_up() {
+    let (session, mut nas) = pair().await;
+    let stuck = call(&session, "pool.dataset.delete");
+    let request = nas.request().await;
+    let began = Instant::now();
+    let noise = tokio::spawn(async move {
+        // Reading answers pings; the rest is noise.
+        let wrong = json!({"jsonrpc": "2.0", "id": "another", "result": request["id"]});
+        loop {
+            tokio::select! {
+                message = nas.0.next() => if message.is_none_or(|message| message.is_err()) { return },
+                () = tokio::time::sleep(Duration::from_secs(7)) => nas.say(&wrong).await,
+            }
+        }
+    });
+    let error = stuck.await.expect("joins").expect_err("no answer");
+    assert_eq!(error.kind(), Kind::UnknownOutcome);
+    assert!(error.message().contains("has not answered"), "{error}");
+    let took = began.elapsed();
+    assert!((90..100).contains(&took.as_secs()), "{took:?}");
+    assert!(session.end().is_some(), "the socket is given up");
+    noise.abort();
 }

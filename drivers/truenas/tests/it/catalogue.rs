@@ -188,6 +188,7 @@ fn datasets(d: &Dialect) -> Vec<Encoded> {
         properties: vec!["refquota".to_owned(), "mountpoint".to_owned()],
         user_properties: true,
         snapshots: true,
+        short: false,
     };
     let mut user = update(Map::new());
     let (set, remove) = (

@@ -307,3 +307,36 @@ async fn no_key_is_in_a_log_an_error_or_a_driver() {
     );
     assert!(said.len() > 3);
 }
+
+/// A query that the NAS refuses would be refused for every volume.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_calls_of_an_observation_are_made_by_check() {
+    for (kind, methods) in [
+        ("truenas-api-nfs", ["sharing.nfs.query"].as_slice()),
+        ("truenas-api-smb", &["sharing.smb.query"]),
+        (
+            "truenas-api-iscsi",
+            &["iscsi.extent.query", "iscsi.targetextent.query"],
+        ),
+        (
+            "truenas-api-nvmeof",
+            &["nvmet.namespace.query", "nvmet.port_subsys.query"],
+        ),
+    ] {
+        for method in methods {
+            let nas = appliance(Generation::V25_10).await;
+            let driver = driver(&nas, kind, "");
+            assert_eq!(said(driver.as_ref()).await, Vec::<String>::new(), "{kind}");
+            let refused = Action::Fail {
+                errno: 22,
+                reason: "'name'".to_owned(),
+            };
+            nas.faults().add(Rule::new(*method, refused));
+            let said = said(driver.as_ref()).await;
+            assert!(
+                said.iter().any(|why| why.contains(method)),
+                "{kind}: {said:?}"
+            );
+        }
+    }
+}

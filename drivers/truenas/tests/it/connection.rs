@@ -357,3 +357,79 @@ fn a_ca_that_is_no_certificate_is_refused_with_its_name() {
     assert_eq!(error.kind(), Kind::Config);
     assert!(error.message().contains("httpConnection.tls.ca"), "{error}");
 }
+
+/// In a pair the node that becomes the active one says for a while that it is not.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_not_active_yet_is_tried_again_soon() {
+    let mut standby = 2;
+    let nas = Nas::start("TrueNAS-25.10.6", move |call| {
+        let redirected = call.method == "auth.login_ex" && standby > 0;
+        redirected.then(|| {
+            standby -= 1;
+            let urls = json!(["https://other"]);
+            vec![Act::Answer(
+                json!({"response_type": "REDIRECT", "urls": urls}),
+            )]
+        })
+    })
+    .await;
+    let client = nas.client();
+    let began = tokio::time::Instant::now();
+    for _ in 0..2 {
+        let error = client.dialect().await.expect_err("not active");
+        let seen = (error.kind(), error.effect());
+        // No proof that nothing is at work: a call of before may be.
+        assert_eq!(seen, (Kind::Overloaded, Effect::Possible), "{error}");
+    }
+    client.dialect().await.expect("active");
+    assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_login_that_is_refused_for_its_rate_proves_nothing() {
+    let nas = Nas::start("TrueNAS-25.10.6", |call| {
+        (call.method == "auth.login_ex")
+            .then(|| vec![failure(16, "EBUSY", "[EBUSY] Rate Limit Exceeded")])
+    })
+    .await;
+    let error = nas.client().dialect().await.expect_err("refused");
+    let seen = (error.kind(), error.effect());
+    assert_eq!(seen, (Kind::Overloaded, Effect::Possible), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_login_without_an_answer_is_given_up_and_tried_on_a_new_socket() {
+    let mut silent = true;
+    let nas = Nas::start("TrueNAS-25.10.6", move |call| {
+        (call.method == "auth.login_ex" && std::mem::take(&mut silent)).then(Vec::new)
+    })
+    .await;
+    let client = nas.client();
+    let began = tokio::time::Instant::now();
+    let error = client.dialect().await.expect_err("no answer");
+    assert_eq!(
+        (error.kind(), error.effect()),
+        (Kind::Unreachable, Effect::None)
+    );
+    assert!(error.message().contains("the login"), "{error}");
+    assert_eq!(began.elapsed().as_secs(), 30);
+    client.dialect().await.expect("answers");
+    assert_eq!(nas.sockets(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_without_an_answer_is_given_up_and_the_next_one_has_a_new_socket() {
+    let mut silent = true;
+    let nas = Nas::start("TrueNAS-25.10.6", move |call| {
+        (call.method == "pool.snapshot.delete" && std::mem::take(&mut silent)).then(Vec::new)
+    })
+    .await;
+    let client = nas.client();
+    let error = client.call(&delete()).await.expect_err("no answer");
+    assert_eq!(
+        (error.kind(), error.effect()),
+        (Kind::UnknownOutcome, Effect::Possible)
+    );
+    client.call(&delete()).await.expect("answers");
+    assert_eq!(nas.sockets(), 2);
+}

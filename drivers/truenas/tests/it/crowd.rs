@@ -84,3 +84,47 @@ async fn a_volume_that_is_asked_for_among_many_does_not_wait_for_all_of_them() {
         made.expect("joins");
     }
 }
+
+/// Up to 25.10 the NAS lets five permission jobs wait, and answers the number of one of them to who comes then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn volumes_that_are_made_at_once_all_get_their_permissions() {
+    const AT_ONCE: u64 = 24;
+    for generation in [Generation::V22_12, Generation::V25_10, Generation::V26Rc] {
+        let nas = appliance(generation).await;
+        let zfs = "  datasetPermissionsMode: '0777'\n  datasetPermissionsUser: 1000\n";
+        let driver = driver(&nas, "truenas-api-nfs", zfs);
+        create(driver.as_ref(), "warm").await;
+        nas.reset_counts();
+        let held = Rule::new("filesystem.setperm", Action::JobHold);
+        nas.faults().add(held.times(1));
+        let mut creates = JoinSet::new();
+        for number in 0..AT_ONCE {
+            let driver = Arc::clone(&driver);
+            creates.spawn(async move {
+                create(driver.as_ref(), &format!("pvc-{number}")).await;
+            });
+        }
+        // The shares are made beside the permissions: all have come so far.
+        let shared = || {
+            nas.counts()
+                .methods
+                .get("sharing.nfs.create")
+                .map_or(0, |c| c.calls)
+        };
+        while shared() < AT_ONCE {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        nas.faults().release();
+        while let Some(made) = creates.join_next().await {
+            made.expect("joins");
+        }
+        for number in 0..AT_ONCE {
+            let path = serde_json::json!(format!("/mnt/tank/csi/v/pvc-{number}"));
+            let stat = nas.call("filesystem.stat", vec![path]).await;
+            let stat = stat.expect("a folder");
+            let mode = stat["mode"].as_u64().map(|mode| mode & 0o7777);
+            let seen = (mode, stat["uid"].as_i64());
+            assert_eq!(seen, (Some(0o777), Some(1000)), "{number} on {generation}");
+        }
+    }
+}

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use driver_core::Kind;
+use driver_core::{Kind, Source};
 use serde_json::{Value, json};
 use truenas_sim::{Action, Generation, Rule, Simulator};
 
-use crate::costs::{call, create, request};
+use crate::costs::{call, create, request, snapshot};
 use crate::volumes::{appliance, driver};
 
 /// What changes a filesystem and its root, or a zvol.
@@ -210,4 +210,52 @@ async fn volumes_live_through_an_upgrade() {
     }
     let gone = driver.delete_volume(&call(), &volume.id).await;
     gone.unwrap_or_else(|error| panic!("{}", error.chain()));
+}
+
+/// 26 takes no properties of users in a clone: it is made bare, and marked by a second call.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clone_that_was_interrupted_before_its_marks_is_finished_or_removed() {
+    for (generation, kind, zfs) in [
+        (Generation::V26Rc, "truenas-api-nfs", SHARED),
+        (Generation::V26Rc, "truenas-api-iscsi", ""),
+        (Generation::V26Beta, "truenas-api-nvmeof", ""),
+    ] {
+        let nas = appliance(generation).await;
+        let first = driver(&nas, kind, zfs);
+        let volume = create(first.as_ref(), "pvc-1").await;
+        let taken = snapshot(first.as_ref(), &volume, "s-1").await;
+        for source in [
+            Source::Snapshot(taken.id.clone()),
+            Source::Volume(volume.id.clone()),
+        ] {
+            let before = everything(&nas, generation).await;
+            let asked = request(first.as_ref(), "pvc-cut", Some(source));
+            for removed in [false, true] {
+                nas.clock().advance(Duration::from_mins(2));
+                let interrupted = driver(&nas, kind, zfs);
+                // Whatever comes after the clone fails, as in a process that is killed.
+                nas.faults()
+                    .add(Rule::new("pool.dataset.update", Action::CutBefore));
+                nas.reset_counts();
+                let made = interrupted.create_volume(&call(), &asked).await;
+                made.expect_err("interrupted");
+                nas.faults().clear();
+                let clones = nas.counts().methods["pool.snapshot.clone"].calls;
+                assert_eq!(clones, 1, "{kind}");
+                nas.clock().advance(Duration::from_mins(2));
+                let next = driver(&nas, kind, zfs);
+                if !removed {
+                    let what = format!("{kind} on {generation}");
+                    retried(&what, async || next.create_volume(&call(), &asked).await).await;
+                    assert_eq!(nas.counts().methods["pool.snapshot.clone"].calls, 1);
+                }
+                retried("delete", async || {
+                    next.delete_volume(&call(), &asked.id).await
+                })
+                .await;
+                let after = everything(&nas, generation).await;
+                assert_eq!(after, before, "{kind} on {generation}, {removed}");
+            }
+        }
+    }
 }

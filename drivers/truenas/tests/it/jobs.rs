@@ -182,3 +182,22 @@ async fn a_service_is_controlled_by_a_call_and_later_by_a_job() {
         json!(["RELOAD", "iscsitarget"])
     );
 }
+
+/// What another process has in the queue of permissions.
+#[tokio::test]
+async fn a_job_of_another_path_whose_number_is_answered_is_waited_for_and_ours_started_again() {
+    let mut full = true;
+    let nas = Nas::start("TrueNAS-25.10.6", move |call| {
+        if call.method != "filesystem.setperm" {
+            return None;
+        }
+        let other = std::mem::take(&mut full);
+        let path = if other { "/mnt/tank/b" } else { "/mnt/tank/a" };
+        let mut ended = job(call, "SUCCESS");
+        ended["arguments"] = json!([{"path": path}]);
+        Some(vec![Act::Answer(json!(7)), Act::Job(ended)])
+    })
+    .await;
+    nas.client().run(&set_mode()).await.expect("done");
+    assert_eq!(nas.seen("filesystem.setperm").len(), 2);
+}
