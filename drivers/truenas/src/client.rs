@@ -21,7 +21,7 @@ use crate::{Dialect, Error, Kind, Settings, connect, login, tls};
 pub struct Timing {
     /// To open a socket: TCP, TLS, websocket.
     pub connect: Duration,
-    /// To log in on it.
+    /// Until a NAS that does not answer a call of the login is given up.
     pub login: Duration,
     /// Until a NAS that does not answer a call is given up with its socket. Jobs take their own time.
     pub answer: Duration,
@@ -242,8 +242,7 @@ impl Client {
         }
         tokio::time::sleep(wait).await;
         self.shared.state().backoff.attempt();
-        let login = login::log_in(&link.session, &self.shared.settings);
-        let outcome = self.shared.within_login(login).await;
+        let outcome = login::log_in(&link.session, &self.shared.settings).await;
         let mut state = self.shared.state();
         match outcome {
             Ok(()) => {
@@ -310,6 +309,7 @@ impl Shared {
         let silence = Silence {
             ping: self.timing.ping,
             limit: self.timing.silence,
+            login: self.timing.login,
             answer: self.timing.answer,
         };
         let open = async {
@@ -330,27 +330,7 @@ impl Shared {
                 logins: tokio::sync::Mutex::default(),
             }))
         };
-        self.within_login(open)
-            .await
-            .map_err(Error::before_the_call)
-    }
-
-    /// A NAS that takes the socket and leaves the login without an answer is given up.
-    async fn within_login<T>(
-        &self,
-        work: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        let limit = self.timing.login;
-        let stuck = |_| {
-            let why = format!(
-                "the NAS has not answered the login for {} s",
-                limit.as_secs()
-            );
-            Error::new(Kind::Unreachable, why).context(self.settings.address())
-        };
-        tokio::time::timeout(limit, work)
-            .await
-            .unwrap_or_else(|late| Err(stuck(late)))
+        open.await.map_err(Error::before_the_call)
     }
 
     fn finish(&self, outcome: &Outcome) {

@@ -54,6 +54,11 @@ impl Meter {
         reading.bytes = 0;
     }
 
+    /// Whether they may.
+    pub(crate) fn is_logged_in(&self) -> bool {
+        self.reading().logged_in
+    }
+
     /// A message is whole. What it has reserved is kept until it was read.
     pub(crate) fn is_whole(&self) -> Option<ReservedBytes> {
         let mut reading = self.reading();

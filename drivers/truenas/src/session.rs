@@ -49,6 +49,8 @@ pub(crate) struct Silence {
     /// One that leaves a call without its answer for this long is stuck, whatever else it sends. What takes
     /// longer is a job, whose number is answered at once.
     pub(crate) answer: Duration,
+    /// The same before the login.
+    pub(crate) login: Duration,
 }
 
 /// An open socket.
@@ -78,6 +80,7 @@ struct Outgoing {
 struct Pending {
     method: String,
     due: Instant,
+    limit: Duration,
     reply: oneshot::Sender<Result<Answered, Error>>,
     _permit: OwnedSemaphorePermit,
 }
@@ -311,7 +314,7 @@ impl Worker {
         let stuck = |why: String| Error::new(Kind::Unreachable, why);
         let first = self.pending.values().min_by_key(|call| call.due);
         let call = first.map(|call| {
-            let (method, seconds) = (&call.method, self.silence.answer.as_secs());
+            let (method, seconds) = (&call.method, call.limit.as_secs());
             let why = format!("the NAS has not answered {method} for {seconds} s");
             (call.due, stuck(why))
         });
@@ -327,9 +330,15 @@ impl Worker {
         if request.reply.is_closed() {
             return Ok(());
         }
+        let limit = if self.meter.is_logged_in() {
+            self.silence.answer
+        } else {
+            self.silence.login
+        };
         let pending = Pending {
             method: request.method,
-            due: Instant::now() + self.silence.answer,
+            due: Instant::now() + limit,
+            limit,
             reply: request.reply,
             _permit: request.permit,
         };

@@ -90,8 +90,12 @@ impl Transport {
 
     /// Reads a message, but not what a call answers: only the call knows what that is.
     pub(crate) fn read(self, text: &str) -> Result<Incoming, Error> {
-        let head: Head = serde_json::from_str(text)
-            .map_err(|_| Error::protocol("the NAS sent a message that is no JSON object"))?;
+        let no_object = || Error::protocol("the NAS sent a message that is no JSON object");
+        // A list would be read as the fields of a head.
+        if !text.trim_start().starts_with('{') {
+            return Err(no_object());
+        }
+        let head: Head = serde_json::from_str(text).map_err(|_| no_object())?;
         Ok(match self {
             Self::JsonRpc => read_json_rpc(head, text),
             Self::Legacy => read_legacy(head, text),
@@ -298,8 +302,8 @@ struct Envelope<T>(Option<T>);
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for Envelope<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Result_<T>(std::marker::PhantomData<T>);
-        impl<'de, T: DeserializeOwned> Visitor<'de> for Result_<T> {
+        struct EnvelopeVisitor<T>(std::marker::PhantomData<T>);
+        impl<'de, T: DeserializeOwned> Visitor<'de> for EnvelopeVisitor<T> {
             type Value = Envelope<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -318,7 +322,7 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Envelope<T> {
                 Ok(Envelope(result))
             }
         }
-        deserializer.deserialize_map(Result_(std::marker::PhantomData))
+        deserializer.deserialize_map(EnvelopeVisitor(std::marker::PhantomData))
     }
 }
 

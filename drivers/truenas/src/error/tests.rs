@@ -27,7 +27,8 @@ fn the_errno_of_a_call_error_decides() {
         (207, "ENOTAUTHENTICATED", Kind::NotAuthenticated),
         (2008, "EZFS_BUSY", Kind::Busy),
         (14, "EFAULT", Kind::Refused),
-        (22, "EINVAL", Kind::Invalid),
+        // Also what the middleware did not expect: it says nothing of the arguments.
+        (22, "EINVAL", Kind::Refused),
     ] {
         assert_eq!(call_error(errno, name, "x").kind(), kind, "{name}");
     }

@@ -40,6 +40,7 @@ async fn pair() -> (Arc<Session>, Nas) {
         ping: Duration::from_secs(20),
         limit: Duration::from_secs(50),
         answer: Duration::from_secs(90),
+        login: Duration::from_secs(30),
     };
     let session = Session::open(Transport::JsonRpc, ours, Meter::default(), silence)
         .await

@@ -14,8 +14,8 @@ use driver_truenas::api::replication::{CopySnapshot, RunningCopies};
 use driver_truenas::api::resource::{DestroyResource, QueryResourceSnapshots, QueryResources};
 use driver_truenas::api::service::{ControlService, ControlServiceJob, QueryServices, Verb};
 use driver_truenas::api::snapshot::{
-    CloneSnapshot, CreateSnapshot, DeleteSnapshot, FindSnapshots, HoldSnapshot, QuerySnapshots,
-    ReleaseSnapshot, RenameSnapshot, UpdateSnapshot,
+    CloneSnapshot, CreateSnapshot, DeleteSnapshot, FindSnapshots, HoldSnapshot, NameSnapshots,
+    QuerySnapshots, ReleaseSnapshot, RenameSnapshot, UpdateSnapshot,
 };
 use driver_truenas::api::{
     Call, Enable, Filter, JobRequest, Request, iscsi, nfs, nvmet, pool, smb, system,
@@ -274,6 +274,10 @@ fn snapshots(d: &Dialect) -> Vec<Encoded> {
         FindSnapshots {
             name: "s".to_owned(),
             below: "tank".to_owned(),
+        }
+        .encode(d),
+        NameSnapshots {
+            dataset: "tank/a".to_owned(),
         }
         .encode(d),
         RenameSnapshot {

@@ -311,20 +311,23 @@ async fn no_key_is_in_a_log_an_error_or_a_driver() {
 /// A query that the NAS refuses would be refused for every volume.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_calls_of_an_observation_are_made_by_check() {
-    for (kind, methods) in [
-        ("truenas-api-nfs", ["sharing.nfs.query"].as_slice()),
-        ("truenas-api-smb", &["sharing.smb.query"]),
+    for (kind, service, methods) in [
+        ("truenas-api-nfs", "nfs", ["sharing.nfs.query"].as_slice()),
+        ("truenas-api-smb", "cifs", &["sharing.smb.query"]),
         (
             "truenas-api-iscsi",
+            "iscsitarget",
             &["iscsi.extent.query", "iscsi.targetextent.query"],
         ),
         (
             "truenas-api-nvmeof",
+            "nvmet",
             &["nvmet.namespace.query", "nvmet.port_subsys.query"],
         ),
     ] {
         for method in methods {
             let nas = appliance(Generation::V25_10).await;
+            start(&nas, service).await;
             let driver = driver(&nas, kind, "");
             assert_eq!(said(driver.as_ref()).await, Vec::<String>::new(), "{kind}");
             let refused = Action::Fail {

@@ -411,7 +411,10 @@ async fn a_login_without_an_answer_is_given_up_and_tried_on_a_new_socket() {
         (error.kind(), error.effect()),
         (Kind::Unreachable, Effect::None)
     );
-    assert!(error.message().contains("the login"), "{error}");
+    assert!(
+        error.message().contains("has not answered auth.login_ex"),
+        "{error}"
+    );
     assert_eq!(began.elapsed().as_secs(), 30);
     client.dialect().await.expect("answers");
     assert_eq!(nas.sockets(), 2);
