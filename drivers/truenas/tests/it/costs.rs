@@ -152,6 +152,6 @@ async fn a_disk_costs_five_exchanges_whatever_the_number_of_volumes() {
         within(generation, "truenas-api-iscsi", [5, 2, 2, 4, 4]).await;
     }
     for generation in [Generation::V25_10, Generation::V26Rc] {
-        within(generation, "truenas-api-nvmeof", [5, 2, 2, 3, 4]).await;
+        within(generation, "truenas-api-nvmeof", [5, 2, 2, 3, 5]).await;
     }
 }

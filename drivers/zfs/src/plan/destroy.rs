@@ -88,19 +88,6 @@ fn heir<'p>(
     Some(heir.ok_or(newest.clones.as_slice()))
 }
 
-/// Refuses to take what is missing for deleted where its parent is missing, too: the parent is made with the
-/// first volume, so this is another storage, or its name is misspelt.
-pub(crate) fn has_parent(doing: &str, parent: &DatasetName, pool: &State) -> Result<(), Error> {
-    if pool.dataset(parent).is_some() {
-        return Ok(());
-    }
-    let why = format!("{parent} does not exist: nothing was ever made in it");
-    Err(Error::new(Kind::Unreachable, doing).because(why).advise(
-        "see zfs.datasetParentName and zfs.detachedSnapshotsDatasetParentName, and whether this is the storage that \
-         the connection means",
-    ))
-}
-
 // === impl Doomed ===
 
 impl Doomed<'_> {

@@ -6,7 +6,7 @@
 
 use driver_core::Error;
 
-use super::{Doomed, has_parent, ties, were_asked};
+use super::{Doomed, ties, were_asked};
 use crate::id::{self, At, Layout, SnapshotPlace};
 use crate::name::{DatasetName, SnapshotRef};
 use crate::observed::{Dataset, Observed, Query, Request, Snapshot, State, VolumeKind};
@@ -71,7 +71,6 @@ impl DeleteSnapshot<'_> {
         let mut plan = Plan::about(name.dataset.clone());
         let there = |snapshot: &&Snapshot| !snapshot.is_doomed();
         let Some(snapshot) = pool.snapshot(name).filter(there) else {
-            has_parent(&self.doing_it(), &self.layout.volumes, pool)?;
             return Ok(Self::absent(plan, done));
         };
         if snapshot.csi_name().is_none() {
@@ -98,9 +97,6 @@ impl DeleteSnapshot<'_> {
             is_only_container(container) || self.is_legacy_container(container, pool.dataset(name))
         });
         let Some(dataset) = pool.dataset(name) else {
-            if let Some(parent) = &self.layout.detached {
-                has_parent(&doing, parent, pool)?;
-            }
             if let Some(container) = container {
                 emptied(&mut plan, container);
             }
@@ -202,22 +198,14 @@ impl<R, A> Verb<R, A> for DeleteSnapshot<'_> {
 
     fn request(&self, pool: &State) -> Result<Request<R>, Error> {
         Ok(Request::of(match &self.place.at {
-            At::Attached(snapshot) => {
-                let parent = pool.snapshot(snapshot).is_none();
-                let parent = parent.then(|| Query::Dataset(self.layout.volumes.clone()));
-                let itself = Query::Snapshot(snapshot.clone());
-                std::iter::once(itself).chain(parent).collect::<Vec<_>>()
-            }
+            At::Attached(snapshot) => vec![Query::Snapshot(snapshot.clone())],
             At::Detached(dataset) => {
-                let parent = self.layout.detached.clone();
-                let parent = parent.filter(|_| pool.dataset(dataset).is_none());
                 // The rest of the container is not needed here, and may be large.
                 let container = dataset.parent().map(Query::Dataset);
                 let itself = Query::Family(dataset.clone());
                 let ties = ties(self.layout, dataset, pool);
                 std::iter::once(itself)
                     .chain(container)
-                    .chain(parent.map(Query::Dataset))
                     .chain(ties)
                     .collect()
             }

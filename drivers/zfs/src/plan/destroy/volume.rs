@@ -5,7 +5,7 @@
 
 use driver_core::{Error, VolumeId};
 
-use super::{Doomed, has_parent, ties, were_asked};
+use super::{Doomed, ties, were_asked};
 use crate::export::Export;
 use crate::id::Layout;
 use crate::observed::{Dataset, Observed, Query, Request, State};
@@ -59,9 +59,6 @@ impl<E: Export> Verb<E::Command, E::Output> for DeleteVolume<'_, E> {
     fn request(&self, pool: &State) -> Result<Request<E::Command>, Error> {
         let mut queries = vec![Query::Family(self.export_ref.dataset.clone())];
         queries.extend(ties(self.layout, self.export_ref.dataset, pool));
-        if pool.dataset(self.export_ref.dataset).is_none() {
-            queries.push(Query::Dataset(self.layout.volumes.clone()));
-        }
         Ok(Request {
             queries,
             properties: self.export_ref.export.reads(),
@@ -82,7 +79,6 @@ impl<E: Export> Verb<E::Command, E::Output> for DeleteVolume<'_, E> {
         };
         let mut plan = Plan::about(name.clone());
         let Some(dataset) = seen.pool.dataset(name) else {
-            has_parent(&doing, &self.layout.volumes, &seen.pool)?;
             plan.steps = self.export_ref.remove(&seen.pool, &status)?;
             // Without the lock, a missing one may still be created by the leftover command of a cut
             // connection.
