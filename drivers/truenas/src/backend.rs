@@ -381,7 +381,7 @@ impl Backend for Api {
 
     async fn list(&self, call: &Call, query: &ListQuery) -> Result<Listed, Error> {
         let dialect = self.dialect(call).await?;
-        self.listed(call, &dialect, query).await
+        Box::pin(self.listed(call, &dialect, query)).await
     }
 }
 

@@ -112,7 +112,7 @@ impl Api {
                 self.first_datasets(call, dialect, scope, query).await?
             } else {
                 Part {
-                    entries: self.entries(call, dialect, scope).await?,
+                    entries: Box::pin(self.entries(call, dialect, scope)).await?,
                     horizon: None,
                 }
             };
@@ -416,7 +416,7 @@ mod tests {
             assert!(first.rows.len() <= 11);
         }
         let shown: Vec<u64> = first.rows.keys().map(|cursor| cursor.createtxg).collect();
-        assert_eq!(shown, Vec::from_iter(21..32));
+        assert_eq!(shown, (21..32).collect::<Vec<_>>());
         assert!(first.is_cut);
     }
 }

@@ -334,7 +334,7 @@ async fn the_calls_of_an_observation_are_made_by_check() {
                 errno: 22,
                 reason: "'name'".to_owned(),
             };
-            nas.faults().add(Rule::new(*method, refused));
+            nas.faults().add(Rule::new(method, refused));
             let said = said(driver.as_ref()).await;
             assert!(
                 said.iter().any(|why| why.contains(method)),
