@@ -9,16 +9,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{PROGRAM, Place, Server};
 
-/// A machine in which every mount is shared, as a container's are with what Nomad binds into it. `mount` binds the
+/// A machine in which every mount is shared, as a container's are with what Nomad binds into it. Its `mount` binds the
 /// folder `share`, since no kernel need have a share here.
 const MACHINE: &str = r#"
-/bin/mount --make-rshared / && /bin/mount -t tmpfs run /run && /bin/mount --bind "$CSI" "$CSI" || exit 1
+mount --make-rshared / && mount -t tmpfs run /run && mount --bind "$CSI" "$CSI" &&
+    mount --bind "$BIN/mount" "$(command -v mount)" || exit 1
 "$@"
 exec cat
-"#;
-const MOUNT: &str = r#"#!/bin/sh
-for target in "$@"; do :; done
-exec /bin/mount --bind "$SHARE" "$target"
 "#;
 
 /// Where the folder `share` is mounted, as that process sees it.
@@ -44,7 +41,15 @@ fn what_nomad_removes_after_a_killed_controller_holds_nothing_of_its_share() {
     }
     let (share, csi) = (place.path("share"), place.path("csi"));
     fs::write(share.join("precious"), "data").unwrap();
-    fs::write(place.path("bin/mount"), MOUNT).unwrap();
+    let real = Command::new("sh").args(["-c", "command -v mount"]).output();
+    let real = String::from_utf8(real.unwrap().stdout).unwrap();
+    fs::copy(real.trim(), place.path("bin/real")).unwrap();
+    let fake = format!(
+        "#!/bin/sh\nfor target in \"$@\"; do :; done\nexec {} --bind {} \"$target\"\n",
+        place.path("bin/real").display(),
+        share.display()
+    );
+    fs::write(place.path("bin/mount"), fake).unwrap();
     fs::set_permissions(place.path("bin/mount"), fs::Permissions::from_mode(0o755)).unwrap();
     let config = "driver: nfs-client\nnfs: {shareHost: 127.0.0.1, shareBasePath: /export/csi}\n";
     fs::write(place.path("config.yaml"), config).unwrap();
@@ -72,14 +77,7 @@ fn what_nomad_removes_after_a_killed_controller_holds_nothing_of_its_share() {
         ))
         .args(["--csi-mode=controller", "--log-level=info"])
         .env("CSI", &csi)
-        .env("SHARE", &share)
-        .env(
-            "PATH",
-            format!(
-                "{}:/usr/sbin:/usr/bin:/sbin:/bin",
-                place.path("bin").display()
-            ),
-        )
+        .env("BIN", place.path("bin"))
         .stdin(Stdio::piped());
     let mut server = Server::of(&mut command);
     let machine = server.child.id();

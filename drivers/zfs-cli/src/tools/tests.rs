@@ -184,8 +184,8 @@ async fn what_nfsd_keeps_is_not_tried_before_it_lets_go() {
             for text in DESTROY {
                 let found = host.kept(shell, awk, text, dataset).await;
                 assert_eq!(found.is_some(), kept, "{what}: {shell:?} {awk}: {found:?}");
-                // From the beginning of the second after it.
-                let near = |found: Duration| (35..=41).contains(&found.as_secs());
+                // From the beginning of the second after it; a busy machine reads two clocks at two times.
+                let near = |found: Duration| (35..=45).contains(&found.as_secs());
                 assert!(found.is_none_or(near), "{what}: {found:?}");
             }
         }
