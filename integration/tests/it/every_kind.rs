@@ -51,7 +51,13 @@ use Storage::{Directory, Disk, Share, Synology, TrueNas};
 const ROWS: [Row; 42] = [
     ("local-hostpath", "filecopy", Here(Directory, OnNode::Same)),
     ("local-hostpath", "restic", Here(Directory, OnNode::Same)),
-    ("local-hostpath", "kopia", Here(Directory, OnNode::Same)),
+    (
+        "local-hostpath",
+        "kopia",
+        Not(
+            "kopia takes minutes to build: the tests of driver-directory run the real one in make test-real",
+        ),
+    ),
     (
         "nfs-client",
         "filecopy",

@@ -29,8 +29,9 @@ const ELSEWHERE: [&str; 5] = [
     "OMNIBUS_CSI_TRUENAS_ADMIN_API_KEY",
 ];
 
-/// Keys that only show with restic, kopia or a filesystem that has quotas: the tests of driver-directory test them.
-const IN_DRIVER: [&str; 3] = ["snapshots.restic.", "snapshots.kopia.", "quota"];
+/// Keys that only show with restic, kopia, a base that was used before or a filesystem that has quotas: the tests of
+/// driver-directory test them.
+const IN_DRIVER: [&str; 4] = ["snapshots.restic.", "snapshots.kopia.", "quota", "baseId"];
 
 async fn flags_of(arguments: &[&str]) -> BTreeSet<String> {
     let output = tools::omnibus(arguments, &[]).await;

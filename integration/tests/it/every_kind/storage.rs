@@ -1,7 +1,7 @@
 //! What the program is configured with, as a user would write it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use integration::machine::Machine;
 use integration::place::Place;
@@ -102,11 +102,6 @@ async fn directory(kind: &str, snapshots: &str, section: &str) -> Option<Bench> 
                 "RESTIC_CACHE_DIR": place.path().join("cache"),
             }})
         }
-        "kopia" => {
-            // Where the program looks for it.
-            let kopia = requirement::tool("snapshots by kopia in the served program", "kopia")?;
-            json!({"config_token": token_of_kopia(&kopia, place.path(), &repository).await})
-        }
         _ => json!({}),
     };
     let mut config = json!({
@@ -131,32 +126,6 @@ async fn directory(kind: &str, snapshots: &str, section: &str) -> Option<Bench> 
     let mut bench = Bench::start(&config, place, Box::new(())).await;
     bench.base = Some(base);
     Some(bench)
-}
-
-/// A repository as its user makes it.
-async fn token_of_kopia(kopia: &Path, home: &Path, repository: &Path) -> String {
-    let script = "export KOPIA_PASSWORD=canary KOPIA_CHECK_FOR_UPDATES=false KOPIA_CONFIG_PATH=$1/theirs.config \
-                  KOPIA_CACHE_DIRECTORY=$1/theirs KOPIA_LOG_DIR=$1/theirs; \
-                  \"$3\" repository create filesystem --path \"$2\" >&2 && \"$3\" repository status -t -s";
-    let words = [
-        Path::new("-c"),
-        Path::new(script),
-        Path::new("sh"),
-        home,
-        repository,
-        kopia,
-    ];
-    let output = integration::tools::run(Path::new("/bin/sh"), words, home).await;
-    assert!(
-        output.status.success(),
-        "kopia: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let text = String::from_utf8(output.stdout).expect("text");
-    let token = text
-        .lines()
-        .find_map(|line| line.split_once("from-config --token "));
-    token.expect("a token").1.trim().to_owned()
 }
 
 async fn disk() -> Option<Bench> {
