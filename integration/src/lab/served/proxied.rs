@@ -58,9 +58,10 @@ pub async fn nothing_fails(served: Served) {
     };
     let (specs, output) = ask(&program, &place, &questions).await;
     neighbours.end().await;
-    let failing = match served.is_expanded_by_the_controller() {
-        true => ANY_NODE.as_slice(),
-        false => &UNATTACHED,
+    let failing = if served.is_expanded_by_the_controller() {
+        ANY_NODE.as_slice()
+    } else {
+        &UNATTACHED
     };
     let passed = sanity::judge(served, &specs, &output, &place, failing);
     // The proxy offers what any of its drivers may.

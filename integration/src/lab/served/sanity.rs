@@ -66,9 +66,10 @@ pub async fn nothing_fails(served: Served) {
         &questions(served, secrets.as_ref()),
     )
     .await;
-    let failing = match served.is_expanded_by_the_controller() {
-        true => ANY_NODE.as_slice(),
-        false => &[],
+    let failing = if served.is_expanded_by_the_controller() {
+        ANY_NODE.as_slice()
+    } else {
+        &[]
     };
     let passed = judge(served, &report.0, &report.1, &place, failing);
     assert_eq!(passed, due(served), "as many as its capabilities call for");
