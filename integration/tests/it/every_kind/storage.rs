@@ -92,6 +92,8 @@ impl Bench {
 
 async fn directory(kind: &str, snapshots: &str, section: &str) -> Option<Bench> {
     let place = Place::new();
+    // A share is never used below the folder of the socket.
+    let storage = Place::new();
     let repository = place.path().join("repository");
     let tool = match snapshots {
         "restic" => {
@@ -109,8 +111,8 @@ async fn directory(kind: &str, snapshots: &str, section: &str) -> Option<Bench> 
         "instance_id": "here",
         section: {
             "shareHost": "nas.example",
-            "shareBasePath": place.base(),
-            "controllerBasePath": place.base(),
+            "shareBasePath": storage.base(),
+            "controllerBasePath": storage.base(),
             "createBase": true,
             "snapshots": {"default_driver": snapshots},
         },
@@ -122,8 +124,8 @@ async fn directory(kind: &str, snapshots: &str, section: &str) -> Option<Bench> 
         let own = config[section].as_object_mut().expect("an object");
         own.remove("shareHost");
     }
-    let base = place.base();
-    let mut bench = Bench::start(&config, place, Box::new(())).await;
+    let base = storage.base();
+    let mut bench = Bench::start(&config, place, Box::new(storage)).await;
     bench.base = Some(base);
     Some(bench)
 }
