@@ -234,7 +234,6 @@ async fn every_kind_does_what_it_offers_through_the_served_program() {
                 .map(|what| format!("{kind} {snapshots}: {what}")),
         );
     }
-    #[expect(clippy::print_stdout, reason = "the table is what this test is for")]
     {
         println!("{table}");
     }
