@@ -228,10 +228,16 @@ impl Bench {
         let table = MountTable::read().expect("table");
         table.layers(&self.path(relative)).count()
     }
-}
 
-fn mounts() -> usize {
-    MountTable::read().expect("table").entries().count()
+    /// The number of mounts here. Elsewhere on the machine, other programs mount and unmount, and a mount
+    /// whose directory is removed in another namespace leaves this one too.
+    fn mounts(&self) -> usize {
+        let table = MountTable::read().expect("table");
+        let here = table
+            .entries()
+            .filter(|entry| entry.point().starts_with(&self.base));
+        here.count()
+    }
 }
 
 #[track_caller]

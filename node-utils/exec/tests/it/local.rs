@@ -16,6 +16,12 @@ fn sh(script: &str) -> Command {
     Command::new(SH).arg("-c").arg(script).within(SOON)
 }
 
+/// A text that stands in the arguments of no process but those of one test of this run: another run of
+/// these tests may go on beside it. `sleep` takes it for a number.
+fn unique(test: u32) -> String {
+    format!("100.{:07}{test}", std::process::id())
+}
+
 /// The live processes that were started with this text in an argument.
 fn processes_with(text: &str) -> Vec<u32> {
     let entries = fs::read_dir("/proc").unwrap();
@@ -107,7 +113,9 @@ async fn a_child_dies_of_sigpipe_as_it_would_in_a_shell() {
 #[tokio::test]
 async fn at_the_deadline_the_whole_group_is_killed() {
     // The number marks the processes of this test.
-    let command = sh("sleep 100.0417 & exec sleep 100.0417").within(Duration::from_millis(300));
+    let seconds = unique(1);
+    let command = sh(&format!("sleep {seconds} & exec sleep {seconds}"));
+    let command = command.within(Duration::from_millis(300));
     let started = Instant::now();
     let error = Local::new().run(&command).await.unwrap_err();
     assert!(
@@ -127,28 +135,23 @@ async fn at_the_deadline_the_whole_group_is_killed() {
         "{:?}",
         started.elapsed()
     );
-    until("no process is left", || {
-        processes_with("100.0417").is_empty()
-    })
-    .await;
+    until("no process is left", || processes_with(&seconds).is_empty()).await;
 }
 
 #[tokio::test]
 async fn a_call_that_is_dropped_kills_the_whole_group() {
-    let command = sh("sleep 100.0523 & exec sleep 100.0523");
+    let seconds = unique(2);
+    let command = sh(&format!("sleep {seconds} & exec sleep {seconds}"));
     let runner = Local::new();
     {
         let mut call = std::pin::pin!(runner.run(&command));
-        let both_run = until("both run", || processes_with("100.0523").len() >= 2);
+        let both_run = until("both run", || processes_with(&seconds).len() >= 2);
         tokio::select! {
             ended = &mut call => panic!("{ended:?}"),
             () = both_run => {}
         }
     }
-    until("no process is left", || {
-        processes_with("100.0523").is_empty()
-    })
-    .await;
+    until("no process is left", || processes_with(&seconds).is_empty()).await;
 }
 
 #[tokio::test]
@@ -169,32 +172,34 @@ async fn a_grandchild_that_holds_the_pipes_does_not_hold_the_call_nor_dies_of_it
 
 #[tokio::test]
 async fn a_grandchild_that_never_stops_talking_does_not_hold_the_call() {
-    let command = sh("yes 100.0611 & sleep 0.05; exit 7");
+    let word = unique(3);
+    let command = sh(&format!("yes {word} & sleep 0.05; exit 7"));
     let ended = timeout(SOON, Local::new().run(&command))
         .await
         .expect("the call returned");
     // Over the cap or not is a race; both are answers, and neither is success.
     assert!(ended.map_or(true, |output| output.status == Status::Exit(7)));
-    for pid in processes_with("100.0611") {
+    for pid in processes_with(&word) {
         let kill = Command::new(Program::constant("kill"))
             .arg("-9")
             .arg(pid.to_string());
         // It may be gone already.
         let _ = Local::new().perform(&kill).await;
     }
-    until("it is gone", || processes_with("100.0611").is_empty()).await;
+    until("it is gone", || processes_with(&word).is_empty()).await;
 }
 
 #[tokio::test]
 async fn output_over_the_cap_kills_the_command_and_is_no_answer() {
-    let command = sh("exec yes 100.0733").with_output_cap(100_000);
+    let word = unique(4);
+    let command = sh(&format!("exec yes {word}")).with_output_cap(100_000);
     let error = Local::new().run(&command).await.unwrap_err();
     assert!(
         matches!(error, RunError::OutputTooLarge { cap: 100_000, .. }),
         "{error:?}"
     );
     assert!(!error.outcome_known());
-    until("it is gone", || processes_with("100.0733").is_empty()).await;
+    until("it is gone", || processes_with(&word).is_empty()).await;
 }
 
 #[tokio::test]

@@ -29,7 +29,7 @@ fn read(path: &Path, length: usize) -> Vec<u8> {
 #[test]
 fn a_raw_device_lives_its_whole_life_and_leaves_nothing_behind() {
     bench(|bench| {
-        let before = mounts();
+        let before = bench.mounts();
         bench.storage.put("one", 16 * MIB);
         bench.stage_block("one", "s").expect("stage");
         bench.stage_block("one", "s").expect("again");
@@ -68,7 +68,7 @@ fn a_raw_device_lives_its_whole_life_and_leaves_nothing_behind() {
 #[test]
 fn a_read_only_raw_device_cannot_be_written_and_the_other_publication_can() {
     bench(|bench| {
-        let before = mounts();
+        let before = bench.mounts();
         bench.storage.put("one", 16 * MIB);
         bench.stage_block("one", "s").expect("stage");
         let read_only = PublishRequest {
@@ -120,7 +120,7 @@ fn a_read_only_raw_device_cannot_be_written_and_the_other_publication_can() {
 #[test]
 fn a_read_only_device_of_a_killed_publication_is_found_again_or_removed() {
     bench(|bench| {
-        let before = mounts();
+        let before = bench.mounts();
         let kernel = Kernel::here();
         bench.storage.put("one", 16 * MIB);
         bench.stage_block("one", "s").expect("stage");
@@ -183,7 +183,7 @@ fn a_single_writer_of_a_raw_device_has_one_target() {
 #[test]
 fn layers_that_an_older_driver_stacked_are_one_volume_and_all_go() {
     bench(|bench| {
-        let before = mounts();
+        let before = bench.mounts();
         bench.storage.put("one", 16 * MIB);
         bench.stage_block("one", "s").expect("stage");
         let node = bench.storage.device("one").node(&Kernel::here());
@@ -211,7 +211,7 @@ fn layers_that_an_older_driver_stacked_are_one_volume_and_all_go() {
 #[test]
 fn a_device_that_is_gone_is_not_taken_for_the_one_that_got_its_number() {
     bench(|bench| {
-        let before = mounts();
+        let before = bench.mounts();
         bench.storage.put("two", 16 * MIB);
         bench.stage_block("two", "s2").expect("stage");
         // What is left of a volume whose device has gone: its node, deleted, and still shown.
@@ -243,7 +243,7 @@ fn a_device_that_is_gone_is_not_taken_for_the_one_that_got_its_number() {
 fn what_is_written_to_a_raw_device_is_never_taken_for_an_unfinished_filesystem() {
     use crate::filesystem::marker;
     bench(|bench| {
-        let before = mounts();
+        let before = bench.mounts();
         bench.storage.put("one", 64 * MIB);
         let file = || {
             let file = fs::File::options()

@@ -111,7 +111,7 @@ impl Bench {
 /// `expected` changes are known.
 fn at_every_change(usage: Use, operation: Operation, expected: usize) {
     bench(move |bench| {
-        let before = mounts();
+        let before = bench.mounts();
         bench.storage.put("one", 64 * MIB);
         let mut after = 1;
         loop {

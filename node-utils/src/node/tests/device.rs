@@ -63,7 +63,7 @@ impl Bench {
     #[track_caller]
     pub(super) fn nothing_is_left(&self, before: usize) {
         assert_eq!(self.storage.attached(), [], "devices");
-        assert_eq!(mounts(), before, "mounts");
+        assert_eq!(self.mounts(), before, "mounts");
         let left: Vec<_> = fs::read_dir(self.path("k")).expect("list").collect();
         assert!(left.is_empty(), "{left:?}");
     }
@@ -72,7 +72,7 @@ impl Bench {
 #[test]
 fn a_volume_on_a_device_lives_its_whole_life_and_leaves_nothing_behind() {
     bench(|bench| {
-        let before = mounts();
+        let before = bench.mounts();
         bench.storage.put("one", XFS);
         // Growing a mounted ext4 needs a privilege that root in a container may not have.
         let xfs = Access::Mount(MountAccess {
@@ -206,7 +206,7 @@ fn another_volume_at_the_staging_path_is_a_conflict_and_stays() {
 #[test]
 fn a_stage_that_fails_takes_back_what_it_attached() {
     bench(|bench| {
-        let before = mounts();
+        let before = bench.mounts();
         bench.storage.put("one", 64 * MIB);
         bench
             .storage
@@ -222,7 +222,7 @@ fn a_stage_that_fails_takes_back_what_it_attached() {
 #[test]
 fn a_device_that_was_attached_and_never_mounted_is_found_by_the_record() {
     bench(|bench| {
-        let before = mounts();
+        let before = bench.mounts();
         bench.storage.put("one", 64 * MIB);
         // What a process killed between the attach and the mount leaves.
         fs::create_dir(bench.path("k/s")).expect("dir");
@@ -244,7 +244,7 @@ fn a_device_that_was_attached_and_never_mounted_is_found_by_the_record() {
 #[test]
 fn a_stage_that_fails_takes_back_what_earlier_calls_have_recorded_too() {
     bench(|bench| {
-        let before = mounts();
+        let before = bench.mounts();
         bench.storage.put("one", 64 * MIB);
         bench.storage.put("old", 64 * MIB);
         // What a call has left that was killed, and that knew another way to the volume.
@@ -274,7 +274,7 @@ fn a_stage_that_fails_takes_back_what_earlier_calls_have_recorded_too() {
 #[test]
 fn a_volume_without_a_record_is_detached_by_what_the_kernel_says() {
     bench(|bench| {
-        let before = mounts();
+        let before = bench.mounts();
         bench.storage.put("one", 64 * MIB);
         bench.stage_device("one", "s").expect("stage");
         mount::unmount(&bench.path("k/s")).expect("unmount");
@@ -291,7 +291,7 @@ fn a_volume_without_a_record_is_detached_by_what_the_kernel_says() {
 #[test]
 fn a_volume_in_use_is_neither_unmounted_nor_detached() {
     bench(|bench| {
-        let before = mounts();
+        let before = bench.mounts();
         bench.storage.put("one", 64 * MIB);
         bench.stage_device("one", "s").expect("stage");
         let held = fs::File::create(bench.path("k/s/open")).expect("file");

@@ -9,17 +9,31 @@ use crate::mount;
 #[test]
 fn a_volume_lives_its_whole_life_and_leaves_nothing_behind() {
     bench(|bench| {
-        let before = mounts();
+        let before = bench.mounts();
         bench.stage("one", "s").expect("stage");
         bench.publish(bench.request("t")).expect("publish");
-        assert_eq!(mounts(), before + 2);
+        assert_eq!(bench.mounts(), before + 2);
         fs::write(bench.path("k/t/new"), "content").expect("write");
         assert_eq!(fs::read(bench.path("v/one/new")).expect("read"), b"content");
         bench.unpublish("t").expect("unpublish");
         bench.unstage("s").expect("unstage");
-        assert_eq!(mounts(), before);
+        assert_eq!(bench.mounts(), before);
         assert!(!bench.path("k/t").exists() && !bench.path("k/s").exists());
         assert_eq!(fs::read(bench.path("v/one/new")).expect("read"), b"content");
+    });
+}
+
+#[test]
+fn what_other_programs_mount_and_unmount_is_not_counted() {
+    bench(|bench| {
+        let elsewhere = tempfile::tempdir().expect("a folder");
+        bind_plainly(elsewhere.path(), elsewhere.path());
+        bench.stage("one", "s").expect("stage");
+        let before = bench.mounts();
+        mount::unmount_all_layers(elsewhere.path()).expect("unmount");
+        assert_eq!(bench.mounts(), before);
+        bench.unstage("s").expect("unstage");
+        assert_eq!(bench.mounts(), before - 1);
     });
 }
 

@@ -37,7 +37,7 @@ fn what_this_driver_did_not_mount_stays_outside_of_the_orchestrators_folder() {
         symlink(bench.path("v/one"), bench.path("x/link")).expect("link");
         bench.bind("v/one", "x/mount");
         fs::create_dir(bench.path("x/volume")).expect("dir");
-        let before = mounts();
+        let before = bench.mounts();
         for name in ["empty", "file", "link", "mount", "volume"] {
             let error = refused(bench.unpublish_outside(name), Kind::Busy);
             assert_eq!(error.effect(), Effect::None);
@@ -52,7 +52,7 @@ fn what_this_driver_did_not_mount_stays_outside_of_the_orchestrators_folder() {
                 "{name}"
             );
         }
-        assert_eq!(mounts(), before);
+        assert_eq!(bench.mounts(), before);
         bench.unpublish_outside("nothing").expect("nothing there");
         bench
             .unstage_outside("empty/nothing")

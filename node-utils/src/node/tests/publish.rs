@@ -170,12 +170,12 @@ fn a_target_that_is_a_link_or_a_file_is_refused_and_unchanged() {
         symlink(bench.path("k/elsewhere"), bench.path("k/link")).expect("link");
         symlink(bench.path("k/nowhere"), bench.path("k/dangling")).expect("link");
         fs::write(bench.path("k/file"), "data").expect("file");
-        let before = mounts();
+        let before = bench.mounts();
         for target in ["link", "dangling", "file"] {
             let error = refused(bench.publish(bench.request(target)), Kind::Busy);
             assert_eq!(error.effect(), Effect::None);
         }
-        assert_eq!(mounts(), before);
+        assert_eq!(bench.mounts(), before);
         assert!(bench.path("k/link").is_symlink() && bench.path("k/dangling").is_symlink());
         assert_eq!(fs::read(bench.path("k/file")).expect("read"), b"data");
         assert!(!bench.path("k/nowhere").exists());

@@ -52,7 +52,7 @@ fn within(millis: u64) -> Limits {
 #[test]
 fn a_filesystem_that_does_not_answer_is_taken_away_in_time() {
     bench(|bench| {
-        let before = mounts();
+        let before = bench.mounts();
         for name in ["s", "t"] {
             fs::create_dir(bench.path("k").join(name)).expect("dir");
         }
@@ -77,7 +77,7 @@ fn a_filesystem_that_does_not_answer_is_taken_away_in_time() {
 #[test]
 fn other_waiting_processes_do_not_get_an_error() {
     bench(|bench| {
-        let before = mounts();
+        let before = bench.mounts();
         for name in ["t", "u"] {
             fs::create_dir(bench.path("k").join(name)).expect("dir");
         }
@@ -104,7 +104,7 @@ fn other_waiting_processes_do_not_get_an_error() {
 #[test]
 fn a_read_that_hangs_does_not_block_an_unpublish() {
     bench(|bench| {
-        let before = mounts();
+        let before = bench.mounts();
         for name in ["s", "t"] {
             fs::create_dir(bench.path("k").join(name)).expect("dir");
         }
@@ -149,7 +149,7 @@ fn a_read_that_hangs_does_not_block_an_unpublish() {
 #[test]
 fn a_filesystem_whose_daemon_died_is_taken_away_by_every_verb() {
     bench(|bench| {
-        let before = mounts();
+        let before = bench.mounts();
         for name in ["s", "t"] {
             fs::create_dir(bench.path("k").join(name)).expect("dir");
         }
