@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use csi_types::attachment::{DeviceId, Listed, Nqn, Nsid, Nvmeof};
 use csi_types::{Error, Kind};
-use exec::{Command, Local, Output, Program, RunError, Runner};
+use exec::{Command, Local, Observation, Observed, Observer, Program, Runner as _};
 use node_utils::Tools;
 use node_utils::device::{Attached, Usage};
 use node_utils::kernel::Kernel;
@@ -147,56 +146,31 @@ fn controllers() -> Vec<PathBuf> {
     paths
 }
 
-/// Runs commands and remembers them.
+/// Remembers the commands that ran.
 #[derive(Debug, Default)]
-struct Remembering {
-    local: Local,
-    commands: Mutex<Vec<String>>,
-}
+struct Commands(Mutex<Vec<String>>);
 
-#[async_trait]
-impl Runner for Remembering {
-    async fn run(&self, command: &Command) -> Result<Output, RunError> {
-        self.commands
-            .lock()
-            .expect("lock")
-            .push(command.to_string());
-        self.local.run(command).await
-    }
-
-    async fn run_all(&self, commands: &[exec::Command]) -> exec::Batch {
-        exec::one_by_one(self, commands).await
-    }
-
-    async fn stream_output(
-        &self,
-        command: &exec::Command,
-    ) -> Result<Box<dyn exec::OutputStream>, exec::RunError> {
-        self.local.stream_output(command).await
-    }
-
-    async fn run_with_input(
-        &self,
-        command: &exec::Command,
-        input: &mut dyn exec::InputStream,
-    ) -> Result<exec::Output, exec::RunError> {
-        self.local.run_with_input(command, input).await
+impl Observer for Commands {
+    fn observe(&self, observation: &Observation<'_>) {
+        let ran = observation.commands.iter().map(Command::to_string);
+        self.0.lock().expect("lock").extend(ran);
     }
 }
 
 /// A node: its tools, and what it ran.
 struct Node {
-    runner: Arc<Remembering>,
+    ran: Arc<Commands>,
     tools: Tools,
     kernel: Kernel,
 }
 
 impl Node {
     fn new() -> Self {
-        let runner = Arc::new(Remembering::default());
+        let ran = Arc::<Commands>::default();
+        let runner = Observed::new(Local::new(), Arc::clone(&ran));
         Self {
-            tools: Tools::all_through(runner.clone()),
-            runner,
+            tools: Tools::all_through(Arc::new(runner)),
+            ran,
             kernel: Kernel::here(),
         }
     }
@@ -224,12 +198,12 @@ impl Node {
 
     /// What was run since the last time.
     fn commands(&self) -> Vec<String> {
-        std::mem::take(&mut *self.runner.commands.lock().expect("lock"))
+        std::mem::take(&mut *self.ran.0.lock().expect("lock"))
     }
 
     async fn run(&self, program: &'static str, arguments: &[&str]) {
         let command = Command::new(Program::constant(program)).args(arguments.iter().copied());
-        let done = self.runner.local.perform(&command).await;
+        let done = Local::new().perform(&command).await;
         done.unwrap_or_else(|error| panic!("{error}"));
     }
 
@@ -463,7 +437,8 @@ async fn write_during_outage(
         back.await;
         Instant::now()
     };
-    let (written, back) = tokio::join!(node.runner.local.perform(&command), back);
+    let local = Local::new();
+    let (written, back) = tokio::join!(local.perform(&command), back);
     let late = back.elapsed();
     written.expect("no error reached the writer");
     assert!(began.elapsed() >= away, "it had to wait");

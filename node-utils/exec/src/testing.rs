@@ -4,8 +4,10 @@
 
 mod flaky;
 pub mod host;
+mod one_by_one;
 pub mod requirement;
 mod scripted;
 
 pub use flaky::{Fault, Flaky};
+pub use one_by_one::{OneByOne, RunOne};
 pub use scripted::{Reply, Scripted};

@@ -39,12 +39,12 @@ async fn attach_with(
     volume: &Iscsi,
     secrets: &StageSecrets,
 ) -> Result<Attached, Error> {
-    let tools = fake.tools(Arc::clone(fake) as _);
+    let tools = fake.tools(fake.runner());
     attach(&tools, &fake.kernel(), volume, secrets, soon()).await
 }
 
 async fn detach_from(fake: &Arc<Initiator>, lun: u64, portals: &[&str]) -> Result<(), Error> {
-    let tools = fake.tools(Arc::clone(fake) as _);
+    let tools = fake.tools(fake.runner());
     let facts = IscsiFacts::of(&fake.volume(lun, portals));
     detach(&tools, &fake.kernel(), &facts, soon()).await
 }
@@ -364,7 +364,7 @@ async fn each_command_may_be_lost_before_or_after_it_is_done_and_a_retry_converg
             let volume = fake.volume(0, &[A, B]);
             let facts = IscsiFacts::of(&volume);
             let nothing = StageSecrets::default();
-            let flaky = Arc::new(Flaky::new(Arc::clone(&fake), at, fault));
+            let flaky = Arc::new(Flaky::new(fake.runner(), at, fault));
             let tools = fake.tools(Arc::clone(&flaky) as _);
             let first = attach(&tools, &kernel, &volume, &nothing, soon()).await;
             if let Err(error) = first {

@@ -23,8 +23,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
-
 use tokio::time::Instant;
 
 pub(super) use crash::Stops;
@@ -51,37 +49,21 @@ struct Bench {
     runtime: tokio::runtime::Runtime,
 }
 
+/// Counts the child processes of a runner.
+#[derive(Debug, Clone)]
+struct Children(Arc<AtomicUsize>);
+
+impl exec::Observer for Children {
+    fn observe(&self, observation: &exec::Observation<'_>) {
+        self.0
+            .fetch_add(observation.commands.len(), Ordering::Relaxed);
+    }
+}
+
 /// Runs programs here and counts them.
-#[derive(Debug)]
-struct Counted(Arc<AtomicUsize>, exec::Local);
-
-#[async_trait]
-impl exec::Runner for Counted {
-    async fn run(&self, command: &exec::Command) -> Result<exec::Output, exec::RunError> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        self.1.run(command).await
-    }
-
-    async fn run_all(&self, commands: &[exec::Command]) -> exec::Batch {
-        exec::one_by_one(self, commands).await
-    }
-
-    async fn stream_output(
-        &self,
-        command: &exec::Command,
-    ) -> Result<Box<dyn exec::OutputStream>, exec::RunError> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        self.1.stream_output(command).await
-    }
-
-    async fn run_with_input(
-        &self,
-        command: &exec::Command,
-        input: &mut dyn exec::InputStream,
-    ) -> Result<exec::Output, exec::RunError> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        self.1.run_with_input(command, input).await
-    }
+fn counted(children: &Arc<AtomicUsize>) -> Tools {
+    let children = Children(Arc::clone(children));
+    Tools::all_through(Arc::new(exec::Observed::new(exec::Local::new(), children)))
 }
 
 fn bench(test: impl FnOnce(&Bench) + Send + 'static) {
@@ -115,10 +97,13 @@ fn bench_with(config: NodeConfig, test: impl FnOnce(&Bench) + Send + 'static) {
 }
 
 fn node(config: NodeConfig, storage: &LoopStorage, children: &Arc<AtomicUsize>) -> Node {
-    let runner = Counted(Arc::clone(children), exec::Local::new());
-    let tools = Tools::all_through(Arc::new(runner));
-    Node::with(config, tools, Kernel::here(), Box::new(storage.clone()))
-        .with_dirs(OrchestratorDirs::with([kubelet_dir(storage)]))
+    Node::with(
+        config,
+        counted(children),
+        Kernel::here(),
+        Box::new(storage.clone()),
+    )
+    .with_dirs(OrchestratorDirs::with([kubelet_dir(storage)]))
 }
 
 /// The folder `k` beside the storage.

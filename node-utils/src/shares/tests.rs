@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use async_trait::async_trait;
-use exec::{Command, Output, RunError, Runner, Status};
+use exec::testing::{OneByOne, RunOne};
+use exec::{Command, Output, RunError, Status};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::MountFlags as Flags;
@@ -54,8 +55,8 @@ impl Server {
 }
 
 #[async_trait]
-impl Runner for Server {
-    async fn run(&self, command: &Command) -> Result<Output, RunError> {
+impl RunOne for Server {
+    async fn run_one(&self, command: &Command) -> Result<Output, RunError> {
         let refuses = self.refuses.load(SeqCst);
         let target = command.arguments().last().expect("a path").expose();
         if !refuses {
@@ -71,25 +72,6 @@ impl Runner for Server {
             stdout: Vec::new(),
             stderr: b"no server".to_vec(),
         })
-    }
-
-    async fn run_all(&self, commands: &[exec::Command]) -> exec::Batch {
-        exec::one_by_one(self, commands).await
-    }
-
-    async fn stream_output(
-        &self,
-        command: &exec::Command,
-    ) -> Result<Box<dyn exec::OutputStream>, exec::RunError> {
-        Err(exec::stream::refused(command))
-    }
-
-    async fn run_with_input(
-        &self,
-        command: &exec::Command,
-        _: &mut dyn exec::InputStream,
-    ) -> Result<exec::Output, exec::RunError> {
-        Err(exec::stream::refused(command))
     }
 }
 
@@ -175,7 +157,7 @@ fn share(server: &Arc<Server>, point: &Path, options: &[&str]) -> ShareMount {
         ..MountAccess::default()
     };
     let point = AbsolutePath::parse(point.to_str().expect("text")).expect("path");
-    let tools = Tools::all_through(Arc::clone(server) as _);
+    let tools = Tools::all_through(Arc::new(OneByOne(Arc::clone(server))));
     let attachment = Attachment::parse(&context).expect("attachment");
     let mut share = ShareMount::new(tools, attachment, access, point, true);
     share.answers_within = Duration::from_millis(300);

@@ -6,7 +6,8 @@ use driver_core::NodeId;
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::contract::{Fresh, keep_contract};
 use driver_inline::{KINDS, from_document};
-use exec::testing::{Reply, Scripted};
+use exec::Runner as _;
+use exec::testing::{OneByOne, Reply, RunOne, Scripted};
 use node_utils::Tools;
 
 #[tokio::test]
@@ -17,7 +18,7 @@ async fn inline_drivers_have_no_verb_of_a_controller() {
             let document = Document::parse(&text, &NoEnvironment).expect("yaml");
             let node = NodeId::parse("node-1").expect("a node");
             let answer = Reply::printing("");
-            let tools = Tools::all_through(Arc::new(Anything(answer)));
+            let tools = Tools::all_through(Arc::new(OneByOne(Anything(answer))));
             let driver = from_document(&document, &node, &tools).expect("a driver");
             assert_eq!(driver.kind(), kind);
             Fresh::new(driver, ())
@@ -31,28 +32,9 @@ async fn inline_drivers_have_no_verb_of_a_controller() {
 struct Anything(Reply);
 
 #[async_trait::async_trait]
-impl exec::Runner for Anything {
-    async fn run(&self, command: &exec::Command) -> Result<exec::Output, exec::RunError> {
+impl RunOne for Anything {
+    async fn run_one(&self, command: &exec::Command) -> Result<exec::Output, exec::RunError> {
         let script = Scripted::new().expect(command.to_string(), self.0.clone());
         script.run(command).await
-    }
-
-    async fn run_all(&self, commands: &[exec::Command]) -> exec::Batch {
-        exec::one_by_one(self, commands).await
-    }
-
-    async fn stream_output(
-        &self,
-        command: &exec::Command,
-    ) -> Result<Box<dyn exec::OutputStream>, exec::RunError> {
-        Err(exec::stream::refused(command))
-    }
-
-    async fn run_with_input(
-        &self,
-        command: &exec::Command,
-        _: &mut dyn exec::InputStream,
-    ) -> Result<exec::Output, exec::RunError> {
-        Err(exec::stream::refused(command))
     }
 }

@@ -16,7 +16,8 @@ use driver_zfs::observed::VolumeKind;
 use driver_zfs::{ZfsConfig, ZfsDriver};
 use driver_zfs_cli::Cli;
 use driver_zfs_cli::ZfsTools;
-use driver_zfs_cli::exec::{self, Command, Output, RunError, Runner};
+use driver_zfs_cli::exec::testing::{OneByOne, RunOne};
+use driver_zfs_cli::exec::{Command, Output, RunError};
 use driver_zfs_generic::{DiskExport, Protocol, ShareExport};
 
 const CONNECTION: &str = "driver: zfs-generic-iscsi
@@ -68,32 +69,13 @@ impl fmt::Debug for On {
 }
 
 #[async_trait]
-impl Runner for On {
-    async fn run(&self, command: &Command) -> Result<Output, RunError> {
+impl RunOne for On {
+    async fn run_one(&self, command: &Command) -> Result<Output, RunError> {
         self.0.run(command).await
-    }
-
-    async fn run_all(&self, commands: &[exec::Command]) -> exec::Batch {
-        exec::one_by_one(self, commands).await
-    }
-
-    async fn stream_output(
-        &self,
-        command: &exec::Command,
-    ) -> Result<Box<dyn exec::OutputStream>, exec::RunError> {
-        Err(exec::stream::refused(command))
-    }
-
-    async fn run_with_input(
-        &self,
-        command: &exec::Command,
-        _: &mut dyn exec::InputStream,
-    ) -> Result<exec::Output, exec::RunError> {
-        Err(exec::stream::refused(command))
     }
 }
 
-type Lio = ZfsDriver<Cli<On>, DiskExport>;
+type Lio = ZfsDriver<Cli<OneByOne<On>>, DiskExport>;
 
 fn driver(host: &Arc<Host>) -> Lio {
     host.program("zfs", ZFS);
@@ -106,7 +88,7 @@ fn driver(host: &Arc<Host>) -> Lio {
     let tools = ZfsTools::new(program.to_str(), None, false).unwrap();
     let identity = BackendIdentity("test".to_owned());
     let locks = host.path("locks").to_str().unwrap().to_owned();
-    let cli = Cli::new(On(host.clone()), tools, identity).locking_in(locks);
+    let cli = Cli::new(OneByOne(On(host.clone())), tools, identity).locking_in(locks);
     ZfsDriver::new(settings, cli, host.export(CONNECTION))
 }
 
@@ -222,7 +204,7 @@ case "$*" in
 esac
 "#;
 
-fn unmounted(host: &Arc<Host>, path: &str, key: &str) -> ZfsDriver<Cli<On>, ShareExport> {
+fn unmounted(host: &Arc<Host>, path: &str, key: &str) -> ZfsDriver<Cli<OneByOne<On>>, ShareExport> {
     host.program("zfs", UNMOUNTED);
     std::fs::write(host.path("mountpoint"), format!("{path}\n")).unwrap();
     std::fs::write(host.path("keystatus"), format!("{key}\n")).unwrap();
@@ -235,7 +217,7 @@ fn unmounted(host: &Arc<Host>, path: &str, key: &str) -> ZfsDriver<Cli<On>, Shar
     let export = ShareExport::from_document(&document, Protocol::Nfs, tools()).unwrap();
     let identity = BackendIdentity("test".to_owned());
     let locks = host.path("locks").to_str().unwrap().to_owned();
-    let cli = Cli::new(On(host.clone()), tools(), identity).locking_in(locks);
+    let cli = Cli::new(OneByOne(On(host.clone())), tools(), identity).locking_in(locks);
     ZfsDriver::new(settings, cli, export)
 }
 

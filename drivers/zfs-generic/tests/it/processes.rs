@@ -21,7 +21,8 @@ use driver_core::{
 use driver_zfs::property::PropertyName;
 use driver_zfs::{Export, ZfsConfig, ZfsDriver};
 use driver_zfs_cli::exec::script::Shell;
-use driver_zfs_cli::exec::{self, Command, Local, Output, Program, RunError, Runner};
+use driver_zfs_cli::exec::testing::{OneByOne, RunOne};
+use driver_zfs_cli::exec::{Command, Local, Output, Program, RunError, Runner as _};
 use driver_zfs_cli::{Cli, ZfsTools};
 use driver_zfs_generic::{Protocol, ShareExport};
 use node_utils::requirement::this_test_could_not_run;
@@ -43,8 +44,8 @@ struct Counted {
 }
 
 #[async_trait]
-impl Runner for Counted {
-    async fn run(&self, command: &Command) -> Result<Output, RunError> {
+impl RunOne for Counted {
+    async fn run_one(&self, command: &Command) -> Result<Output, RunError> {
         let count = self.folder.join("processes").display().to_string();
         let words = command
             .arguments()
@@ -61,25 +62,6 @@ impl Runner for Counted {
             .within(command.deadline());
         Local::new().run(&counted).await
     }
-
-    async fn run_all(&self, commands: &[exec::Command]) -> exec::Batch {
-        exec::one_by_one(self, commands).await
-    }
-
-    async fn stream_output(
-        &self,
-        command: &exec::Command,
-    ) -> Result<Box<dyn exec::OutputStream>, exec::RunError> {
-        Err(exec::stream::refused(command))
-    }
-
-    async fn run_with_input(
-        &self,
-        command: &exec::Command,
-        _: &mut dyn exec::InputStream,
-    ) -> Result<exec::Output, exec::RunError> {
-        Err(exec::stream::refused(command))
-    }
 }
 
 /// What the calls since the last time have cost: processes, and bytes that `zfs` printed.
@@ -94,7 +76,12 @@ fn costs(folder: &Path) -> (u64, u64) {
 }
 
 /// A host with so many other volumes, as a driver sees it.
-fn driver<E>(host: &Host, others: usize, text: &str, export: E) -> ZfsDriver<Cli<Shell<Counted>>, E>
+fn driver<E>(
+    host: &Host,
+    others: usize,
+    text: &str,
+    export: E,
+) -> ZfsDriver<Cli<Shell<OneByOne<Counted>>>, E>
 where
     E: Export<Command = Command, Output = Output>,
 {
@@ -116,7 +103,7 @@ where
         .settings(&document.common().unwrap(), kind, None)
         .unwrap();
     let tools = ZfsTools::new(host.path("bin/zfs").to_str(), None, false).unwrap();
-    let runner = Shell::new(Counted { folder });
+    let runner = Shell::new(OneByOne(Counted { folder }));
     let identity = BackendIdentity("test".into());
     let locks = host.path("locks").to_str().unwrap().to_owned();
     ZfsDriver::new(
@@ -169,7 +156,7 @@ fn detached(host: &Host, kind: &str) {
 /// The calls about one volume, and the lists; what each costs.
 async fn calls<E>(
     host: &Host,
-    driver: &ZfsDriver<Cli<Shell<Counted>>, E>,
+    driver: &ZfsDriver<Cli<Shell<OneByOne<Counted>>>, E>,
     makes: bool,
     lists: bool,
 ) -> BTreeMap<&'static str, (u64, u64)>

@@ -53,6 +53,24 @@ impl<R: Runner> Flaky<R> {
     pub fn inner(&self) -> &R {
         &self.inner
     }
+
+    /// One exchange about one command, whose answer comes when it is waited for.
+    async fn one<T>(
+        &self,
+        command: &Command,
+        answer: impl Future<Output = Result<T, RunError>>,
+    ) -> Result<T, RunError> {
+        if self.seen.fetch_add(1, Ordering::SeqCst) != self.at {
+            return answer.await;
+        }
+        match self.fault {
+            Fault::Before => Err(unreachable(command)),
+            Fault::After => {
+                let _ = answer.await;
+                Err(lost(command))
+            }
+        }
+    }
 }
 
 fn unreachable(command: &Command) -> RunError {
@@ -72,17 +90,7 @@ fn lost(command: &Command) -> RunError {
 #[async_trait]
 impl<R: Runner> Runner for Flaky<R> {
     async fn run(&self, command: &Command) -> Result<Output, RunError> {
-        let number = self.seen.fetch_add(1, Ordering::SeqCst);
-        if number != self.at {
-            return self.inner.run(command).await;
-        }
-        match self.fault {
-            Fault::Before => Err(unreachable(command)),
-            Fault::After => {
-                let _ = self.inner.run(command).await;
-                Err(lost(command))
-            }
-        }
+        self.one(command, self.inner.run(command)).await
     }
 
     /// In a list, `Before` runs nothing of it, like a failed connection. `After` runs it up to the chosen command
@@ -110,15 +118,7 @@ impl<R: Runner> Runner for Flaky<R> {
 
     /// `After` loses the answer of a command that was started and then killed.
     async fn stream_output(&self, command: &Command) -> Result<Box<dyn OutputStream>, RunError> {
-        let number = self.seen.fetch_add(1, Ordering::SeqCst);
-        if number == self.at && self.fault == Fault::Before {
-            return Err(unreachable(command));
-        }
-        let stream = self.inner.stream_output(command).await;
-        if number == self.at {
-            return Err(lost(command));
-        }
-        stream
+        self.one(command, self.inner.stream_output(command)).await
     }
 
     async fn run_with_input(
@@ -126,15 +126,8 @@ impl<R: Runner> Runner for Flaky<R> {
         command: &Command,
         input: &mut dyn InputStream,
     ) -> Result<Output, RunError> {
-        let number = self.seen.fetch_add(1, Ordering::SeqCst);
-        if number == self.at && self.fault == Fault::Before {
-            return Err(unreachable(command));
-        }
-        let answer = self.inner.run_with_input(command, input).await;
-        if number == self.at {
-            return Err(lost(command));
-        }
-        answer
+        let answer = self.inner.run_with_input(command, input);
+        self.one(command, answer).await
     }
 }
 

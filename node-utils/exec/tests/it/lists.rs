@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use exec::script::{Script, Shell};
+use exec::testing::{OneByOne, RunOne};
 use exec::{
     Accept, Command, Effect, Local, Lock, Locked, Program, RunError, Runner, Status, Step, Variable,
 };
@@ -24,33 +25,14 @@ fn sh(script: &str) -> Command {
 struct Through(&'static str, &'static [&'static str]);
 
 #[async_trait::async_trait]
-impl Runner for Through {
-    async fn run(&self, command: &Command) -> Result<exec::Output, RunError> {
+impl RunOne for Through {
+    async fn run_one(&self, command: &Command) -> Result<exec::Output, RunError> {
         let shell = Command::new(Program::constant(self.0))
             .args(self.1.iter().copied())
             .secret_stdin(command.input().bytes())
             .within(command.deadline())
             .with_output_cap(command.output_cap());
         Local::new().run(&shell).await
-    }
-
-    async fn run_all(&self, commands: &[exec::Command]) -> exec::Batch {
-        exec::one_by_one(self, commands).await
-    }
-
-    async fn stream_output(
-        &self,
-        command: &exec::Command,
-    ) -> Result<Box<dyn exec::OutputStream>, exec::RunError> {
-        Err(exec::stream::refused(command))
-    }
-
-    async fn run_with_input(
-        &self,
-        command: &exec::Command,
-        _: &mut dyn exec::InputStream,
-    ) -> Result<exec::Output, exec::RunError> {
-        Err(exec::stream::refused(command))
     }
 }
 
@@ -68,13 +50,13 @@ fn runners() -> Vec<Box<dyn Runner>> {
     ];
     for (shell, arguments) in shells {
         if Path::new(shell).exists() {
-            runners.push(Box::new(Shell::new(Through(shell, arguments))));
+            runners.push(Box::new(Shell::new(OneByOne(Through(shell, arguments)))));
             let lock = Lock::object(&format!(
                 "{shell} {}",
                 LOCKS.fetch_add(1, Ordering::Relaxed)
             ))
             .within_folder(env!("CARGO_TARGET_TMPDIR"));
-            let through = Shell::new(Through(shell, arguments));
+            let through = Shell::new(OneByOne(Through(shell, arguments)));
             runners.push(Box::new(Locked::new(through, lock)));
         }
     }
@@ -317,8 +299,8 @@ async fn variables_reach_their_command_and_no_other() {
 struct HeldOpen;
 
 #[async_trait::async_trait]
-impl Runner for HeldOpen {
-    async fn run(&self, command: &Command) -> Result<exec::Output, RunError> {
+impl RunOne for HeldOpen {
+    async fn run_one(&self, command: &Command) -> Result<exec::Output, RunError> {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe").to_str().unwrap().to_owned();
         let script = "exec 3<&0; mkfifo \"$1\"; { cat <&3; exec sleep 100; } >\"$1\" & \
@@ -328,25 +310,6 @@ impl Runner for HeldOpen {
             .secret_stdin(command.input().bytes())
             .within(command.deadline());
         Local::new().run(&held).await
-    }
-
-    async fn run_all(&self, commands: &[exec::Command]) -> exec::Batch {
-        exec::one_by_one(self, commands).await
-    }
-
-    async fn stream_output(
-        &self,
-        command: &exec::Command,
-    ) -> Result<Box<dyn exec::OutputStream>, exec::RunError> {
-        Err(exec::stream::refused(command))
-    }
-
-    async fn run_with_input(
-        &self,
-        command: &exec::Command,
-        _: &mut dyn exec::InputStream,
-    ) -> Result<exec::Output, exec::RunError> {
-        Err(exec::stream::refused(command))
     }
 }
 
@@ -358,7 +321,7 @@ async fn neither_a_command_nor_the_script_waits_for_the_end_of_the_scripts_input
         briefly(sh("cat; exec cat")),
         briefly(sh(":")),
     ];
-    let batch = Shell::new(HeldOpen).run_all(&commands).await;
+    let batch = Shell::new(OneByOne(HeldOpen)).run_all(&commands).await;
     let outputs = batch.into_outputs().unwrap();
     assert!(outputs.iter().all(|output| output.stdout.is_empty()));
 }

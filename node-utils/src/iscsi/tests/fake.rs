@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use exec::testing::{OneByOne, RunOne};
 use exec::{Argument, Command, HostAccess, Output, RunError, Runner, Status};
 
 use crate::device::BlockDevice;
@@ -101,6 +102,10 @@ impl Initiator {
     }
 
     /// `iscsiadm` by way of `runner`, with its files in the tree.
+    pub(super) fn runner(self: &Arc<Self>) -> Arc<dyn Runner> {
+        Arc::new(OneByOne(Arc::clone(self)))
+    }
+
     pub(super) fn tools(&self, runner: Arc<dyn Runner>) -> Tools {
         let root = self.tree.path("");
         Tools::all_through(runner).with_iscsi_access(HostAccess::Chroot { root })
@@ -427,8 +432,8 @@ fn shown(record: &str) -> String {
 }
 
 #[async_trait]
-impl Runner for Initiator {
-    async fn run(&self, command: &Command) -> Result<Output, RunError> {
+impl RunOne for Initiator {
+    async fn run_one(&self, command: &Command) -> Result<Output, RunError> {
         let words: Vec<&str> = command.arguments().iter().map(Argument::expose).collect();
         {
             let mut inner = self.inner();
@@ -446,24 +451,5 @@ impl Runner for Initiator {
             stdout: stdout.into(),
             stderr: Vec::new(),
         })
-    }
-
-    async fn run_all(&self, commands: &[exec::Command]) -> exec::Batch {
-        exec::one_by_one(self, commands).await
-    }
-
-    async fn stream_output(
-        &self,
-        command: &exec::Command,
-    ) -> Result<Box<dyn exec::OutputStream>, exec::RunError> {
-        Err(exec::stream::refused(command))
-    }
-
-    async fn run_with_input(
-        &self,
-        command: &exec::Command,
-        _: &mut dyn exec::InputStream,
-    ) -> Result<exec::Output, exec::RunError> {
-        Err(exec::stream::refused(command))
     }
 }

@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use exec::{Command, Output, RunError, Runner, Status};
+use exec::testing::{OneByOne, RunOne};
+use exec::{Command, Output, RunError, Status};
 use tokio::time::Instant;
 
 use crate::device::{Attached, BlockDevice};
 use crate::kernel::Kernel;
 use crate::kernel::testing::Tree;
 use crate::nvme::{NvmeFacts, attach, detach, rescan};
-use crate::tools::{Place, Tools};
+use crate::tools::Tools;
 use csi_types::attachment::{DeviceId, Listed, Nvmeof};
 use csi_types::error::{Error, Kind};
 
@@ -167,8 +168,8 @@ impl Target {
 }
 
 #[async_trait]
-impl Runner for Target {
-    async fn run(&self, command: &Command) -> Result<Output, RunError> {
+impl RunOne for Target {
+    async fn run_one(&self, command: &Command) -> Result<Output, RunError> {
         self.commands
             .lock()
             .expect("lock")
@@ -210,25 +211,6 @@ impl Runner for Target {
         }
         Ok(ends(0, ""))
     }
-
-    async fn run_all(&self, commands: &[exec::Command]) -> exec::Batch {
-        exec::one_by_one(self, commands).await
-    }
-
-    async fn stream_output(
-        &self,
-        command: &exec::Command,
-    ) -> Result<Box<dyn exec::OutputStream>, exec::RunError> {
-        Err(exec::stream::refused(command))
-    }
-
-    async fn run_with_input(
-        &self,
-        command: &exec::Command,
-        _: &mut dyn exec::InputStream,
-    ) -> Result<exec::Output, exec::RunError> {
-        Err(exec::stream::refused(command))
-    }
 }
 
 /// Runs `work` with the kernel at work beside it.
@@ -241,8 +223,7 @@ async fn beside<T>(target: &Arc<Target>, work: impl Future<Output = T>) -> T {
 
 /// `nvme` is the target itself; nothing is to be asked of the host.
 fn tools(target: &Arc<Target>) -> Tools {
-    let target: Place = Arc::clone(target) as Place;
-    Tools::all_through(target)
+    Tools::all_through(Arc::new(OneByOne(Arc::clone(target))))
 }
 
 async fn attach_by(target: &Arc<Target>, hosts: &[&str]) -> Result<Attached, Error> {

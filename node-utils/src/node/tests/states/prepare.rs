@@ -361,8 +361,7 @@ fn gone(bench: &Bench) -> Box<dyn Any> {
             symlink(&device, root.join(link)).expect("link");
         }
     }
-    let runner = Counted(Arc::clone(&bench.children), exec::Local::new());
-    let tools = Tools::all_through(Arc::new(runner));
+    let tools = counted(&bench.children);
     let storage = Box::new(bench.storage.clone());
     let blind = Node::with(NodeConfig::default(), tools, Kernel::at(&root), storage);
     assert!(bench.blind.set(blind).is_ok());
