@@ -4,7 +4,6 @@
 //! what all disks have in common and what lies on top of them, not iSCSI or NVMe. The source is
 //! sysfs(5); every call reads it and must run on a thread that may block.
 
-mod claim;
 mod identity;
 pub mod multipath;
 pub mod scsi;
@@ -18,10 +17,9 @@ mod tests;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub(crate) use claim::is_claimed;
-pub use claim::{Claim, claim};
 pub use identity::Identity;
-pub(crate) use target_lock::lock_target;
+pub(crate) use target_lock::DetachLock;
+pub use target_lock::StageLock;
 pub use usage::Usage;
 pub use wait::{Pace, until};
 

@@ -23,7 +23,6 @@ mod request;
 mod share;
 mod stage;
 mod stats;
-mod target_locks;
 #[cfg(test)]
 mod tests;
 mod unresponsive;
@@ -51,7 +50,6 @@ use csi_types::capability::{Access, MountAccess, VolumeCapability};
 use csi_types::error::{Error, Kind};
 use devices::Devices;
 use overdue::OverdueReads;
-use target_locks::TargetLocks;
 
 /// The node half of every kind of volume. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -67,7 +65,6 @@ struct Context {
     tools: Tools,
     kernel: Kernel,
     devices: Arc<dyn Devices>,
-    target_locks: Arc<TargetLocks>,
     threads: Arc<NodeThreads>,
     dirs: OrchestratorDirs,
     #[cfg(test)]
@@ -95,7 +92,6 @@ impl Node {
             tools,
             kernel,
             devices: devices.into(),
-            target_locks: Arc::default(),
             threads: Arc::default(),
             dirs: OrchestratorDirs::default(),
             #[cfg(test)]
@@ -107,7 +103,7 @@ impl Node {
         }
     }
 
-    /// The same node with another configuration. Both share the locks and the list of overdue reads.
+    /// The same node with another configuration. Both share the threads and the list of overdue reads.
     #[must_use]
     pub fn with_config(&self, config: NodeConfig) -> Self {
         let context = &*self.context;
@@ -116,7 +112,6 @@ impl Node {
             tools: context.tools.clone(),
             kernel: context.kernel.clone(),
             devices: Arc::clone(&context.devices),
-            target_locks: Arc::clone(&context.target_locks),
             threads: Arc::clone(&context.threads),
             dirs: context.dirs.clone(),
             #[cfg(test)]

@@ -187,7 +187,8 @@ impl Node {
             transports: Listed::transports("", ways).expect("transports"),
             device_id: Some(DeviceId::parse(&format!("uuid.{}", uuid(nsid))).expect("id")),
         };
-        attach(&self.tools, &self.kernel, &volume, soon()).await
+        let attached = attach(&self.tools, &self.kernel, &volume, soon()).await;
+        attached.map(|(attached, _)| attached)
     }
 
     async fn detach(&self, nsid: u32) -> Result<(), Error> {

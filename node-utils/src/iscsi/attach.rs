@@ -14,7 +14,7 @@ use super::lookup::Place;
 use super::session::{Session, State, sessions};
 use super::settings::Settings;
 use crate::device::multipath::{self, Daemon};
-use crate::device::{Attached, BlockDevice, claim, lock_target, look};
+use crate::device::{Attached, BlockDevice, StageLock, look};
 use crate::kernel::Kernel;
 use crate::tools::Tools;
 use csi_types::attachment::{DeviceId, Iscsi, Portal};
@@ -27,7 +27,8 @@ const OTHERS: Duration = Duration::from_secs(5);
 
 /// Makes the volume a device of this machine. Existing sessions are reused without any command,
 /// even if another program opened them. Portals without a session are logged in to concurrently.
-/// One working portal is enough: the others are warnings and are retried by the next call.
+/// One working portal is enough: the others are warnings and are retried by the next call. The caller drops the lock
+/// once the device is in use, so that no detach takes it away before.
 ///
 /// A failed call keeps the sessions that it opened, and the caller closes them: another volume of
 /// the target may be about to be mounted through them, and only the caller knows that order.
@@ -37,7 +38,7 @@ pub async fn attach(
     volume: &Iscsi,
     secrets: &StageSecrets,
     deadline: Instant,
-) -> Result<Attached, Error> {
+) -> Result<(Attached, StageLock), Error> {
     let request = &Request {
         facts: IscsiFacts::of(volume),
         identity: volume.device_id.clone(),
@@ -47,7 +48,7 @@ pub async fn attach(
     if facts.portals().is_empty() {
         return Err(Error::invalid(format!("attach {facts}")).advise("the volume names no portal"));
     }
-    let _claim = claim(facts.iqn().as_str(), facts.lun().get().into());
+    let lock = StageLock::of(facts.iqn().as_str(), deadline).await?;
     let attaching = Attaching {
         tools,
         kernel,
@@ -58,15 +59,12 @@ pub async fn attach(
         sessions,
         new,
         problems,
-    } = attaching.open().await?;
-    let found = attaching.find(&sessions, &new, problems).await;
-    found.map_err(|error| {
-        if new.is_empty() {
-            error
-        } else {
-            error.with_effect(Effect::Possible)
-        }
-    })
+    } = attaching.open(&lock).await?;
+    match attaching.find(&sessions, &new, problems).await {
+        Ok(attached) => Ok((attached, lock)),
+        Err(error) if new.is_empty() => Err(error),
+        Err(error) => Err(error.with_effect(Effect::Possible)),
+    }
 }
 
 /// The requested volume.
@@ -103,10 +101,10 @@ struct Opened {
 
 impl Attaching<'_> {
     /// Opens the missing session of each portal, as far as possible.
-    async fn open(&self) -> Result<Opened, Error> {
+    async fn open(&self, lock: &StageLock) -> Result<Opened, Error> {
         let facts = &self.request.facts;
-        // Locked only here: waiting for the disk does not block attaching another one.
-        let _lock = lock_target(facts.iqn().as_str(), self.deadline).await?;
+        // Only here: waiting for the disk does not block attaching another one.
+        let _turn = lock.turn(facts.iqn().as_str(), self.deadline).await?;
         let before = sessions(self.kernel, facts, self.deadline).await?;
         let mut missing = Vec::new();
         for portal in facts.portals() {
@@ -246,7 +244,7 @@ impl Attaching<'_> {
             return Err(Error::new(Kind::Internal, doing)
                 .with_effect(Effect::Possible)
                 .advise(format!(
-                    "its identifier is {found}, but {} is request: another volume has its \
+                    "its identifier is {found}, but {} is wanted: another volume has its \
                      place",
                     expected.as_str()
                 )));

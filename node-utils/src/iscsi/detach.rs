@@ -8,7 +8,7 @@ use super::facts::IscsiFacts;
 use super::lookup::Place;
 use super::session::{LunDisk, Session, sessions};
 use super::tool::Tool;
-use crate::device::{BlockDevice, Usage, is_claimed, lock_target, look, multipath, scsi, until};
+use crate::device::{BlockDevice, DetachLock, look, multipath, scsi, until};
 use crate::kernel::Kernel;
 use crate::tools::Tools;
 use csi_types::attachment::Portal;
@@ -36,7 +36,7 @@ pub async fn detach(
     deadline: Instant,
 ) -> Result<(), Error> {
     let doing = format!("detach {facts}");
-    let _lock = lock_target(facts.iqn().as_str(), deadline).await?;
+    let _lock = DetachLock::of(facts.iqn().as_str(), deadline).await?;
     let (seen, map) = look_around(kernel, facts, &doing, deadline).await?;
     if let Some(map) = map {
         // Before the last path is removed: otherwise the map would keep its writes, and block the processes that
@@ -114,7 +114,8 @@ async fn look_around(
             }
             for disk in others {
                 let (map, usage) = user(&kernel, &mounts, &disk.device)?;
-                seen.other = seen.other.or(reason(&facts, &disk, usage));
+                let reason = usage.map(|usage| format!("{} is {usage}", disk.device));
+                seen.other = seen.other.or(reason);
                 seen.maps.extend(map);
             }
             all.push(seen);
@@ -122,15 +123,6 @@ async fn look_around(
         Ok((all, found))
     })
     .await
-}
-
-/// Why another disk keeps its session open.
-fn reason(facts: &IscsiFacts, disk: &LunDisk, usage: Option<Usage>) -> Option<String> {
-    match usage {
-        Some(usage) => Some(format!("{} is {usage}", disk.device)),
-        None => is_claimed(facts.iqn().as_str(), |lun| disk.lun == lun)
-            .then(|| format!("{} is being attached", disk.device)),
-    }
 }
 
 // === impl Seen ===

@@ -11,7 +11,7 @@ use exec::testing::{Fault, Flaky};
 use tokio::time::Instant;
 
 use super::*;
-use crate::device::{Attached, BlockDevice, claim};
+use crate::device::{Attached, BlockDevice};
 use crate::kernel::Kernel;
 use csi_types::attachment::{DeviceId, Iscsi};
 use csi_types::error::{Effect, Error, Kind};
@@ -40,7 +40,8 @@ async fn attach_with(
     secrets: &StageSecrets,
 ) -> Result<Attached, Error> {
     let tools = fake.tools(fake.runner());
-    attach(&tools, &fake.kernel(), volume, secrets, soon()).await
+    let attached = attach(&tools, &fake.kernel(), volume, secrets, soon()).await;
+    attached.map(|(attached, _)| attached)
 }
 
 async fn detach_from(fake: &Arc<Initiator>, lun: u64, portals: &[&str]) -> Result<(), Error> {
@@ -114,14 +115,25 @@ async fn a_session_that_another_volume_uses_is_used_and_not_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_is_being_attached_is_in_use_although_nothing_shows_it() {
+async fn until_a_disk_that_was_attached_is_mounted_no_other_takes_its_session_away() {
     let fake = Initiator::new(&[(0, "naa.1"), (1, "naa.2")]);
     attach_to(&fake, 0, &[A]).await.expect("attached");
-    let staging = claim(fake.target(), 1);
+    let (tools, kernel) = (fake.tools(fake.runner()), fake.kernel());
+    let (volume, nothing) = (fake.volume(1, &[A]), StageSecrets::default());
+    let attached = attach(&tools, &kernel, &volume, &nothing, soon()).await;
+    let (second, until_mounted) = attached.expect("attached");
+    let error = detach_from(&fake, 0, &[A]).await.expect_err("not mounted");
+    assert_eq!(
+        (error.kind(), error.effect()),
+        (Kind::Pending, Effect::None)
+    );
+    assert_eq!(fake.disks(), [0, 1]);
+    fake.hold(&second.device, true);
+    drop(until_mounted);
     detach_from(&fake, 0, &[A]).await.expect("detached");
     assert_eq!(fake.disks(), [1]);
-    drop(staging);
-    detach_from(&fake, 0, &[A]).await.expect("detached");
+    fake.hold(&second.device, false);
+    detach_from(&fake, 1, &[A]).await.expect("detached");
     assert!(fake.is_empty());
 }
 
@@ -367,14 +379,14 @@ async fn each_command_may_be_lost_before_or_after_it_is_done_and_a_retry_converg
             let flaky = Arc::new(Flaky::new(fake.runner(), at, fault));
             let tools = fake.tools(Arc::clone(&flaky) as _);
             let first = attach(&tools, &kernel, &volume, &nothing, soon()).await;
-            if let Err(error) = first {
+            if let Err(error) = first.map(drop) {
                 panic!(
                     "one portal is always left, and is tried again: {}",
                     error.chain()
                 );
             }
             let second = attach(&tools, &kernel, &volume, &nothing, soon()).await;
-            assert_eq!(second.expect("attached").paths.len(), 2, "{fault:?} {at}");
+            assert_eq!(second.expect("attached").0.paths.len(), 2, "{fault:?} {at}");
             // A logout or a removal that is lost is an error or has been done; never a leak.
             let _ = detach(&tools, &kernel, &facts, soon()).await;
             let done = detach(&tools, &kernel, &facts, soon()).await;

@@ -11,7 +11,7 @@ use std::fmt;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use crate::device::{Attached, BlockDevice};
+use crate::device::{Attached, BlockDevice, StageLock};
 use csi_types::attachment::{Attachment, ZfsLocal};
 use csi_types::error::Error;
 use csi_types::secrets::StageSecrets;
@@ -43,16 +43,14 @@ pub(super) trait Devices: fmt::Debug + Send + Sync {
         Ok(self.facts_of(device)?.is_some())
     }
 
-    /// The lock key of attaching and detaching: the volumes of one target share its session.
-    fn target<'a>(&self, facts: &'a Facts) -> &'a str;
-
-    /// Attaches the volume's device to this node. Idempotent.
+    /// Attaches the volume's device to this node, with its device node. Idempotent. What it shares with other volumes
+    /// is not detached while the lock is held.
     async fn attach(
         &self,
         volume: &Attachment,
         secrets: &StageSecrets,
         deadline: Instant,
-    ) -> Result<Attached, Error>;
+    ) -> Result<(Attached, Option<StageLock>), Error>;
 
     /// Removes the device, and closes the session unless others need it. Idempotent. An error while the
     /// device is in use.

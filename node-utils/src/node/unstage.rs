@@ -68,16 +68,7 @@ pub(super) async fn detach(
 ) -> Result<(), Error> {
     let mut result = Ok(());
     for facts in attached {
-        let target = context.devices.target(facts);
-        let detached = match context
-            .target_locks
-            .exclusive(target, limits.deadline())
-            .await
-        {
-            Ok(_alone) => context.devices.detach(facts, limits.deadline()).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = detached {
+        if let Err(error) = context.devices.detach(facts, limits.deadline()).await {
             tracing::warn!(%facts, error = %error.chain(), "not detached");
             result = result.and(Err(error.with_effect(Effect::Possible)));
         }

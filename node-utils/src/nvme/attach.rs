@@ -11,7 +11,7 @@ use super::connect::{Resolved, ready};
 use super::controller::{Controller, State};
 use super::host_identity::HostIdentity;
 use super::namespace::{Namespace, ask_all};
-use crate::device::{Attached, BlockDevice, lock_target, look, multipath, unreadable, until};
+use crate::device::{Attached, BlockDevice, StageLock, look, multipath, unreadable, until};
 use crate::kernel::Kernel;
 use crate::mount::MountTable;
 use crate::tools::Tools;
@@ -67,15 +67,30 @@ impl Seen {
 
 /// Makes the namespace a device of this machine. Existing connections are reused, even if another
 /// program made them. Routes without a connection are connected concurrently. One working route is
-/// enough: the others are warnings and are retried by the next call.
+/// enough: the others are warnings and are retried by the next call. The caller drops the lock once the device is in
+/// use, so that no detach takes it away before.
 pub async fn attach(
     tools: &Tools,
     kernel: &Kernel,
     volume: &Nvmeof,
     deadline: Instant,
-) -> Result<Attached, Error> {
+) -> Result<(Attached, StageLock), Error> {
     let facts = &NvmeFacts::of(volume);
-    let _lock = lock_target(facts.nqn().as_str(), deadline).await?;
+    let lock = StageLock::of(facts.nqn().as_str(), deadline).await?;
+    let attached = {
+        let _turn = lock.turn(facts.nqn().as_str(), deadline).await?;
+        open(tools, kernel, volume, facts, deadline).await?
+    };
+    Ok((attached, lock))
+}
+
+async fn open(
+    tools: &Tools,
+    kernel: &Kernel,
+    volume: &Nvmeof,
+    facts: &NvmeFacts,
+    deadline: Instant,
+) -> Result<Attached, Error> {
     let (routes, mut problems) = resolve(volume, deadline).await;
     settle(kernel, facts, deadline).await?;
     let seen = Seen::now(kernel, facts, deadline).await?;

@@ -7,7 +7,7 @@ use tracing::{info, warn};
 use super::NvmeFacts;
 use super::controller::{Controller, State};
 use super::namespace::Namespace;
-use crate::device::{BlockDevice, Usage, lock_target, look, multipath, set, unreadable, until};
+use crate::device::{BlockDevice, DetachLock, Usage, look, multipath, set, unreadable, until};
 use crate::kernel::Kernel;
 use crate::mount::MountTable;
 use crate::tools::Tools;
@@ -66,7 +66,7 @@ pub async fn detach(
     deadline: Instant,
 ) -> Result<(), Error> {
     let doing = format!("detach {facts}");
-    let _lock = lock_target(facts.nqn().as_str(), deadline).await?;
+    let _lock = DetachLock::of(facts.nqn().as_str(), deadline).await?;
     let seen = {
         let (kernel, facts) = (kernel.clone(), facts.clone());
         look(deadline, &doing, move || Seen::look(&kernel, &facts)).await?

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::super::no_device;
 use super::{Devices, Facts};
-use crate::device::{self, Attached, BlockDevice};
+use crate::device::{self, Attached, BlockDevice, StageLock};
 use crate::iscsi::{self, IscsiFacts};
 use crate::kernel::Kernel;
 use crate::nvme::{self, NvmeFacts};
@@ -85,6 +85,7 @@ impl Attachers {
         let device = device.ok_or_else(|| {
             Error::new(Kind::NotFound, doing).advise("is it a zvol, and its pool imported here?")
         })?;
+        device.wait_for_node(&self.kernel, deadline).await?;
         Ok(Attached {
             paths: vec![device.clone()],
             device,
@@ -158,27 +159,23 @@ impl Devices for Attachers {
         Ok(is_zvol || self.facts_of(device)?.is_some())
     }
 
-    fn target<'a>(&self, facts: &'a Facts) -> &'a str {
-        // The kind and the number of the volume come first.
-        facts.as_str().split(' ').nth(2).unwrap_or_default()
-    }
-
     async fn attach(
         &self,
         volume: &Attachment,
         secrets: &StageSecrets,
         deadline: Instant,
-    ) -> Result<Attached, Error> {
-        match volume {
+    ) -> Result<(Attached, Option<StageLock>), Error> {
+        let (attached, lock) = match volume {
             Attachment::Iscsi(volume) => {
-                iscsi::attach(&self.tools, &self.kernel, volume, secrets, deadline).await
+                iscsi::attach(&self.tools, &self.kernel, volume, secrets, deadline).await?
             }
             Attachment::Nvmeof(volume) => {
-                nvme::attach(&self.tools, &self.kernel, volume, deadline).await
+                nvme::attach(&self.tools, &self.kernel, volume, deadline).await?
             }
-            Attachment::ZfsLocal(zvol) => self.find_zvol(zvol, deadline).await,
-            other => Err(no_device(other)),
-        }
+            Attachment::ZfsLocal(zvol) => return Ok((self.find_zvol(zvol, deadline).await?, None)),
+            other => return Err(no_device(other)),
+        };
+        Ok((attached, Some(lock)))
     }
 
     async fn detach(&self, facts: &Facts, deadline: Instant) -> Result<(), Error> {

@@ -2,14 +2,13 @@
 //!
 //! The device is compared with what was asked for before anything is written to it and again after
 //! it was mounted; nothing is remembered in between. The steps up to the mount lock the target
-//! against a logout.
+//! against a detach.
 
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
 use super::super::backing::{Backing, backing};
-use super::super::devices::Facts;
 use super::super::mount_target::{MountTarget, Shape};
 use super::super::raw::{BLOCK_DEVICE, bind};
 use super::super::unstage;
@@ -60,23 +59,13 @@ pub(super) async fn stage(
         }
         Found::Empty(created) | Found::GaveUp(created) => created,
     };
-    let facts = context.devices.facts(&request.attachment);
-    let beside = match &facts {
-        Some(facts) => {
-            let target = context.devices.target(facts);
-            let beside = context.target_locks.shared(target, limits.deadline()).await;
-            // The record is written by now.
-            Some(beside.map_err(|error| error.with_effect(Effect::Possible))?)
-        }
-        None => None,
-    };
-    let staged = bring(context, &limits, &request).await;
-    drop(beside);
-    match staged {
+    match bring(context, &limits, &request).await {
         Ok(()) => Ok(()),
-        // The outcome is unknown: the record is for the next call.
-        Err(error) if error.kind() == Kind::Timeout => Err(error.with_effect(Effect::Possible)),
-        Err(error) => Err(take_back(context, &limits, &request, facts, created, error).await),
+        // The outcome is unknown, or another volume of the target is at work: the record is for the next call.
+        Err(error) if matches!(error.kind(), Kind::Timeout | Kind::Pending) => {
+            Err(error.with_effect(Effect::Possible))
+        }
+        Err(error) => Err(take_back(context, &limits, &request, created, error).await),
     }
 }
 
@@ -86,15 +75,12 @@ async fn bring(
     limits: &Limits,
     request: &Arc<StageRequest>,
 ) -> Result<(), Error> {
-    let attached = context
+    let (attached, _until_mounted) = context
         .devices
         .attach(&request.attachment, &request.secrets, limits.deadline())
         .await?;
     context.changed("attached");
     let device = attached.device.clone();
-    device
-        .wait_for_node(&context.kernel, limits.deadline())
-        .await?;
     let check = {
         let (context, request) = (Arc::clone(context), Arc::clone(request));
         move || identify(&context, &request, &attached)
@@ -299,7 +285,6 @@ async fn take_back(
     context: &Arc<Context>,
     limits: &Limits,
     request: &Arc<StageRequest>,
-    facts: Option<Facts>,
     created: Created,
     error: Error,
 ) -> Error {
@@ -312,6 +297,7 @@ async fn take_back(
     let Ok(mut attached) = recorded else {
         return error.with_effect(Effect::Possible);
     };
+    let facts = context.devices.facts(&request.attachment);
     attached.extend(facts.filter(|facts| !attached.contains(facts)));
     if let Err(left) = unstage::detach(context, &limits, &attached).await {
         tracing::warn!(path = %request.staging, error = %left.chain(), "a failed stage leaves its device attached, until it is staged or unstaged");

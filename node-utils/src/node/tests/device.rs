@@ -168,7 +168,7 @@ fn a_stage_killed_before_its_filesystem_grew_is_finished_by_the_next() {
             &StageSecrets::default(),
             Instant::now(),
         ));
-        let device = device.expect("attach").device;
+        let device = device.expect("attach").0.device;
         fs::create_dir(bench.path("k/s")).expect("dir");
         record::begin(mount::Place::open(&bench.path("k/s")).expect("open")).expect("mark");
         let place = mount::Place::open(&bench.path("k/s")).expect("open");

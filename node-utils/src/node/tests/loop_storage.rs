@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use tokio::time::Instant;
 
 use super::super::devices::{Devices, Facts};
-use crate::device::{Attached, BlockDevice};
+use crate::device::{Attached, BlockDevice, DetachLock, StageLock};
 use crate::kernel::{self, Kernel};
 use crate::mount::MountTable;
 use crate::sys::loops;
@@ -71,6 +71,11 @@ impl LoopStorage {
         let mut context = VolumeContext::from(pairs);
         context.insert("iqn".to_owned(), format!("iqn.2026-01.test:{name}"));
         Attachment::parse(&context).expect("attachment")
+    }
+
+    /// The target of a volume, which no other test has.
+    fn target(&self, name: &str) -> String {
+        self.file(name).display().to_string()
     }
 
     /// The loop devices on files of this storage, with the names of the files.
@@ -163,18 +168,15 @@ impl Devices for LoopStorage {
         Ok(self.volume_of(device) == Some(Self::name_of(volume)))
     }
 
-    fn target<'a>(&self, facts: &'a Facts) -> &'a str {
-        facts.as_str()
-    }
-
     async fn attach(
         &self,
         volume: &Attachment,
         _: &StageSecrets,
-        _: Instant,
-    ) -> Result<Attached, Error> {
+        deadline: Instant,
+    ) -> Result<(Attached, Option<StageLock>), Error> {
         self.attaches.fetch_add(1, Ordering::Relaxed);
         let name = Self::name_of(volume);
+        let lock = StageLock::of(&self.target(&name), deadline).await?;
         let known = self
             .attached()
             .into_iter()
@@ -186,11 +188,12 @@ impl Devices for LoopStorage {
         if self.fails_after_attach.swap(false, Ordering::Relaxed) {
             return Err(Error::new(Kind::Unreachable, "scan").with_effect(Effect::Possible));
         }
-        Ok(Attached {
+        let attached = Attached {
             paths: vec![device.clone()],
             device,
             identity: None,
-        })
+        };
+        Ok((attached, Some(lock)))
     }
 
     async fn detach(&self, facts: &Facts, deadline: Instant) -> Result<(), Error> {
@@ -199,6 +202,7 @@ impl Devices for LoopStorage {
             .strip_prefix("storage ")
             .expect("ours")
             .to_owned();
+        let _alone = DetachLock::of(&self.target(&name), deadline).await?;
         for (volume, device) in self.attached() {
             if volume != name {
                 continue;

@@ -240,7 +240,8 @@ async fn attach_by(target: &Arc<Target>, hosts: &[&str]) -> Result<Attached, Err
         device_id: Some(DeviceId::parse("uuid.1").expect("id")),
     };
     let tools = tools(target);
-    beside(target, attach(&tools, &target.kernel(), &volume, soon())).await
+    let attached = beside(target, attach(&tools, &target.kernel(), &volume, soon())).await;
+    attached.map(|(attached, _)| attached)
 }
 
 async fn detach_from(target: &Arc<Target>, nsid: u32) -> Result<(), Error> {
