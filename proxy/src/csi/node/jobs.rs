@@ -30,8 +30,7 @@ pub(super) async fn stage(
     let request = StageRequest::try_from(request)?;
     let subject = about(&plugin, &request.volume, Some(request.staging.path()));
     let (node, id) = (&plugin.node, request.volume.on_node());
-    let context = node.context_of(&id, &request.context);
-    let attachment = node.attachment(&id, &request.context)?;
+    let (context, attachment) = node.attachment(&id, &request.context)?;
     node.allow_attached(&attachment, &request.capability)?;
     let verbs = node.verbs_for(&id, context)?;
     let secret = node.secret_flags(context, &request.secrets)?;
@@ -108,8 +107,7 @@ pub(super) async fn publish(
     if let Some(connection) = inline::meant(&plugin, &id, &request.context).await? {
         return publish_inline(&plugin, incoming, subject, connection, request).await;
     }
-    let context = node.context_of(&id, &request.context);
-    let attachment = node.attachment(&id, &request.context)?;
+    let (context, attachment) = node.attachment(&id, &request.context)?;
     node.allow_attached(&attachment, &request.capability)?;
     // An inline volume has none, and is rejected: its attributes come from the author of the pod.
     let staging = request.staging.ok_or_else(|| unstaged(&id))?;

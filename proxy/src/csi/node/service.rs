@@ -143,31 +143,22 @@ impl NodeService {
         }
     }
 
-    /// The context of a volume: from the orchestrator, or from the configuration if the
-    /// orchestrator sent none.
-    pub(crate) fn context_of<'a>(
+    /// The context of a volume, and how that says it is reached: the one that the orchestrator sent, or that of the
+    /// configuration if it sent none. A context from the orchestrator must be one that the driver of this process
+    /// writes: any user who may create a `PersistentVolume` chooses its text.
+    pub(crate) fn attachment<'a>(
         &'a self,
         id: &VolumeId,
         sent: &'a VolumeContext,
-    ) -> &'a VolumeContext {
+    ) -> Result<(&'a VolumeContext, Attachment), Error> {
         let known = sent.is_empty().then(|| self.contexts.get(id.as_str()));
-        known.flatten().unwrap_or(sent)
-    }
-
-    /// How a volume is reached: from its context, or from the configuration if the orchestrator
-    /// sent none. A context from the orchestrator must be one that the driver of this process
-    /// writes: any user who may create a `PersistentVolume` chooses its text.
-    pub(crate) fn attachment(
-        &self,
-        id: &VolumeId,
-        sent: &VolumeContext,
-    ) -> Result<Attachment, Error> {
-        let attachment = Attachment::parse(self.context_of(id, sent))
+        let context = known.flatten().unwrap_or(sent);
+        let attachment = Attachment::parse(context)
             .map_err(|error| Error::invalid(format!("volume `{id}`")).because(error))?;
         if !sent.is_empty() {
             self.judge.check_attachment(id, &attachment)?;
         }
-        Ok(attachment)
+        Ok((context, attachment))
     }
 
     /// A capability as the node has to serve it: a group counts only where it was advertised.
