@@ -20,7 +20,6 @@
 //! A base with volumes but without a marker was used by an earlier release or by democratic-csi. It is in
 //! use, and gets its marker by the next call that changes something.
 
-use std::fmt::Write as _;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -35,13 +34,14 @@ use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::{Digest, Sha256};
 
+use crate::collection::Collection;
 use crate::crash_points;
+use crate::digest::hex;
 use crate::disk;
 use crate::failure::failed;
 use crate::kind::DirectoryKind;
 use crate::share;
 use crate::staging_area::lock_marker;
-use crate::store::Collection;
 
 /// The name of the marker in the base.
 pub(crate) const MARKER: &str = ".omnibus-csi-base";
@@ -162,13 +162,6 @@ pub(crate) fn random_digits() -> Result<String, Errno> {
     // The kernel never cuts a request of up to 256 bytes short.
     getrandom(&mut bytes, GetRandomFlags::empty())?;
     Ok(hex(&bytes))
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 // === impl Identity ===

@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
-use crate::staging_area::LockFile;
+use crate::lock::LockFile;
 
 /// Orders callers on filesystems whose rename cannot refuse to replace. No object has such a name. The file stays.
 const RENAME_LOCK: &str = ".omnibus-csi.lock";

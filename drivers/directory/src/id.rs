@@ -4,11 +4,13 @@
 //! "local-hostpath": `v/<volume>` and `s/<volume>-<name>`; the handle of a snapshot is
 //! `snapshot_driver=filecopy&snapshot_id=<volume>-<name>`, the plain form is read too.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use driver_core::config::IdRoom;
 use driver_core::{Error, SnapshotId, SnapshotName, VolumeId, naming};
 use sha2::{Digest, Sha256};
+
+use crate::digest::hex;
 
 /// The longest id of a volume.
 pub(crate) const MAX_VOLUME: usize = 128;
@@ -138,9 +140,7 @@ impl SnapshotDir {
         let kept = room.bytes().saturating_sub(rest).clamp(1, KEPT);
         let mut short: String = volume.0.chars().take(kept).collect();
         short.push_str(SHORTENED);
-        for byte in &digest[..DIGEST_BYTES] {
-            let _ = write!(short, "{byte:02x}");
-        }
+        short.push_str(&hex(&digest[..DIGEST_BYTES]));
         Self(short)
     }
 

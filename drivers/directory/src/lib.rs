@@ -9,11 +9,13 @@
 mod accounts;
 mod backup;
 mod base;
+mod collection;
 pub mod config;
 mod copy;
 mod crash_points;
 #[cfg(test)]
 mod crash_tests;
+mod digest;
 mod disk;
 mod driver;
 mod factory;
@@ -21,6 +23,7 @@ mod failure;
 pub mod id;
 mod kind;
 mod kopia;
+mod lock;
 #[cfg(test)]
 mod lost_locks_tests;
 mod page;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use driver_core::{Error, Kind, Source, VolumeId};
 
+use crate::collection::Collection;
 use crate::crash_tests::{call, create, directories, volume};
-use crate::store::Collection;
 use crate::volumes::Directories;
 
 fn source(base: &Path, files: usize) -> Source {

@@ -11,10 +11,10 @@ use driver_core::{Error, Kind, PageRequest, PageToken};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
+use crate::collection::Collection;
 use crate::disk;
 use crate::failure::failed;
 use crate::id::SnapshotDir;
-use crate::store::Collection;
 
 /// The directories in a collection whose names pass `ours`, and `more` names, from `page.after` on, and where the
 /// next page begins. Without a collection there is nothing.

@@ -10,13 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use driver_core::{Call, CreateSnapshot, Error, Kind, Snapshot, Snapshots as _};
+use driver_core::{Call, CreateSnapshot, Error, Kind, Snapshot, Snapshots as _, Topology};
 
 use crate::driver::DirectoryDriver;
 use crate::id::{NamePart, SnapshotDir, VolumeDir};
-use crate::record::VolumeRecord;
-use crate::store::Collection;
-use crate::volumes::Directories;
 
 /// How long the caller of a snapshot waits for it to be ready. The snapshotter of Kubernetes gives up after a
 /// minute by default, and asks again while a snapshot is not ready.
@@ -90,6 +87,21 @@ impl PendingCopy {
 // === impl PendingCopies ===
 
 impl PendingCopies {
+    /// A snapshot whose copy goes on.
+    pub(crate) fn snapshot(&self, dir: &SnapshotDir, topology: Vec<Topology>) -> Option<Snapshot> {
+        let all = all();
+        let pending = all.get(&self.key(dir.as_str()))?;
+        pending.is_known().then(|| Snapshot {
+            id: dir.id(),
+            source: pending.volume.id(),
+            size: pending.size,
+            created: pending.created,
+            ready: false,
+            topology,
+            group: None,
+        })
+    }
+
     pub(crate) fn new(base: String) -> Self {
         Self { base }
     }
@@ -240,32 +252,6 @@ impl Drop for CopyWork {
         if pending.is_some_and(|one| one.is_running() && one.created == self.created) {
             all.remove(&key);
         }
-    }
-}
-
-// === impl Directories ===
-
-impl Directories {
-    /// A snapshot whose copy goes on.
-    pub(crate) fn pending_snapshot(&self, dir: &SnapshotDir) -> Option<Snapshot> {
-        let all = all();
-        let pending = all.get(&self.pending.key(dir.as_str()))?;
-        pending.is_known().then(|| Snapshot {
-            id: dir.id(),
-            source: pending.volume.id(),
-            size: pending.size,
-            created: pending.created,
-            ready: false,
-            topology: self.topology(),
-            group: None,
-        })
-    }
-
-    /// The size of a volume that has a record.
-    fn recorded_size(&self, volume: &VolumeDir) -> Result<Option<u64>, Error> {
-        let found = self.store.look_for(Collection::Volumes, volume.as_str())?;
-        let record = found.and_then(VolumeRecord::read);
-        Ok(record.map(|record| record.capacity))
     }
 }
 

@@ -23,12 +23,13 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use sha2::{Digest, Sha256};
 
+use crate::collection::Collection;
 use crate::crash_points;
+use crate::digest::object_digest;
 use crate::disk;
 use crate::failure::{change, failed};
-use crate::staging_area::{Form, LockFile, PROJECTS, object_digest};
-use crate::store::Collection;
-use crate::volumes::{Directories, VolumeSpec};
+use crate::lock::LockFile;
+use crate::staging_area::{Form, PROJECTS};
 pub(crate) use stale::StaleQgroups;
 
 /// The ids that are tried for a volume.
@@ -352,38 +353,6 @@ impl Limited {
     }
 }
 
-// === impl Directories ===
-
-impl Directories {
-    /// How the size of a volume that is made in `collection` is enforced; `None` if it is not. An error if the
-    /// configuration requires it.
-    pub(crate) fn enforcement(
-        &self,
-        collection: &OwnedFd,
-        spec: &VolumeSpec,
-    ) -> Result<Option<Enforcement>, Error> {
-        let Quotas { enforce, ids } = self.layout.quotas;
-        if enforce == Enforce::None {
-            return Ok(None);
-        }
-        let doing = spec.doing.as_str();
-        let dir = disk::open_dir(collection, ".").map_err(|errno| failed(doing, errno))?;
-        match self.store.quota_obstacle(dir.as_fd(), doing) {
-            Some(error) if enforce == Enforce::Require => Err(error),
-            Some(error) => {
-                self.store.warn_of_quotas(&error);
-                Ok(None)
-            }
-            None if is_btrfs(&dir) => Ok(Some(Enforcement::Subvolume(dir))),
-            None => Ok(Some(Enforcement::Project(NewProject {
-                ids,
-                locks: self.store.locks()?,
-                volume: object_digest(Collection::Volumes.dir(), spec.dir.as_str()),
-            }))),
-        }
-    }
-}
-
 fn is_btrfs(dir: &OwnedFd) -> bool {
     rustix::fs::fstatfs(dir).is_ok_and(|stat| stat.f_type == subvolumes::MAGIC)
 }
@@ -391,6 +360,23 @@ fn is_btrfs(dir: &OwnedFd) -> bool {
 // === impl Enforcement ===
 
 impl Enforcement {
+    /// The way of the filesystem of `collection`, for a volume of this name.
+    pub(crate) fn of(
+        collection: OwnedFd,
+        ids: ProjectIds,
+        volume: &str,
+        locks: impl FnOnce() -> Result<OwnedFd, Error>,
+    ) -> Result<Self, Error> {
+        if is_btrfs(&collection) {
+            return Ok(Self::Subvolume(collection));
+        }
+        Ok(Self::Project(NewProject {
+            ids,
+            locks: locks()?,
+            volume: object_digest(Collection::Volumes.dir(), volume),
+        }))
+    }
+
     /// What a volume has to be.
     pub(crate) fn form(&self) -> Form {
         match self {

@@ -20,6 +20,7 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
+use crate::digest::hex;
 use crate::id::{BackupId, SnapshotDir, SnapshotHandle, Tool, VolumeDir};
 
 /// The names of the attribute. The first is for root alone, and counts where both are there.
@@ -64,11 +65,7 @@ pub(crate) fn digest(parameters: &Parameters) -> String {
             hash.update(text.as_bytes());
         }
     }
-    let part = &hash.finalize()[..8];
-    part.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex(&hash.finalize()[..8])
 }
 
 /// Nanoseconds since 1970; a clock before that counts as 1970.

@@ -10,9 +10,9 @@ use driver_core::{
 use rustix::io::Errno;
 
 use crate::backup::{Backup, Known, Repository};
+use crate::collection::Collection;
 use crate::failure::failed;
 use crate::id::{BackupId, NamePart, SnapshotHandle, Tool, VolumeDir};
-use crate::store::Collection;
 use crate::volumes::{Directories, VolumeSpec, at_least};
 
 /// Where a snapshot is restored, in the room beside the volume that is made of it.

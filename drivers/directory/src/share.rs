@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::base::hex;
+use crate::digest::hex;
 use crate::kind::Location;
 
 /// Where a server mounts shares that no administrator has named a directory for. Nothing but this program may remove

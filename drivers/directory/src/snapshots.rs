@@ -15,6 +15,7 @@ use driver_core::{
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 
+use crate::collection::Collection;
 use crate::copy;
 use crate::crash_points;
 use crate::disk;
@@ -23,13 +24,20 @@ use crate::id::{NamePart, SnapshotDir, VolumeDir};
 use crate::page;
 use crate::record::{self, SnapshotRecord, VolumeRecord};
 use crate::staging_area::{Form, failed_making};
-use crate::store::{Collection, Store};
+use crate::store::Store;
 use crate::volumes::Directories;
 
 /// What the names begin with that the snapshotter of Kubernetes makes up.
 const USUAL: &str = "snapshot-";
 
 impl Directories {
+    /// The size of a volume that has a record.
+    pub(crate) fn recorded_size(&self, volume: &VolumeDir) -> Result<Option<u64>, Error> {
+        let found = self.store.look_for(Collection::Volumes, volume.as_str())?;
+        let record = found.and_then(VolumeRecord::read);
+        Ok(record.map(|record| record.capacity))
+    }
+
     pub(crate) fn create_snapshot(
         &self,
         call: &Call,
@@ -178,7 +186,7 @@ impl Directories {
 
     pub(crate) fn get_snapshot(&self, id: &SnapshotId) -> Result<Snapshot, Error> {
         let dir = SnapshotDir::parse(id)?;
-        if let Some(pending) = self.pending_snapshot(&dir) {
+        if let Some(pending) = self.pending.snapshot(&dir, self.topology()) {
             return Ok(pending);
         }
         let found = self.store.look_for(Collection::Snapshots, dir.as_str())?;
@@ -234,7 +242,7 @@ impl Directories {
                 let Some(on) = on else { break };
                 let found = match Store::find(on, Collection::Snapshots, dir.as_str())? {
                     Some(found) => self.described_snapshot(&dir, &found)?,
-                    None => self.pending_snapshot(&dir),
+                    None => self.pending.snapshot(&dir, self.topology()),
                 };
                 let fits = |snapshot: &Snapshot| {
                     wanted

@@ -12,10 +12,8 @@
 //! nothing under the name of the work, and fails: what is taken apart is never given a name.
 
 mod cleanup;
-mod lock;
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -26,15 +24,14 @@ use driver_core::{Call, Error, Kind};
 use node_utils::{Component, Root, subvolumes};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
-use sha2::{Digest, Sha256};
 
 use crate::copy;
 use crate::crash_points;
+use crate::digest::object_digest;
 use crate::disk;
 use crate::failure::{change, failed};
+use crate::lock::{LockFile, MakerLock};
 use crate::quota::{self, Quotas, StaleQgroups};
-pub(crate) use lock::LockFile;
-use lock::MakerLock;
 
 /// The folder of work in progress.
 pub(crate) const PRIVATE: &str = ".omnibus-csi";
@@ -314,15 +311,6 @@ fn inherit(parent: &OwnedFd, made: &OwnedFd, mode: u32) -> Result<(), Errno> {
         mode |= Mode::SGID.bits();
     }
     rustix::fs::fchmod(made, Mode::from_raw_mode(mode))
-}
-
-/// What stands for `name` in `collection` where the name itself may not: entries of the trash begin with it.
-pub(crate) fn object_digest(collection: &str, name: &str) -> String {
-    let digest = Sha256::digest(format!("{collection}/{name}"));
-    digest[..16].iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// Nothing is inherited from the base: a copy has the permissions of its source only.

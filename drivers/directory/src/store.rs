@@ -15,23 +15,18 @@ use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, accessat
 use rustix::io::Errno;
 
 use crate::base::Base;
+use crate::collection::Collection;
 use crate::crash_points;
+use crate::digest::object_digest;
 use crate::disk;
 use crate::failure::{change, failed};
 use crate::quota::{self, Enforce, Quotas};
 use crate::record;
 use crate::share;
-use crate::staging_area::{PRIVATE, StagingArea, object_digest, passes_on_project};
+use crate::staging_area::{PRIVATE, StagingArea, passes_on_project};
 
 /// The time that a call gives to the leftovers of others.
 const CLEANUP_TIME: Duration = Duration::from_secs(1);
-
-/// Where objects of one sort lie.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Collection {
-    Volumes,
-    Snapshots,
-}
 
 /// The base directory of one driver.
 #[derive(Debug)]
@@ -41,26 +36,6 @@ pub(crate) struct Store {
     quotas: Quotas,
     warned_of_quotas: AtomicBool,
     warned_of_locks: AtomicBool,
-}
-
-// === impl Collection ===
-
-impl Collection {
-    /// Its directory in the base.
-    pub(crate) fn dir(self) -> &'static str {
-        match self {
-            Self::Volumes => "v",
-            Self::Snapshots => "s",
-        }
-    }
-
-    /// What lies on it, for messages.
-    pub(crate) fn noun(self) -> &'static str {
-        match self {
-            Self::Volumes => "volume",
-            Self::Snapshots => "snapshot",
-        }
-    }
 }
 
 // === impl Store ===

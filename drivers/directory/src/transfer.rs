@@ -12,8 +12,7 @@ use driver_core::{Call, CreateVolume, Error, Source, Volume};
 
 use crate::driver::DirectoryDriver;
 use crate::failure::failed;
-use crate::store::{Collection, Store};
-use crate::volumes::{Content, Directories, VolumeSpec};
+use crate::volumes::Directories;
 
 /// The only form that directories come in.
 pub(crate) const FORMS: &[TransferFormat] = &[TransferFormat::Tree];
@@ -99,39 +98,5 @@ impl DirectoryDriver {
             directories.fill(call, directories.spec(&asked)?, &tree, least)
         })
         .await
-    }
-}
-
-impl Directories {
-    /// A volume that exists already, if it matches the request.
-    fn known(&self, spec: &VolumeSpec) -> Result<Option<Volume>, Error> {
-        let found = self
-            .store
-            .look_for(Collection::Volumes, spec.dir.as_str())?;
-        found.map(|found| self.existing(spec, &found)).transpose()
-    }
-
-    fn fill(
-        &self,
-        call: &Call,
-        spec: VolumeSpec,
-        tree: &Tree,
-        least: u64,
-    ) -> Result<Volume, Error> {
-        let collection = self.store.open_or_create(Collection::Volumes)?;
-        if let Some(found) = Store::find(&collection, Collection::Volumes, spec.dir.as_str())? {
-            return self.existing(&spec, &found);
-        }
-        let description = match &spec.record.source {
-            Some(Source::Elsewhere(source)) => source.to_string(),
-            _ => "another connection".to_owned(),
-        };
-        let content = Content {
-            dir: tree.dir(),
-            still_exists: &|| tree.still_exists(),
-            least,
-            description,
-        };
-        self.make_of(call, &collection, spec, &content)
     }
 }

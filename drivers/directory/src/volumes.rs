@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use csi_types::Attachment;
 use driver_core::config::IdRoom;
+use driver_core::transfer::Tree;
 use driver_core::{
     Call, Capacity, CapacityQuery, CreateVolume, Error, Expanded, Kind, Page, PageRequest,
     SizeRange, Source, Topology, TopologyRequirement, Volume, VolumeId,
@@ -17,17 +18,19 @@ use rustix::fs::{Gid, Mode, Uid};
 use rustix::io::Errno;
 
 use crate::backup::Repository;
+use crate::collection::Collection;
 use crate::config::{Layout, Permissions};
 use crate::copy;
 use crate::crash_points;
+use crate::disk;
 use crate::failure::{change, failed};
 use crate::id::{SnapshotDir, SnapshotHandle, VolumeDir};
 use crate::page;
 use crate::pending::PendingCopies;
-use crate::quota::Enforcement;
+use crate::quota::{Enforce, Enforcement, Quotas};
 use crate::record::{self, SnapshotRecord, VolumeRecord, digest};
 use crate::staging_area::{Form, Staged, failed_making};
-use crate::store::{Collection, Store};
+use crate::store::Store;
 
 /// How often something is made again that another process removed as a leftover.
 const ATTEMPTS: usize = 5;
@@ -111,6 +114,32 @@ impl Directories {
             (own, other) if own.kind() == other.kind() => Ok(()),
             (own, _) => {
                 Err(invalid().advise(format!("this driver attaches it as `{}`", own.kind())))
+            }
+        }
+    }
+
+    /// How the size of a volume that is made in `collection` is enforced; `None` if it is not. An error if the
+    /// configuration requires it.
+    fn enforcement(
+        &self,
+        collection: &OwnedFd,
+        spec: &VolumeSpec,
+    ) -> Result<Option<Enforcement>, Error> {
+        let Quotas { enforce, ids } = self.layout.quotas;
+        if enforce == Enforce::None {
+            return Ok(None);
+        }
+        let doing = spec.doing.as_str();
+        let dir = disk::open_dir(collection, ".").map_err(|errno| failed(doing, errno))?;
+        match self.store.quota_obstacle(dir.as_fd(), doing) {
+            Some(error) if enforce == Enforce::Require => Err(error),
+            Some(error) => {
+                self.store.warn_of_quotas(&error);
+                Ok(None)
+            }
+            None => {
+                let locks = || self.store.locks();
+                Enforcement::of(dir, ids, spec.dir.as_str(), locks).map(Some)
             }
         }
     }
@@ -392,6 +421,38 @@ impl Directories {
             dir,
             least,
         })
+    }
+
+    /// A volume that exists already, if it matches the request.
+    pub(crate) fn known(&self, spec: &VolumeSpec) -> Result<Option<Volume>, Error> {
+        let found = self
+            .store
+            .look_for(Collection::Volumes, spec.dir.as_str())?;
+        found.map(|found| self.existing(spec, &found)).transpose()
+    }
+
+    pub(crate) fn fill(
+        &self,
+        call: &Call,
+        spec: VolumeSpec,
+        tree: &Tree,
+        least: u64,
+    ) -> Result<Volume, Error> {
+        let collection = self.store.open_or_create(Collection::Volumes)?;
+        if let Some(found) = Store::find(&collection, Collection::Volumes, spec.dir.as_str())? {
+            return self.existing(&spec, &found);
+        }
+        let description = match &spec.record.source {
+            Some(Source::Elsewhere(source)) => source.to_string(),
+            _ => "another connection".to_owned(),
+        };
+        let content = Content {
+            dir: tree.dir(),
+            still_exists: &|| tree.still_exists(),
+            least,
+            description,
+        };
+        self.make_of(call, &collection, spec, &content)
     }
 
     /// Answers for a volume that is there already, if it matches the request. One without a record,

@@ -10,16 +10,15 @@ use node_utils::{Component, Root};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use super::{
-    LOCKS, MAKING, MakerLock, OpenStagingArea, PRIVATE, SHARED_LOCKS, StagingArea, TEMPORARY,
-    TRASH, object_digest,
-};
+use super::{LOCKS, MAKING, OpenStagingArea, PRIVATE, SHARED_LOCKS, StagingArea, TEMPORARY, TRASH};
 use crate::base::{self, Base};
+use crate::collection::Collection;
 use crate::crash_points;
+use crate::digest::object_digest;
 use crate::disk;
 use crate::failure::failed;
+use crate::lock::MakerLock;
 use crate::quota;
-use crate::store::Collection;
 
 // === impl StagingArea ===
 
