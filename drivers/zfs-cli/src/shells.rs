@@ -1,6 +1,5 @@
 //! Runs scripts of this crate in every shell of this machine.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use exec::{Command, Local, Output, Program, Runner as _};
@@ -14,8 +13,7 @@ const SHELLS: [&[&str]; 3] = [&["/bin/dash"], &["/bin/bash"], &["/bin/busybox", 
 async fn by_each_shell(text: &str, zfs: &str, arguments: &[&str]) -> Vec<(String, Output)> {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("zfs");
-    std::fs::write(&program, format!("#!/bin/sh\n{zfs}\n")).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    exec::testing::write_program(&program, &format!("#!/bin/sh\n{zfs}\n"));
     let program = program.to_str().unwrap();
     let mut outputs = Vec::new();
     for shell in SHELLS.iter().filter(|shell| Path::new(shell[0]).exists()) {

@@ -305,12 +305,10 @@ mod tests {
 
     /// A replacement for `flock`.
     fn tool(folder: &tempfile::TempDir, text: &str) -> String {
-        use std::os::unix::fs::PermissionsExt as _;
         let bin = folder.path().join("bin");
         std::fs::create_dir(&bin).unwrap();
         let flock = bin.join("flock");
-        std::fs::write(&flock, format!("#!/bin/sh\n{text}\n")).unwrap();
-        std::fs::set_permissions(&flock, std::fs::Permissions::from_mode(0o700)).unwrap();
+        crate::testing::write_program(&flock, &format!("#!/bin/sh\n{text}\n"));
         format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", bin.display())
     }
 

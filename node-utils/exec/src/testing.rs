@@ -5,9 +5,11 @@
 mod flaky;
 pub mod host;
 mod one_by_one;
+mod program;
 pub mod requirement;
 mod scripted;
 
 pub use flaky::{Fault, Flaky};
 pub use one_by_one::{OneByOne, RunOne};
+pub use program::write_program;
 pub use scripted::{Reply, Scripted};

@@ -2,7 +2,6 @@
 //! manual and democratic-csi say them. It keeps filesystems as folders.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,8 +88,7 @@ impl StandIn {
     fn program(&self, name: &str, text: &str) {
         let path = self.path(name);
         let state = self.folder.path().display().to_string();
-        fs::write(&path, text.replace("STATE", &state)).expect("a program");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a mode");
+        exec::testing::write_program(&path, &text.replace("STATE", &state));
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -1,7 +1,7 @@
 //! What the script that destroys says of what nfsd keeps, by every shell and awk that this machine has.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -93,8 +93,7 @@ impl Host<'_> {
 }
 
 fn program(path: &Path, script: &str) {
-    fs::write(path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    exec::testing::write_program(path, &format!("#!/bin/sh\n{script}\n"));
 }
 
 /// What there is, what of it is to be destroyed, and whether nfsd keeps that.

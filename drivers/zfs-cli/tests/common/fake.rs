@@ -1,6 +1,5 @@
 //! A host whose `zfs` is a script of a test.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,8 +16,7 @@ pub(crate) type FakeCli = Cli<Counting<Local>>;
 /// Writes a program that is this script, and gives its path.
 pub(crate) fn program(folder: &Path, name: &str, script: &str) -> String {
     let program = folder.join(name);
-    std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    exec::testing::write_program(&program, &format!("#!/bin/sh\n{script}\n"));
     program.to_str().unwrap().to_owned()
 }
 

@@ -120,10 +120,7 @@ impl Host {
 
     /// A program of this host.
     pub(crate) fn program(&self, name: &str, text: &str) {
-        use std::os::unix::fs::PermissionsExt as _;
-        let path = self.path("bin").join(name);
-        std::fs::write(&path, text).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        driver_zfs_cli::exec::testing::write_program(&self.path("bin").join(name), text);
     }
 
     /// Has this shell, or this awk, as `name`; says whether the machine has it.
