@@ -315,6 +315,8 @@ async fn what_takes_too_long_or_says_too_much_is_given_up_and_others_are_served(
         return;
     };
     let ssh = Ssh::new(server.settings());
+    // A connection and an idle shell, so that the short deadline is that of the command alone.
+    assert_eq!(says(&ssh, "first").await, "first");
     let late = ssh
         .run(&shell("sleep 60").within(Duration::from_millis(300)))
         .await;
