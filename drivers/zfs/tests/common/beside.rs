@@ -17,7 +17,7 @@ pub(crate) enum Side {
     Some,
 }
 
-/// Intended differences. docs/compatibility.md has each with its reason.
+/// Intended differences. docs/compatibility-drivers.md has each with its reason.
 #[derive(Debug)]
 pub(crate) struct Difference {
     /// The end of the name of the object, and the name of the property.
@@ -25,7 +25,7 @@ pub(crate) struct Difference {
     pub(crate) property: &'static str,
     pub(crate) theirs: Side,
     pub(crate) ours: Side,
-    /// The text of docs/compatibility.md about it.
+    /// The text of docs/compatibility-drivers.md about it.
     pub(crate) stands: &'static str,
 }
 
@@ -146,7 +146,7 @@ pub(crate) fn compare(
 
 /// Asserts that each difference occurred, and that the page of differences has its text.
 pub(crate) fn all_are_listed(differences: &[&Difference], met: &BTreeSet<usize>) {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/compatibility.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/compatibility-drivers.md");
     let page = std::fs::read_to_string(page).unwrap();
     for (number, it) in differences.iter().enumerate() {
         assert!(met.contains(&number), "nothing differs so: {it:?}");
