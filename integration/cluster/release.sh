@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Releases: our driver and its sidecars as services of each node, with the flags of docs/local-hostpath.md, and
+# Releases: our driver and its sidecars as services of each node, with the flags of docs/local-hostpath-reference.md, and
 # the objects in objects/; or by the chart (chart.sh), with RELEASE_BY=chart; or in the
 # layout of democratic-csi's chart, with RELEASE_BY=layout. Services can be killed as often as
 # a test likes, a container's kubelet waits longer each time. The cells know a release by the name of its
