@@ -1,7 +1,7 @@
 //! Who logs in to the storage host, and what such a user is allowed there.
 //!
-//! What is allowed is what `docs/zfs.md` tells people to allow, word for word, and nothing else: what
-//! the page forgets, a cell finds.
+//! What is allowed is what `docs/zfs-reference.md` tells people to allow, word for word, and nothing
+//! else: what the page forgets, a cell finds.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn what_is_allowed_in_the_lab_is_what_the_page_tells_to_allow() {
-        let page = include_str!("../../../../docs/zfs.md");
+        let page = include_str!("../../../../docs/zfs-reference.md");
         for rules in [SUDO, SUDO_OF_STACKS, SUDO_OF_FILESYSTEMS] {
             assert!(page.contains(&format!("```\n{rules}```")), "{rules}");
         }

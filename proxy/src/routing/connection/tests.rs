@@ -15,6 +15,7 @@ fn configurations_of_the_pages_about_drivers_are_right_to_the_last_key() {
         .filter(|kind| kind.starts_with("zfs-"))
         .collect();
     page_has("zfs.md", &zfs);
+    page_has("zfs-reference.md", &["zfs-generic-iscsi"]);
     page_has("inline.md", &inline);
     page_has("objectivefs.md", &["objectivefs"]);
 }
