@@ -120,7 +120,7 @@ impl<B: Backend> ZfsInline<B> {
         wanted: &InlineVolume<'_>,
         properties: &[Property],
         seen: &State,
-    ) -> Result<Option<Plan<B::Command>>, Error> {
+    ) -> Result<Option<Plan>, Error> {
         let conflict = |why: String| {
             Error::new(Kind::Conflict, format!("make volume `{}`", wanted.id)).because(why)
         };
@@ -152,7 +152,7 @@ impl<B: Backend> ZfsInline<B> {
         dataset: &DatasetName,
         id: &VolumeId,
         seen: &State,
-    ) -> Result<Option<Plan<B::Command>>, Error> {
+    ) -> Result<Option<Plan>, Error> {
         let Some(found) = seen.dataset(dataset) else {
             return Ok(None);
         };
@@ -194,7 +194,7 @@ impl<B: Backend> ZfsInline<B> {
         &self,
         call: &Call,
         query: impl Fn() -> Query,
-        plan: impl Fn(&State) -> Result<Option<Plan<B::Command>>, Error>,
+        plan: impl Fn(&State) -> Result<Option<Plan>, Error>,
     ) -> Result<(), Error> {
         let mut pause = PAUSE;
         let mut last = None;

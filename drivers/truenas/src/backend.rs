@@ -21,7 +21,8 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use async_trait::async_trait;
 use driver_core::{BackendIdentity, Call, Effect, Error, Kind};
-use driver_zfs::backend::{Backend, ListQuery, Listed};
+use driver_zfs::backend::{Backend, ListQuery, Listed, Serves};
+use driver_zfs::export::Opaque;
 use driver_zfs::name::DatasetName;
 use driver_zfs::observed::{Observed, Query, Request};
 use driver_zfs::property::PropertyName;
@@ -123,6 +124,23 @@ impl Nas {
         let lock = lock_of(&format!("{} {of}", self.address));
         let turn = tokio::time::timeout(call.remaining(), lock.lock_owned()).await;
         turn.map_err(|_| ApiError::new(ApiKind::Busy, format!("others are changing {of}")))
+    }
+
+    /// The answers to looks.
+    pub(crate) async fn answers(
+        &self,
+        call: &Call,
+        dialect: &Dialect,
+        commands: &[Opaque],
+    ) -> Result<Vec<Opaque>, Error> {
+        let looks = commands.iter().map(|command| async move {
+            let answer = match command.get()? {
+                Command::Look(look) => self.look(call, dialect, look).await?,
+                Command::Change(_) => Answer::Done,
+            };
+            Ok(Opaque::new(answer))
+        });
+        futures_util::future::try_join_all(looks).await
     }
 
     /// A call that changes nothing: it is repeated once where its answer was lost.
@@ -292,15 +310,9 @@ impl Api {
         &self,
         call: &Call,
         dialect: &Dialect,
-        commands: &[Command],
-    ) -> Result<Vec<Answer>, Error> {
-        let looks = commands.iter().map(|command| async move {
-            match command {
-                Command::Look(look) => self.nas.look(call, dialect, look).await,
-                Command::Change(_) => Ok(Answer::Done),
-            }
-        });
-        futures_util::future::try_join_all(looks).await
+        commands: &[Opaque],
+    ) -> Result<Vec<Opaque>, Error> {
+        self.nas.answers(call, dialect, commands).await
     }
 }
 
@@ -322,11 +334,13 @@ fn query_of(guard: &Guard) -> Query {
     }
 }
 
-#[async_trait]
-impl Backend for Api {
+impl Serves for Api {
     type Command = Command;
     type Output = Answer;
+}
 
+#[async_trait]
+impl Backend for Api {
     fn identity(&self) -> BackendIdentity {
         self.identity.clone()
     }
@@ -335,11 +349,7 @@ impl Backend for Api {
         self.nas.describe(call).await
     }
 
-    async fn observe(
-        &self,
-        call: &Call,
-        request: &Request<Command>,
-    ) -> Result<Observed<Answer>, Error> {
+    async fn observe(&self, call: &Call, request: &Request) -> Result<Observed, Error> {
         let dialect = self.dialect(call).await?;
         let since = self.seen.now();
         let wanted = Wanted::of(&request.queries, &request.properties, |_| true);
@@ -356,12 +366,7 @@ impl Backend for Api {
         Ok(Observed { pool, export })
     }
 
-    async fn apply(
-        &self,
-        call: &Call,
-        plan: &Plan<Command>,
-        then: &Request<Command>,
-    ) -> Result<Observed<Answer>, Failed> {
+    async fn apply(&self, call: &Call, plan: &Plan, then: &Request) -> Result<Observed, Failed> {
         let tell = |error: Error| Failed {
             next: Next::Tell,
             error,
@@ -391,9 +396,9 @@ impl Api {
         &self,
         call: &Call,
         dialect: &Dialect,
-        plan: &Plan<Command>,
-        then: &Request<Command>,
-    ) -> Result<Observed<Answer>, Failed> {
+        plan: &Plan,
+        then: &Request,
+    ) -> Result<Observed, Failed> {
         let after = |error: Error| Failed {
             next: Next::Tell,
             error: error.with_effect(if plan.is_empty() {
@@ -408,7 +413,7 @@ impl Api {
         let queries = [then.queries.as_slice(), &doomed].concat();
         let early = Wanted::of(&queries, &then.properties, untouched);
         let looks_early = !touched::exports(plan);
-        let (early_commands, late_commands): (&[Command], &[Command]) = if looks_early {
+        let (early_commands, late_commands): (&[Opaque], &[Opaque]) = if looks_early {
             (&then.export, &[])
         } else {
             (&[], &then.export)
@@ -424,7 +429,7 @@ impl Api {
         let mut export = answers.map_err(after)?;
         let known = |query: &Query| !untouched(query) && !run.knows(query);
         let late = Wanted::only(&queries, &then.properties, known);
-        let missing: Vec<Command> = late_commands
+        let missing: Vec<Opaque> = late_commands
             .iter()
             .filter(|command| run.answer(command).is_none())
             .cloned()
@@ -439,7 +444,8 @@ impl Api {
         run.tell(&mut picture);
         looked.reverse();
         for command in late_commands {
-            let answer = run.answer(command).or_else(|| looked.pop());
+            let answer = run.answer(command).map(Opaque::new);
+            let answer = answer.or_else(|| looked.pop());
             export.extend(answer);
         }
         run.are_gone(&picture.state(&doomed).map_err(after)?)?;

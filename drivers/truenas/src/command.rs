@@ -5,6 +5,7 @@ use std::sync::Arc;
 use csi_types::Attachment;
 use driver_core::Error;
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
+use driver_zfs::step::Step;
 
 use crate::api::Enable;
 use crate::api::iscsi::{
@@ -212,6 +213,17 @@ pub(crate) struct NvmeState {
 // === impl Change ===
 
 impl Change {
+    /// The change that a step of an export is.
+    pub(crate) fn of(step: &Step) -> Option<&Self> {
+        let Step::Export(request) = step else {
+            return None;
+        };
+        match request.get() {
+            Ok(Command::Change(change)) => Some(change),
+            Ok(Command::Look(_)) | Err(_) => None,
+        }
+    }
+
     /// Whether it makes something, and so may be done while the permissions of the dataset are set.
     pub(crate) fn makes(&self) -> bool {
         matches!(

@@ -9,12 +9,12 @@
 use async_trait::async_trait;
 use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Effect, Error};
-use driver_zfs::backend::{Backend, Incoming, Interrupted, ListQuery, Listed};
+use driver_zfs::backend::{Backend, Incoming, Interrupted, ListQuery, Listed, Serves};
+use driver_zfs::export::Opaque;
 use driver_zfs::name::{Object, SnapshotRef};
 use driver_zfs::observed::{Observed, Request};
 use driver_zfs::property::PropertyName;
 use driver_zfs::step::{Failed, Guard, Next, Plan, Step, Still};
-use futures_util::future::try_join_all;
 use serde_json::{Map, json};
 
 use crate::api::dataset::UpdateDataset;
@@ -32,9 +32,9 @@ pub(crate) struct Composed<B> {
 }
 
 /// A part of a plan.
-enum Part<C> {
+enum Part {
     /// Steps of the host.
-    Host(Vec<Step<C>>),
+    Host(Vec<Step>),
     /// A change of exports.
     Export(Box<Change>),
     /// A zvol gets a size.
@@ -42,14 +42,14 @@ enum Part<C> {
 }
 
 /// The parts of a plan, in its order.
-fn parts<C>(steps: &[Step<Command>]) -> Vec<Part<C>> {
+fn parts(steps: &[Step]) -> Vec<Part> {
     let mut parts = Vec::new();
     for step in steps {
+        if let Some(change) = Change::of(step) {
+            parts.push(Part::Export(Box::new(change.clone())));
+            continue;
+        }
         let step = match step {
-            Step::Export(Command::Change(change)) => {
-                parts.push(Part::Export(Box::new(change.clone())));
-                continue;
-            }
             Step::Set {
                 object: Object::Dataset(name),
                 properties,
@@ -72,9 +72,6 @@ fn parts<C>(steps: &[Step<Command>]) -> Vec<Part<C>> {
             }
             other => other.clone(),
         };
-        let Some(step) = step.without_export() else {
-            continue;
-        };
         match parts.last_mut() {
             Some(Part::Host(steps)) => steps.push(step),
             _ => parts.push(Part::Host(vec![step])),
@@ -84,7 +81,7 @@ fn parts<C>(steps: &[Step<Command>]) -> Vec<Part<C>> {
 }
 
 /// The dataset or snapshot that a step changes and that was there before.
-fn changed<C>(step: &Step<C>) -> Option<Object> {
+fn changed(step: &Step) -> Option<Object> {
     match step {
         Step::Set { object, .. } | Step::Inherit { object, .. } => Some(object.clone()),
         Step::Rename { snapshot, .. } | Step::DestroySnapshot(snapshot) => {
@@ -105,7 +102,7 @@ fn identities(guards: &[Guard], counts: impl Fn(&Object) -> bool) -> Vec<Guard> 
     guards.iter().filter(same).cloned().collect()
 }
 
-fn of_host<C>(request: &Request<Command>) -> Request<C> {
+fn of_host(request: &Request) -> Request {
     Request {
         queries: request.queries.clone(),
         properties: request.properties.clone(),
@@ -121,21 +118,12 @@ impl<B: Backend> Composed<B> {
         Self { host, nas }
     }
 
-    async fn answers(&self, call: &Call, request: &Request<Command>) -> Result<Vec<Answer>, Error> {
+    async fn answers(&self, call: &Call, request: &Request) -> Result<Vec<Opaque>, Error> {
         if request.export.is_empty() {
             return Ok(Vec::new());
         }
         let dialect = self.nas.dialect(call).await?;
-        let looks = request.export.iter().map(|command| {
-            let dialect = &dialect;
-            async move {
-                match command {
-                    Command::Look(look) => self.nas.look(call, dialect, look).await,
-                    Command::Change(_) => Ok(Answer::Done),
-                }
-            }
-        });
-        try_join_all(looks).await
+        self.nas.answers(call, &dialect, &request.export).await
     }
 
     async fn export(&self, call: &Call, change: &Change, first: bool) -> Result<(), Failed> {
@@ -167,11 +155,13 @@ impl<B: Backend> Composed<B> {
     }
 }
 
-#[async_trait]
-impl<B: Backend> Backend for Composed<B> {
+impl<B: Backend> Serves for Composed<B> {
     type Command = Command;
     type Output = Answer;
+}
 
+#[async_trait]
+impl<B: Backend> Backend for Composed<B> {
     fn identity(&self) -> BackendIdentity {
         self.host.identity()
     }
@@ -180,11 +170,7 @@ impl<B: Backend> Backend for Composed<B> {
         self.nas.describe(call).await
     }
 
-    async fn observe(
-        &self,
-        call: &Call,
-        request: &Request<Command>,
-    ) -> Result<Observed<Answer>, Error> {
+    async fn observe(&self, call: &Call, request: &Request) -> Result<Observed, Error> {
         let host = of_host(request);
         let (seen, export) =
             tokio::try_join!(self.host.observe(call, &host), self.answers(call, request))?;
@@ -194,12 +180,7 @@ impl<B: Backend> Backend for Composed<B> {
         })
     }
 
-    async fn apply(
-        &self,
-        call: &Call,
-        plan: &Plan<Command>,
-        then: &Request<Command>,
-    ) -> Result<Observed<Answer>, Failed> {
+    async fn apply(&self, call: &Call, plan: &Plan, then: &Request) -> Result<Observed, Failed> {
         let host = of_host(then);
         let nothing = Request::of([]);
         let mut parts = parts(&plan.steps).into_iter().peekable();
@@ -320,7 +301,6 @@ mod tests {
 
     use super::*;
     use crate::config;
-    use crate::export::iscsi::IscsiExport;
 
     fn document(nas: &Simulator, section: &str) -> Document {
         let text = format!(
@@ -358,11 +338,7 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
         rows.expect(service).as_array().expect("rows").clone()
     }
 
-    fn composed<E>(
-        document: &Document,
-        kind: VolumeKind,
-        export: E,
-    ) -> ZfsDriver<Composed<MemoryHost>, E>
+    fn composed<E>(document: &Document, kind: VolumeKind, export: E) -> ZfsDriver
     where
         E: Export<Command = Command, Output = Answer>,
     {
@@ -372,7 +348,7 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
     }
 
     /// A driver of zvols in memory with targets on a NAS that has a zvol of this name, too.
-    async fn zvols(nas: &Simulator, more: &str) -> ZfsDriver<Composed<MemoryHost>, IscsiExport> {
+    async fn zvols(nas: &Simulator, more: &str) -> ZfsDriver {
         let run = async |method: &str, params: Value| {
             let params = params.as_array().expect("arguments").clone();
             nas.call(method, params).await.expect(method)
@@ -457,7 +433,8 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
         let made = driver.create_volume(&call, &asked).await;
         made.unwrap_or_else(|error| panic!("{}", error.chain()));
         let name = DatasetName::parse("tank/csi/v/pvc-1").expect("a name");
-        let host = &driver.backend().host;
+        let composed: &Composed<MemoryHost> = driver.storage().of().expect("composed");
+        let host = &composed.host;
         let held = Rule::new("iscsi.extent.delete", Action::Hold).times(1);
         nas.faults().add(held);
         let replace = async {
@@ -465,7 +442,7 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             let pool = &mut host.state().pool;
-            let gone = pool.apply::<()>(&Step::DestroyDataset(name.clone()));
+            let gone = pool.apply(&Step::DestroyDataset(name.clone()));
             gone.expect("destroyed");
             pool.insert(&name, VolumeKind::Zvol, &[], None);
             nas.faults().release();
@@ -495,10 +472,10 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
                     property(PropertyName::REFRESERVATION, 0),
                 ],
             },
-            Step::Export(Command::Change(Change::DeleteNfs(7))),
+            Step::Export(Opaque::new(Command::Change(Change::DeleteNfs(7)))),
             Step::DestroyDataset(name),
         ];
-        let parts: Vec<Part<()>> = parts(&steps);
+        let parts = parts(&steps);
         assert!(matches!(
             parts.as_slice(),
             [

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use driver_core::{Call, Effect};
 use exec::{Command, Lock, Locked, Output, Runner};
 
-use super::{COMMAND, Cli, bounded, looking, query, steps, understood};
+use super::{COMMAND, Cli, bounded, looking, query, steps, tell, understood};
 use driver_zfs::backend::Tried;
 use driver_zfs::name::SnapshotRef;
 use driver_zfs::observed::Request;
@@ -42,7 +42,7 @@ fn words(expected: &Expected) -> [String; 4] {
 }
 
 /// What a guess destroys if all that it expects is that the snapshot is one of ours.
-fn doomed(guess: &Guess<Command>) -> Option<&SnapshotRef> {
+fn doomed(guess: &Guess) -> Option<&SnapshotRef> {
     match &guess.step {
         Step::DestroySnapshot(snapshot) => Some(snapshot),
         _ => None,
@@ -50,7 +50,7 @@ fn doomed(guess: &Guess<Command>) -> Option<&SnapshotRef> {
 }
 
 impl<R: Runner> Cli<R> {
-    fn locked<C>(&self, guess: &Guess<C>) -> Locked<&R> {
+    fn locked(&self, guess: &Guess) -> Locked<&R> {
         let mut lock = Lock::object(guess.lock.as_str());
         if let Some(folder) = &self.locks {
             lock = lock.within_folder(folder);
@@ -64,7 +64,7 @@ impl<R: Runner> Cli<R> {
         &self,
         call: &Call,
         snapshot: &SnapshotRef,
-        guess: &Guess<Command>,
+        guess: &Guess,
     ) -> Result<bool, Failed> {
         let (pool, name) = (snapshot.dataset.pool(), snapshot.to_string());
         let own = PropertyName::SNAPSHOT_NAME;
@@ -94,21 +94,21 @@ impl<R: Runner> Cli<R> {
     pub(super) async fn tried(
         &self,
         call: &Call,
-        request: &Request<Command>,
-        guess: &Guess<Command>,
-    ) -> Result<Tried<Output>, Failed> {
+        request: &Request,
+        guess: &Guess,
+    ) -> Result<Tried, Failed> {
         if let Some(snapshot) = doomed(guess)
             && !self.has_no_programs.load(Ordering::Relaxed)
             && self.destroyed(call, snapshot, guess).await?
         {
             return Ok(Tried::Done);
         }
-        let mut commands = query::commands(&self.tools, request);
+        let mut commands = query::commands(&self.tools, request).map_err(tell)?;
         let looks = commands.len();
         let step = Command::function(AT_ONCE)
             .args(guess.expected.iter().flat_map(words))
             .arg("--")
-            .args(steps::words(&self.tools, &guess.step))
+            .args(steps::words(&self.tools, &guess.step).map_err(tell)?)
             .within(COMMAND);
         commands.push(step);
         let commands = bounded(call, commands);

@@ -31,7 +31,7 @@ use exec::{Command, Lock, Locked, Output, RunError, Runner};
 pub use exec;
 pub use tools::ZfsTools;
 
-use driver_zfs::backend::{Backend, Incoming, Interrupted, ListQuery, Listed, Tried};
+use driver_zfs::backend::{Backend, Incoming, Interrupted, ListQuery, Listed, Serves, Tried};
 use driver_zfs::name::SnapshotRef;
 use driver_zfs::observed::{Observed, Request};
 use driver_zfs::step::{Failed, Guess, Next, Plan};
@@ -94,7 +94,7 @@ impl<R: Runner> Cli<R> {
 }
 
 /// The purpose of a command of a request; `None` if it is one of the export.
-fn looking(request: &Request<Command>, command: usize) -> Option<String> {
+fn looking(request: &Request, command: usize) -> Option<String> {
     query::groups(request).get(command).map(ToString::to_string)
 }
 
@@ -121,21 +121,27 @@ fn bounded(call: &Call, commands: Vec<Command>) -> Vec<Command> {
     commands.into_iter().map(bound).collect()
 }
 
-#[async_trait]
-impl<R: Runner> Backend for Cli<R> {
+impl<R: Runner + 'static> Serves for Cli<R> {
     type Command = Command;
     type Output = Output;
+}
 
+/// Nothing was done, and no retry helps.
+fn tell(error: Error) -> Failed {
+    Failed {
+        next: Next::Tell,
+        error,
+    }
+}
+
+#[async_trait]
+impl<R: Runner + 'static> Backend for Cli<R> {
     fn identity(&self) -> BackendIdentity {
         self.identity.clone()
     }
 
-    async fn observe(
-        &self,
-        call: &Call,
-        request: &Request<Command>,
-    ) -> Result<Observed<Output>, Error> {
-        let commands = bounded(call, query::commands(&self.tools, request));
+    async fn observe(&self, call: &Call, request: &Request) -> Result<Observed, Error> {
+        let commands = bounded(call, query::commands(&self.tools, request)?);
         let batch = self.runner.run_all(&commands).await;
         let outputs = batch.into_outputs().map_err(|error| {
             let doing = looking(request, error.step);
@@ -144,20 +150,15 @@ impl<R: Runner> Backend for Cli<R> {
         query::observed(request, outputs)
     }
 
-    async fn apply(
-        &self,
-        call: &Call,
-        plan: &Plan<Command>,
-        then: &Request<Command>,
-    ) -> Result<Observed<Output>, Failed> {
-        let planned = steps::commands(&self.tools, plan);
+    async fn apply(&self, call: &Call, plan: &Plan, then: &Request) -> Result<Observed, Failed> {
+        let planned = steps::commands(&self.tools, plan).map_err(tell)?;
         let guards = planned.iter().filter(|planned| planned.is_guard).count();
         let changing = planned.len();
         let (mut commands, doing): (Vec<_>, Vec<_>) = planned
             .into_iter()
             .map(|planned| (planned.command, planned.doing))
             .unzip();
-        commands.extend(query::commands(&self.tools, then));
+        commands.extend(query::commands(&self.tools, then).map_err(tell)?);
         let commands = bounded(call, commands);
         call.changing();
         let mut lock = Lock::object(plan.lock.as_str());
@@ -192,9 +193,9 @@ impl<R: Runner> Backend for Cli<R> {
     async fn look_and_do(
         &self,
         call: &Call,
-        request: &Request<Command>,
-        guess: &Guess<Command>,
-    ) -> Option<Result<Tried<Output>, Failed>> {
+        request: &Request,
+        guess: &Guess,
+    ) -> Option<Result<Tried, Failed>> {
         Some(self.tried(call, request, guess).await)
     }
 

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::time::Duration;
 
-use exec::{Command, Runner};
+use exec::Runner;
 
 use super::COMMAND;
 use super::tools::ZfsTools;
@@ -18,7 +18,7 @@ use driver_zfs::step::{Plan, Step};
 pub(super) const EVERY: Duration = Duration::from_mins(1);
 
 /// The copy of a plan; there is never more than one.
-fn copy_of(plan: &Plan<Command>) -> Option<(&SnapshotRef, &DatasetName)> {
+fn copy_of(plan: &Plan) -> Option<(&SnapshotRef, &DatasetName)> {
     plan.steps.iter().find_map(|step| match step {
         Step::Copy { from, to, .. } | Step::GoOn { from, to } => Some((from, to)),
         _ => None,
@@ -30,7 +30,7 @@ pub(super) async fn logged<T>(
     work: impl Future<Output = T>,
     runner: &impl Runner,
     tools: &ZfsTools,
-    plan: &Plan<Command>,
+    plan: &Plan,
     every: Duration,
 ) -> T {
     let Some((from, to)) = copy_of(plan) else {

@@ -13,6 +13,7 @@ use super::COMMAND;
 use super::failure::{self, Complaint};
 use super::rows::{COLUMNS, Rows, Scope};
 use super::tools::{ZfsTools, of_the_pool};
+use driver_zfs::export::Opaque;
 use driver_zfs::name::{DatasetName, Object, SnapshotLeaf};
 use driver_zfs::observed::{ALWAYS, OF_MEMBERS, Observed, Query, Request, System};
 use driver_zfs::property::PropertyName;
@@ -158,7 +159,7 @@ pub(super) enum Group<'a> {
 }
 
 /// The queries of a request, grouped into commands: all objects at once, then the others in order.
-pub(super) fn groups<R>(request: &Request<R>) -> Vec<Group<'_>> {
+pub(super) fn groups(request: &Request) -> Vec<Group<'_>> {
     let by_name = |query: &&Query| {
         matches!(
             query,
@@ -239,11 +240,12 @@ fn pool_of(name: &str) -> &str {
 }
 
 /// The commands of a request: one for each group, then those of its export.
-pub(super) fn commands(tools: &ZfsTools, request: &Request<Command>) -> Vec<Command> {
+pub(super) fn commands(tools: &ZfsTools, request: &Request) -> Result<Vec<Command>, Error> {
     let wanted = properties(&request.properties);
     let groups = groups(request);
     let queries = groups.iter().map(|group| group.command(tools, &wanted));
-    queries.chain(request.export.iter().cloned()).collect()
+    let export = request.export.iter().map(|command| command.get().cloned());
+    queries.map(Ok).chain(export).collect()
 }
 
 fn named(tools: &ZfsTools, within: &[DatasetName], name: &str, leaf: &SnapshotLeaf) -> Command {
@@ -283,10 +285,7 @@ fn named(tools: &ZfsTools, within: &[DatasetName], name: &str, leaf: &SnapshotLe
 }
 
 /// The state that the outputs of these commands show.
-pub(super) fn observed(
-    request: &Request<Command>,
-    outputs: Vec<Output>,
-) -> Result<Observed<Output>, Error> {
+pub(super) fn observed(request: &Request, outputs: Vec<Output>) -> Result<Observed, Error> {
     let mut outputs = outputs.into_iter();
     let mut rows = Rows::default();
     let (mut named, mut system) = (Vec::new(), None);
@@ -329,7 +328,7 @@ pub(super) fn observed(
     }
     Ok(Observed {
         pool,
-        export: outputs.collect(),
+        export: outputs.map(Opaque::new).collect(),
     })
 }
 

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use driver_core::Error;
 use exec::{Command, Program};
 
 use super::COMMAND;
@@ -164,7 +165,7 @@ pub(super) struct Planned {
 
 /// The guards of a plan, then its steps. One command checks all GUIDs, and consecutive destroys of
 /// one dataset are one command.
-pub(super) fn commands(tools: &ZfsTools, plan: &Plan<Command>) -> Vec<Planned> {
+pub(super) fn commands(tools: &ZfsTools, plan: &Plan) -> Result<Vec<Planned>, Error> {
     let identities = plan.guards.iter().filter_map(|guard| match &guard.still {
         Still::Itself(guid) => Some((guard.object.to_string(), guid.to_string())),
         Still::Has(..) => None,
@@ -195,7 +196,7 @@ pub(super) fn commands(tools: &ZfsTools, plan: &Plan<Command>) -> Vec<Planned> {
             doing = format!("destroy {names}");
             tools.tolerant([NO_SNAPSHOT; 2], &["destroy", "-d", &names])
         } else {
-            command(tools, step)
+            command(tools, step)?
         };
         all.push(Planned {
             command,
@@ -203,7 +204,7 @@ pub(super) fn commands(tools: &ZfsTools, plan: &Plan<Command>) -> Vec<Planned> {
             is_guard: false,
         });
     }
-    all
+    Ok(all)
 }
 
 fn identities_are(tools: &ZfsTools, identities: &[(String, String)]) -> Planned {
@@ -245,8 +246,8 @@ fn has_property(
         .within(COMMAND)
 }
 
-fn command(tools: &ZfsTools, step: &Step<Command>) -> Command {
-    match step {
+fn command(tools: &ZfsTools, step: &Step) -> Result<Command, Error> {
+    Ok(match step {
         Step::Create {
             dataset,
             new,
@@ -323,20 +324,20 @@ fn command(tools: &ZfsTools, step: &Step<Command>) -> Command {
         Step::Settle(dataset) => Command::function(SETTLE)
             .arg(dataset.device())
             .within(COMMAND),
-        Step::Export(request) => request.clone(),
-    }
+        Step::Export(request) => request.get::<Command>()?.clone(),
+    })
 }
 
 /// A step as the words of one command. It fails if the step was done before.
-pub(super) fn words(tools: &ZfsTools, step: &Step<Command>) -> Vec<String> {
+pub(super) fn words(tools: &ZfsTools, step: &Step) -> Result<Vec<String>, Error> {
     let command = match step {
         Step::DestroySnapshot(snapshot) => tools.zfs(["destroy", "-d", &snapshot.to_string()]),
-        step => command(tools, step),
+        step => command(tools, step)?,
     };
     let arguments = command.arguments().iter();
     let arguments = arguments.map(|word| word.expose().to_owned());
     let program = command.program().as_str().to_owned();
-    std::iter::once(program).chain(arguments).collect()
+    Ok(std::iter::once(program).chain(arguments).collect())
 }
 
 fn destroy(dataset: &DatasetName) -> [&str; 3] {

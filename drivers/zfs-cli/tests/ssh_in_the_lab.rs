@@ -69,12 +69,7 @@ impl Ground {
         }
     }
 
-    fn driver(
-        &self,
-        kind: VolumeKind,
-        raise: bool,
-        section: &str,
-    ) -> ZfsDriver<Cli<Counting<Ssh>>, Bare> {
+    fn driver(&self, kind: VolumeKind, raise: bool, section: &str) -> ZfsDriver {
         let mut ssh = Settings::new("127.0.0.1", "csi");
         ssh.key = Some(Key::parse(&self.key.as_str().into(), None).unwrap());
         ssh.connect_within = Duration::from_mins(1);
@@ -93,6 +88,11 @@ impl Drop for Ground {
         let script = format!("zfs destroy -R {}; zfs unallow -r csi tank", self.root);
         let _ = Command::new("sh").args(["-c", &script]).output();
     }
+}
+
+/// The host of a driver.
+fn host(driver: &ZfsDriver) -> &Cli<Counting<Ssh>> {
+    driver.storage().of().unwrap()
 }
 
 async fn create<D: Driver>(driver: &D, id: &str, source: Option<Source>) -> Result<Volume, Error> {
@@ -124,7 +124,7 @@ async fn a_user_with_sudo_makes_clones_and_deletes_and_each_exchange_is_one_scri
                    datasetPermissionsUser: 1234\n";
     let driver = ground.driver(VolumeKind::Filesystem, true, section);
     create(&driver, "a", None).await.unwrap();
-    assert_eq!(driver.backend().runner().take(), 3);
+    assert_eq!(host(&driver).runner().take(), 3);
     let seen = sh(&format!("stat -c '%a %u' /{}/v/a", ground.root));
     assert_eq!(seen.trim(), "751 1234");
     assert!(
@@ -133,7 +133,7 @@ async fn a_user_with_sudo_makes_clones_and_deletes_and_each_exchange_is_one_scri
     );
     let of_a = Some(Source::Volume(VolumeId::parse("a").unwrap()));
     create(&driver, "b", of_a).await.unwrap();
-    assert_eq!(driver.backend().runner().take(), 3);
+    assert_eq!(host(&driver).runner().take(), 3);
     // That `b` stands on a snapshot of `a` is only known once `a` was looked at; `b`, which is promoted,
     // is looked at then, so that it is that clone and no other.
     for (id, exchanges) in [("a", 3), ("b", 2)] {
@@ -141,7 +141,7 @@ async fn a_user_with_sudo_makes_clones_and_deletes_and_each_exchange_is_one_scri
             .delete_volume(&call(), &VolumeId::parse(id).unwrap())
             .await
             .unwrap();
-        assert_eq!(driver.backend().runner().take(), exchanges, "{id}");
+        assert_eq!(host(&driver).runner().take(), exchanges, "{id}");
     }
     assert_eq!(
         sh(&format!("zfs list -H -r -t all -o name {}/v", ground.root))

@@ -77,7 +77,7 @@ async fn each_verb_takes_as_many_exchanges_as_it_may() {
             "  datasetEnableQuotas: true\n  datasetPermissionsMode: '0770'\n",
         );
         let counted = |most: u64, verb: &str| {
-            let count = driver.backend().runner().take();
+            let count = taken(&driver);
             assert!(count <= most, "{kind}: {verb} took {count} exchanges");
         };
         driver
@@ -125,7 +125,7 @@ async fn copies_and_promotions_take_as_many_exchanges_as_they_may() {
         let ground = Ground::new();
         let driver = ground.driver(kind, "  datasetEnableQuotas: true\n");
         let counted = |most: u64, verb: &str| {
-            let count = driver.backend().runner().take();
+            let count = taken(&driver);
             assert!(count <= most, "{kind}: {verb} took {count} exchanges");
         };
         let empty = request("a", 64 << 20, None);
@@ -160,6 +160,12 @@ async fn copies_and_promotions_take_as_many_exchanges_as_they_may() {
             .unwrap();
         counted(3, "deleting a volume that something stands on");
     }
+}
+
+/// The exchanges of a driver since the last time.
+fn taken(driver: &ground::RealDriver) -> u64 {
+    let cli: &driver_zfs_cli::Cli<common::Counting<exec::Local>> = driver.storage().of().unwrap();
+    cli.runner().take()
 }
 
 fn is_clone(ground: &Ground, volume: &str) -> bool {

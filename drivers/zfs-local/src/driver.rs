@@ -17,7 +17,7 @@ use driver_core::{
     Orphan, Page, PageRequest, Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId,
     Snapshots, Source, Topology, Transfer, Volume, VolumeId, VolumeName,
 };
-use driver_zfs::backend::Backend;
+use driver_zfs::backend::{Backend, Serves};
 use driver_zfs::id::{At, Layout};
 use driver_zfs::name::DatasetName;
 use driver_zfs::observed::{Dataset, Query, Request, State};
@@ -28,10 +28,10 @@ use tracing::warn;
 use crate::export::NodeExport;
 use crate::mark::NodeMark;
 
-/// Volumes that are datasets of one node. `B` is how they are changed.
+/// Volumes that are datasets of one node.
 #[derive(Debug)]
-pub struct NodeZfs<B: Backend> {
-    driver: ZfsDriver<B, NodeExport<B::Command, B::Output>>,
+pub struct NodeZfs {
+    driver: ZfsDriver,
     layout: Layout,
     mark: NodeMark,
 }
@@ -47,14 +47,14 @@ const ROUTE: &str = "send it to the controller of the node that has the volume: 
 
 // === impl NodeZfs ===
 
-impl<B: Backend> NodeZfs<B> {
+impl NodeZfs {
     /// Creates the driver of one connection on `node`, without contacting the storage.
-    pub fn new(mut settings: Settings, backend: B, node: &NodeId) -> Self {
+    pub fn new<B: Serves>(mut settings: Settings, backend: B, node: &NodeId) -> Self {
         let room = settings.id_room.bytes().saturating_sub(NodeMark::LENGTH);
         settings.naming = settings.naming.at_most(room);
         settings.place = Some(Topology::node(node.as_str()));
         let layout = settings.layout.clone();
-        let export = NodeExport::new(layout.kind);
+        let export = NodeExport::<B::Command, B::Output>::new(layout.kind);
         Self {
             driver: ZfsDriver::new(settings, backend, export),
             layout,
@@ -63,13 +63,13 @@ impl<B: Backend> NodeZfs<B> {
     }
 
     /// Where its datasets are changed.
-    pub fn backend(&self) -> &B {
-        self.driver.backend()
+    pub fn storage(&self) -> &dyn Backend {
+        self.driver.storage()
     }
 
     async fn observe(&self, call: &Call, datasets: Vec<DatasetName>) -> Result<State, Error> {
         let looks = datasets.into_iter().map(Query::Dataset);
-        let seen = self.backend().observe(call, &Request::of(looks)).await?;
+        let seen = self.storage().observe(call, &Request::of(looks)).await?;
         Ok(seen.pool)
     }
 
@@ -143,7 +143,7 @@ fn elsewhere(doing: String) -> Error {
 }
 
 #[async_trait]
-impl<B: Backend> Driver for NodeZfs<B> {
+impl Driver for NodeZfs {
     fn kind(&self) -> &str {
         self.driver.kind()
     }
@@ -280,7 +280,7 @@ impl<B: Backend> Driver for NodeZfs<B> {
 }
 
 #[async_trait]
-impl<B: Backend> Lister for NodeZfs<B> {
+impl Lister for NodeZfs {
     async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
         self.or_elsewhere(id, self.driver.get_volume(call, id).await)
     }
@@ -291,7 +291,7 @@ impl<B: Backend> Lister for NodeZfs<B> {
 }
 
 #[async_trait]
-impl<B: Backend> Expander for NodeZfs<B> {
+impl Expander for NodeZfs {
     fn node_expands(&self) -> bool {
         self.driver.expander().is_some_and(Expander::node_expands)
     }
@@ -311,14 +311,14 @@ impl<B: Backend> Expander for NodeZfs<B> {
 }
 
 #[async_trait]
-impl<B: Backend> CapacityReporter for NodeZfs<B> {
+impl CapacityReporter for NodeZfs {
     async fn capacity(&self, call: &Call, query: &CapacityQuery) -> Result<Capacity, Error> {
         self.driver.capacity(call, query).await
     }
 }
 
 #[async_trait]
-impl<B: Backend> Snapshots for NodeZfs<B> {
+impl Snapshots for NodeZfs {
     async fn create_snapshot(
         &self,
         call: &Call,
@@ -371,7 +371,7 @@ impl<B: Backend> Snapshots for NodeZfs<B> {
 }
 
 #[async_trait]
-impl<B: Backend> Transfer for NodeZfs<B> {
+impl Transfer for NodeZfs {
     fn export_formats(&self) -> &'static [TransferFormat] {
         self.driver.export_formats()
     }
@@ -398,7 +398,7 @@ impl<B: Backend> Transfer for NodeZfs<B> {
 }
 
 #[async_trait]
-impl<B: Backend> Maintenance for NodeZfs<B> {
+impl Maintenance for NodeZfs {
     async fn orphans(
         &self,
         call: &Call,

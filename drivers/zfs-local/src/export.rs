@@ -46,8 +46,8 @@ fn export_name(subject: &Subject<'_>) -> Result<DatasetName, Error> {
 
 impl<Q, A> Export for NodeExport<Q, A>
 where
-    Q: Clone + Debug + Send + Sync,
-    A: Debug + Send + Sync,
+    Q: Clone + Debug + Send + Sync + 'static,
+    A: Clone + Debug + Send + Sync + 'static,
 {
     type Command = Q;
     type Output = A;

@@ -4,6 +4,7 @@
 //! possible, and maps the output of its tools to error kinds. The layers above never parse that
 //! output.
 
+use std::any::Any;
 use std::fmt::Debug;
 
 use async_trait::async_trait;
@@ -17,12 +18,7 @@ use crate::step::{Failed, Guess, Next, Plan};
 
 /// Reads pools and changes them.
 #[async_trait]
-pub trait Backend: Send + Sync + Debug {
-    /// The request of an export to this backend: a command of the host, or a call of the API.
-    type Command: Clone + Debug + Send + Sync;
-    /// The answer.
-    type Output: Debug + Send + Sync;
-
+pub trait Backend: Any + Send + Sync + Debug {
     /// The storage below it.
     fn identity(&self) -> BackendIdentity;
 
@@ -33,31 +29,22 @@ pub trait Backend: Send + Sync + Debug {
 
     /// Reads in one exchange, without changes. An object that does not exist is missing in the
     /// state; one that could not be read is an error, `Unreachable` if its pool does not exist.
-    async fn observe(
-        &self,
-        call: &Call,
-        request: &Request<Self::Command>,
-    ) -> Result<Observed<Self::Output>, Error>;
+    async fn observe(&self, call: &Call, request: &Request) -> Result<Observed, Error>;
 
     /// Applies a plan and reads, in one exchange: steps in order, none after a failed one.
     ///
     /// Calls [`Call::changing`] before it sends anything. A step without an observed end is an
     /// error of the kind of the failure, never success, and is never repeated here.
-    async fn apply(
-        &self,
-        call: &Call,
-        plan: &Plan<Self::Command>,
-        then: &Request<Self::Command>,
-    ) -> Result<Observed<Self::Output>, Failed>;
+    async fn apply(&self, call: &Call, plan: &Plan, then: &Request) -> Result<Observed, Failed>;
 
     /// Observes, and applies the guess at once if it is right, all under the lock and in one exchange.
     /// `None` if the backend does not offer that: then it observes first, and a plan is made.
     async fn look_and_do(
         &self,
         _call: &Call,
-        _request: &Request<Self::Command>,
-        _guess: &Guess<Self::Command>,
-    ) -> Option<Result<Tried<Self::Output>, Failed>> {
+        _request: &Request,
+        _guess: &Guess,
+    ) -> Option<Result<Tried, Failed>> {
         None
     }
 
@@ -96,15 +83,31 @@ pub trait Backend: Send + Sync + Debug {
     async fn list(&self, call: &Call, query: &ListQuery) -> Result<Listed, Error>;
 }
 
+impl dyn Backend {
+    /// The backend, if it is of this type.
+    pub fn of<B: Backend>(&self) -> Option<&B> {
+        let backend: &dyn Any = self;
+        backend.downcast_ref()
+    }
+}
+
+/// The exports that a backend serves: those with these requests and answers.
+pub trait Serves: Backend {
+    /// The request of an export: a command of the host, or a call of the API.
+    type Command: Clone + Debug + Send + Sync + 'static;
+    /// The answer.
+    type Output: Clone + Debug + Send + Sync + 'static;
+}
+
 /// The outcome of a guess.
 #[derive(Debug)]
-pub enum Tried<A> {
+pub enum Tried {
     /// It was right, and is applied; the storage itself has checked all expectations.
     Done,
     /// The state was observed.
     Seen {
         /// The state before any change.
-        seen: Observed<A>,
+        seen: Observed,
         /// Whether the guess was right, and is applied.
         done: bool,
     },

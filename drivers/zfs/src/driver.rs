@@ -28,8 +28,8 @@ use driver_core::{
 };
 use tokio::time::Instant;
 
-use crate::backend::{Backend, Entry, ListFilter, ListScope};
-use crate::export::Export;
+use crate::backend::{Backend, Entry, ListFilter, ListScope, Serves};
+use crate::export::{AnyExport, Export};
 use crate::id::{At, Layout};
 use crate::name::DatasetName;
 use crate::observed::{Dataset, Query, Request, State, VolumeKind};
@@ -47,12 +47,12 @@ const FRESH: Duration = Duration::from_secs(30);
 /// How often the recorded data of an export may change while it is read.
 const ASKED: usize = 4;
 
-/// Volumes that are datasets. `B` is where they are changed, `E` how they are exported.
+/// Volumes that are datasets.
 #[derive(Debug)]
-pub struct ZfsDriver<B, E> {
+pub struct ZfsDriver {
     settings: Settings,
-    backend: B,
-    export: E,
+    backend: Box<dyn Backend>,
+    export: Box<dyn AnyExport>,
     answered: Mutex<Option<Instant>>,
 }
 
@@ -81,24 +81,24 @@ pub struct Settings {
 
 // === impl ZfsDriver ===
 
-impl<B, E> ZfsDriver<B, E>
-where
-    B: Backend,
-    E: Export<Command = B::Command, Output = B::Output>,
-{
+impl ZfsDriver {
     /// Creates the driver of one connection, without contacting the storage.
-    pub fn new(settings: Settings, backend: B, export: E) -> Self {
+    pub fn new<B, E>(settings: Settings, backend: B, export: E) -> Self
+    where
+        B: Serves,
+        E: Export<Command = B::Command, Output = B::Output>,
+    {
         Self {
             settings,
-            backend,
-            export,
+            backend: Box::new(backend),
+            export: Box::new(export),
             answered: Mutex::new(None),
         }
     }
 
     /// Where its volumes are changed.
-    pub fn backend(&self) -> &B {
-        &self.backend
+    pub fn storage(&self) -> &dyn Backend {
+        self.backend.as_ref()
     }
 
     fn layout(&self) -> &Layout {
@@ -109,9 +109,9 @@ where
         self.settings.layout.kind
     }
 
-    fn export_ref<'a>(&'a self, id: &'a VolumeId, dataset: &'a DatasetName) -> ExportRef<'a, E> {
+    fn export_ref<'a>(&'a self, id: &'a VolumeId, dataset: &'a DatasetName) -> ExportRef<'a> {
         ExportRef {
-            export: &self.export,
+            export: self.export.as_ref(),
             id,
             dataset,
             asked: None,
@@ -187,11 +187,7 @@ where
 }
 
 #[async_trait]
-impl<B, E> Driver for ZfsDriver<B, E>
-where
-    B: Backend,
-    E: Export<Command = B::Command, Output = B::Output>,
-{
+impl Driver for ZfsDriver {
     fn kind(&self) -> &str {
         &self.settings.kind
     }
@@ -238,7 +234,10 @@ where
             export,
         };
         match self.backend.observe(call, &request).await {
-            Ok(seen) => self.export.problems(&seen.export),
+            Ok(seen) => {
+                let problems = self.export.problems(&seen.export);
+                problems.unwrap_or_else(|error| vec![error])
+            }
             Err(error) => vec![error],
         }
     }
@@ -331,11 +330,7 @@ where
 }
 
 #[async_trait]
-impl<B, E> Lister for ZfsDriver<B, E>
-where
-    B: Backend,
-    E: Export<Command = B::Command, Output = B::Output>,
-{
+impl Lister for ZfsDriver {
     async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
         let found = self.dataset_of(call, id).await?;
         match found.filter(is_complete) {
@@ -359,11 +354,7 @@ where
 }
 
 #[async_trait]
-impl<B, E> Expander for ZfsDriver<B, E>
-where
-    B: Backend,
-    E: Export<Command = B::Command, Output = B::Output>,
-{
+impl Expander for ZfsDriver {
     fn node_expands(&self) -> bool {
         self.kind() == VolumeKind::Zvol
     }
@@ -386,11 +377,7 @@ where
 }
 
 #[async_trait]
-impl<B, E> CapacityReporter for ZfsDriver<B, E>
-where
-    B: Backend,
-    E: Export<Command = B::Command, Output = B::Output>,
-{
+impl CapacityReporter for ZfsDriver {
     async fn capacity(&self, call: &Call, query: &CapacityQuery) -> Result<Capacity, Error> {
         if let (Some(place), Some(asked)) = (&self.settings.place, &query.topology)
             && !place.reaches(asked)
@@ -415,11 +402,7 @@ where
 }
 
 #[async_trait]
-impl<B, E> Snapshots for ZfsDriver<B, E>
-where
-    B: Backend,
-    E: Export<Command = B::Command, Output = B::Output>,
-{
+impl Snapshots for ZfsDriver {
     async fn create_snapshot(
         &self,
         call: &Call,
@@ -487,11 +470,7 @@ where
 }
 
 #[async_trait]
-impl<B, E> Transfer for ZfsDriver<B, E>
-where
-    B: Backend,
-    E: Export<Command = B::Command, Output = B::Output>,
-{
+impl Transfer for ZfsDriver {
     fn export_formats(&self) -> &'static [TransferFormat] {
         self.forms()
     }
@@ -515,11 +494,7 @@ where
 }
 
 #[async_trait]
-impl<B, E> Publisher for ZfsDriver<B, E>
-where
-    B: Backend,
-    E: Export<Command = B::Command, Output = B::Output>,
-{
+impl Publisher for ZfsDriver {
     async fn publish_volume(
         &self,
         call: &Call,
@@ -541,11 +516,7 @@ where
 }
 
 #[async_trait]
-impl<B, E> Maintenance for ZfsDriver<B, E>
-where
-    B: Backend,
-    E: Export<Command = B::Command, Output = B::Output>,
-{
+impl Maintenance for ZfsDriver {
     async fn orphans(
         &self,
         call: &Call,
@@ -566,11 +537,7 @@ where
 }
 
 #[async_trait]
-impl<B, E> Exports for ZfsDriver<B, E>
-where
-    B: Backend,
-    E: Export<Command = B::Command, Output = B::Output>,
-{
+impl Exports for ZfsDriver {
     async fn is_exported(&self, call: &Call, id: &VolumeId) -> Result<bool, Error> {
         let owner = self.settings.policy.owner();
         self.is_so(call, id, AccessChange::Present(owner)).await

@@ -6,6 +6,7 @@
 //! the same exchange as the changes of the dataset, observes and asks again, until nothing is
 //! missing. So "is it there?", "create it" and "repair it" are one function.
 
+mod erased;
 mod name;
 
 use std::fmt::Debug;
@@ -13,6 +14,7 @@ use std::fmt::Debug;
 use csi_types::Attachment;
 use driver_core::{AccessRules, Error, NodeId, Parameters, VolumeId, VolumeName};
 
+pub use erased::{AnyExport, ExportStatus, Opaque};
 pub use name::{ExportName, ExportNaming};
 
 use crate::name::DatasetName;
@@ -64,15 +66,15 @@ use crate::property::{Property, PropertyName};
 /// - **No command strings**: requests are built from checked values ([`ExportName`], `Iqn`, `Nqn`,
 ///   [`DatasetName`]); configuration text is validated when it is read. Secrets go into secret
 ///   arguments or secret input, never into a property or an error.
-pub trait Export: Send + Sync + Debug {
+pub trait Export: Send + Sync + Debug + 'static {
     /// The request to its backend; for a host an `exec::Command`.
     ///
     /// A command of an observation must not change anything, and declares with `exec::Accept` which
     /// exit codes are answers: any other fails the whole exchange. The standard error of an
     /// accepted one is in its `exec::Output`.
-    type Command: Clone + Debug + Send + Sync;
+    type Command: Clone + Debug + Send + Sync + 'static;
     /// The answer; for a host an `exec::Output`.
-    type Output: Debug + Send + Sync;
+    type Output: Clone + Debug + Send + Sync + 'static;
     /// The name of the export on its server; `()` where the dataset is enough.
     type Name: Clone + Debug + PartialEq + Send + Sync;
     /// The observed state of the export.

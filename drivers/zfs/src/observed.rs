@@ -9,6 +9,7 @@ use std::fmt;
 
 use driver_core::transfer::Bookmark;
 
+use crate::export::Opaque;
 use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
 use crate::property::{Properties, PropertyName};
 
@@ -130,22 +131,22 @@ pub static OF_MEMBERS: [PropertyName; 9] = [
 
 /// All queries of one exchange.
 #[derive(Debug, Clone)]
-pub struct Request<R> {
+pub struct Request {
     /// Objects of the pool.
     pub queries: Vec<Query>,
     /// The properties to read in addition to [`ALWAYS`].
     pub properties: Vec<PropertyName>,
     /// Additional queries of the export.
-    pub export: Vec<R>,
+    pub export: Vec<Opaque>,
 }
 
-/// The observed state. `A` is an answer for the export.
+/// The observed state.
 #[derive(Debug, Clone)]
-pub struct Observed<A> {
+pub struct Observed {
     /// Objects of the pool.
     pub pool: State,
     /// One answer for each request of the export, in order.
-    pub export: Vec<A>,
+    pub export: Vec<Opaque>,
 }
 
 /// The observed objects of a pool.
@@ -273,7 +274,7 @@ impl Snapshot {
 
 // === impl Request ===
 
-impl<R> Request<R> {
+impl Request {
     /// Objects of the pool alone.
     pub fn of(queries: impl IntoIterator<Item = Query>) -> Self {
         Self {

@@ -14,14 +14,14 @@ pub mod snapshot;
 
 use driver_core::{Error, Kind, VolumeId};
 
-use crate::export::{Act, Asked, Export, Subject};
+use crate::export::{Act, AnyExport, Asked, ExportStatus, Opaque, Subject};
 use crate::name::{DatasetName, Object, SnapshotRef};
 use crate::observed::{Dataset, Observed, Request, State};
 use crate::property::PropertyName;
 use crate::step::{Guess, Plan, Step};
 
 /// One verb about one object.
-pub trait Verb<R, A>: Send + Sync {
+pub trait Verb: Send + Sync {
     /// Its result.
     type Done: Send;
 
@@ -29,11 +29,11 @@ pub trait Verb<R, A>: Send + Sync {
     fn doing(&self) -> String;
 
     /// The state to observe. `pool` is the previous observation, at first empty.
-    fn request(&self, pool: &State) -> Result<Request<R>, Error>;
+    fn request(&self, pool: &State) -> Result<Request, Error>;
 
     /// The state to observe right after a plan, in the same exchange: it must show whether the plan
     /// was applied, and what the next plan needs.
-    fn request_after(&self, pool: &State) -> Result<Request<R>, Error> {
+    fn request_after(&self, pool: &State) -> Result<Request, Error> {
         self.request(pool)
     }
 
@@ -42,9 +42,9 @@ pub trait Verb<R, A>: Send + Sync {
     fn plan(
         &self,
         asked: &State,
-        seen: &Observed<A>,
+        seen: &Observed,
         done: usize,
-    ) -> Result<Outcome<Self::Done, R>, Error>;
+    ) -> Result<Outcome<Self::Done>, Error>;
 
     /// Whether there is something of what this verb makes, by this call or an earlier one: then no failure
     /// proves that there is nothing of it.
@@ -53,7 +53,7 @@ pub trait Verb<R, A>: Send + Sync {
     }
 
     /// The plan in the usual case, if there is one: saves the second exchange and the query under the lock.
-    fn guess(&self) -> Option<Guess<R>> {
+    fn guess(&self) -> Option<Guess> {
         None
     }
 
@@ -67,51 +67,51 @@ pub trait Verb<R, A>: Send + Sync {
 
     /// What exists of the verb's result after the pool ran out of space, as observed under the
     /// lock. If nothing was created, the caller may use another connection.
-    fn leftover(&self, _seen: &State) -> Leftover<R> {
+    fn leftover(&self, _seen: &State) -> Leftover {
         Leftover::Something
     }
 
     /// An empty plan that only takes the lock, if [`Verb::leftover`] may return something.
-    fn noop_under_lock(&self) -> Option<Plan<R>> {
+    fn noop_under_lock(&self) -> Option<Plan> {
         None
     }
 
     /// The plan that restores what callers would miss if a call fails after it has changed
     /// something.
-    fn compensate(&self, _asked: &State, _seen: &Observed<A>) -> Result<Option<Plan<R>>, Error> {
+    fn compensate(&self, _asked: &State, _seen: &Observed) -> Result<Option<Plan>, Error> {
         Ok(None)
     }
 }
 
 /// What comes next.
 #[derive(Debug)]
-pub enum Outcome<T, R> {
+pub enum Outcome<T> {
     /// Nothing: the verb is done.
     Done(T),
     /// These changes, then another observation.
-    Do(Plan<R>),
+    Do(Plan),
     /// These changes. If they succeed the verb is done, without another observation.
-    End(Plan<R>, T),
+    End(Plan, T),
     /// Another request, made from the current state.
     Ask,
 }
 
 /// What exists of the result of a verb.
 #[derive(Debug)]
-pub enum Leftover<R> {
+pub enum Leftover {
     /// Nothing.
     Nothing,
     /// Only intermediate objects, and how to remove them.
-    OnTheWay(Plan<R>),
+    OnTheWay(Plan),
     /// It was started, now or earlier, or this is unknown.
     Something,
 }
 
 /// One volume and its export.
 #[derive(Debug)]
-pub struct ExportRef<'a, E> {
+pub struct ExportRef<'a> {
     /// How it is exported.
-    pub export: &'a E,
+    pub export: &'a dyn AnyExport,
     /// Its id.
     pub id: &'a VolumeId,
     /// What it is.
@@ -120,82 +120,47 @@ pub struct ExportRef<'a, E> {
     pub asked: Option<Asked<'a>>,
 }
 
-/// The status of an export.
-#[derive(Debug)]
-pub struct ExportStatus<E: Export> {
-    /// What it is called.
-    pub export_name: E::Name,
-    /// What was seen of it.
-    pub facts: E::Facts,
-}
-
 // === impl ExportRef ===
 
-impl<E: Export> ExportRef<'_, E> {
+impl ExportRef<'_> {
     /// The queries.
-    pub fn commands(&self, pool: &State) -> Result<Vec<E::Command>, Error> {
-        let subject = self.subject(pool);
-        let export_name = self.export.export_name(&subject)?;
-        Ok(self.export.observe(&subject, &export_name))
+    pub fn commands(&self, pool: &State) -> Result<Vec<Opaque>, Error> {
+        self.export.observe(&self.subject(pool))
     }
 
     /// The queries before a removal.
-    pub fn commands_to_remove(&self, pool: &State) -> Result<Vec<E::Command>, Error> {
-        let subject = self.subject(pool);
-        let export_name = self.export.export_name(&subject)?;
-        Ok(self.export.observe_to_remove(&subject, &export_name))
+    pub fn commands_to_remove(&self, pool: &State) -> Result<Vec<Opaque>, Error> {
+        self.export.observe_to_remove(&self.subject(pool))
     }
 
-    /// The status; `None` if another `export_name` than the recorded one was observed. The record
-    /// of a deleted volume still counts.
-    pub fn status(
-        &self,
+    /// The status; `None` if another name than the recorded one was observed. The record of a deleted
+    /// volume still counts.
+    pub fn status<'p>(
+        &'p self,
         asked: &State,
-        seen: &Observed<E::Output>,
-    ) -> Result<Option<ExportStatus<E>>, Error> {
+        seen: &'p Observed,
+    ) -> Result<Option<Box<dyn ExportStatus + 'p>>, Error> {
         let subject = self.subject(&seen.pool);
-        let export_name = match subject.volume {
-            Some(_) => self.export.export_name(&subject)?,
-            None => self.export.export_name(&self.subject(asked))?,
-        };
-        if self.export.export_name(&self.subject(asked))? != export_name {
-            return Ok(None);
-        }
-        let facts = self.export.facts(&subject, &export_name, &seen.export)?;
-        Ok(Some(ExportStatus { export_name, facts }))
+        self.export
+            .status(&self.subject(asked), subject, &seen.export)
     }
 
     /// What is missing until it is exported.
-    pub fn ensure(
-        &self,
-        pool: &State,
-        status: &ExportStatus<E>,
-    ) -> Result<Vec<Step<E::Command>>, Error> {
-        let subject = self.subject(pool);
-        let acts = self
-            .export
-            .ensure(&subject, &status.export_name, &status.facts)?;
-        Ok(self.steps(acts))
+    pub fn ensure(&self, status: &dyn ExportStatus) -> Result<Vec<Step>, Error> {
+        status.ensure().map(|acts| self.steps(acts))
     }
 
     /// What is missing until nothing of the export is left.
-    pub fn remove(
-        &self,
-        pool: &State,
-        status: &ExportStatus<E>,
-    ) -> Result<Vec<Step<E::Command>>, Error> {
-        let subject = self.subject(pool);
-        let acts = self
-            .export
-            .remove(&subject, &status.export_name, &status.facts)?;
+    pub fn remove(&self, status: &dyn ExportStatus) -> Result<Vec<Step>, Error> {
         // Properties go with their dataset, or are gone with it.
-        let acts = acts.into_iter().filter(|act| matches!(act, Act::Do(_)));
+        let acts = status.remove()?.into_iter();
+        let acts = acts.filter(|act| matches!(act, Act::Do(_)));
         Ok(self.steps(acts.collect()))
     }
 
     /// Guards that the dataset is the same and, if the export has access per node, that its record
     /// is unchanged: the plan is made from that record, and writes it as a whole.
-    pub fn guard(&self, plan: &mut Plan<E::Command>, dataset: &Dataset) {
+    pub fn guard(&self, plan: &mut Plan, dataset: &Dataset) {
         plan.guard(dataset.name.clone(), dataset.guid);
         let nodes = self.export.is_per_node();
         for name in self.export.reads().iter().filter(|_| nodes) {
@@ -204,7 +169,7 @@ impl<E: Export> ExportRef<'_, E> {
     }
 
     /// Acts as steps.
-    pub fn steps(&self, acts: Vec<Act<E::Command>>) -> Vec<Step<E::Command>> {
+    pub fn steps(&self, acts: Vec<Act<Opaque>>) -> Vec<Step> {
         let object = || Object::from(self.dataset.clone());
         let step = |act| match act {
             Act::Do(request) => Step::Export(request),
@@ -238,7 +203,7 @@ pub fn is_complete(dataset: &Dataset) -> bool {
 }
 
 /// The plan that resumes an interrupted copy. It must be the last one: it may end the part instead.
-pub(crate) fn going_on<R>(lock: &DatasetName, part: &Dataset, from: &SnapshotRef) -> Plan<R> {
+pub(crate) fn going_on(lock: &DatasetName, part: &Dataset, from: &SnapshotRef) -> Plan {
     let mut plan = Plan::about(lock.clone());
     plan.guard(part.name.clone(), part.guid);
     plan.step(Step::GoOn {

@@ -9,20 +9,21 @@ use std::time::Duration;
 
 use csi_types::AbsolutePath;
 
+use crate::export::Opaque;
 use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
 use crate::observed::{Dataset, Guid};
 use crate::property::{Property, PropertyName};
 
-/// Steps in order. `R` is the request of an export to its backend.
+/// Steps in order.
 #[derive(Debug, Clone)]
-pub struct Plan<R> {
+pub struct Plan {
     /// The dataset to lock: plans for the same dataset never run concurrently, in any process.
     pub lock: DatasetName,
     /// The guards, checked under the lock. If one fails nothing is done, and the state is observed
     /// again.
     pub guards: Vec<Guard>,
     /// The steps.
-    pub steps: Vec<Step<R>>,
+    pub steps: Vec<Step>,
 }
 
 /// An object is still as it was observed.
@@ -45,8 +46,8 @@ pub enum Still {
 }
 
 /// One change.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step<R> {
+#[derive(Debug, Clone)]
+pub enum Step {
     /// Creates a dataset and its missing parents.
     Create {
         /// Its name.
@@ -133,7 +134,7 @@ pub enum Step<R> {
     /// Waits, for a moment, until the host shows a zvol as a disk.
     Settle(DatasetName),
     /// What an export asks of its backend.
-    Export(R),
+    Export(Opaque),
 }
 
 /// A new empty dataset.
@@ -163,13 +164,13 @@ pub enum Permission {
 
 /// A step that needs no further observation if the state is as expected.
 #[derive(Debug, Clone)]
-pub struct Guess<R> {
+pub struct Guess {
     /// The dataset that it is about, as in a plan.
     pub lock: DatasetName,
     /// The expected state.
     pub expected: Vec<Expected>,
     /// The step.
-    pub step: Step<R>,
+    pub step: Step,
     /// Whether the storage may check and do it at one moment without the lock: nothing that an interrupted command
     /// makes or destroys later can have its name.
     pub is_unique: bool,
@@ -227,9 +228,9 @@ pub enum Next {
 
 // === impl Guess ===
 
-impl<R> Guess<R> {
+impl Guess {
     /// Does this, if what is expected is seen.
-    pub fn of(lock: DatasetName, step: Step<R>) -> Self {
+    pub fn of(lock: DatasetName, step: Step) -> Self {
         Self {
             lock,
             expected: Vec::new(),
@@ -258,7 +259,7 @@ impl<R> Guess<R> {
     }
 
     /// Whether these are the steps that were guessed.
-    pub fn is_all_of(&self, steps: &[Step<R>]) -> bool {
+    pub fn is_all_of(&self, steps: &[Step]) -> bool {
         match (steps, &self.step) {
             (
                 [Step::Set { object, properties }],
@@ -277,7 +278,7 @@ impl<R> Guess<R> {
 
 // === impl Plan ===
 
-impl<R> Plan<R> {
+impl Plan {
     /// An empty plan for this dataset.
     pub fn about(lock: DatasetName) -> Self {
         Self {
@@ -307,62 +308,8 @@ impl<R> Plan<R> {
     }
 
     /// Adds a step.
-    pub fn step(&mut self, step: Step<R>) {
+    pub fn step(&mut self, step: Step) {
         self.steps.push(step);
-    }
-}
-
-impl<R> Step<R> {
-    /// The same step for a backend with other export requests; `None` for one of an export.
-    pub fn without_export<S>(self) -> Option<Step<S>> {
-        Some(match self {
-            Self::Create {
-                dataset,
-                new,
-                properties,
-            } => Step::Create {
-                dataset,
-                new,
-                properties,
-            },
-            Self::Snapshot {
-                snapshot,
-                properties,
-            } => Step::Snapshot {
-                snapshot,
-                properties,
-            },
-            Self::Clone {
-                origin,
-                dataset,
-                properties,
-            } => Step::Clone {
-                origin,
-                dataset,
-                properties,
-            },
-            Self::Copy {
-                from,
-                to,
-                properties,
-            } => Step::Copy {
-                from,
-                to,
-                properties,
-            },
-            Self::GoOn { from, to } => Step::GoOn { from, to },
-            Self::Set { object, properties } => Step::Set { object, properties },
-            Self::Inherit { object, property } => Step::Inherit { object, property },
-            Self::Rename { snapshot, to } => Step::Rename { snapshot, to },
-            Self::Promote(dataset) => Step::Promote(dataset),
-            Self::DestroySnapshot(snapshot) => Step::DestroySnapshot(snapshot),
-            Self::DestroyDataset(dataset) => Step::DestroyDataset(dataset),
-            Self::DestroyEmpty(dataset) => Step::DestroyEmpty(dataset),
-            Self::Mount(dataset) => Step::Mount(dataset),
-            Self::Permit { path, permission } => Step::Permit { path, permission },
-            Self::Settle(dataset) => Step::Settle(dataset),
-            Self::Export(_) => return None,
-        })
     }
 }
 
@@ -377,7 +324,7 @@ impl fmt::Display for Guard {
 }
 
 /// For errors and logs: what it does, to what. Values of properties do not show.
-impl<R> fmt::Display for Step<R> {
+impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Create { dataset, .. } => write!(f, "create {dataset}"),

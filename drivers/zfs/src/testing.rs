@@ -24,7 +24,8 @@ pub use memory::settings;
 pub use pool::{MemoryPool, Room, Thing};
 pub use state::HostState;
 
-use crate::backend::{Backend, Incoming, Interrupted, ListQuery, Listed};
+use crate::ZfsDriver;
+use crate::backend::{Backend, Incoming, Interrupted, ListQuery, Listed, Serves};
 use crate::name::SnapshotRef;
 use crate::observed::{Observed, Query, Request};
 use crate::step::{Failed, Next, Plan};
@@ -51,6 +52,18 @@ impl fmt::Debug for Intervention {
 
 fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A driver over a host in memory.
+pub trait InMemory {
+    /// The host.
+    fn backend(&self) -> &MemoryHost;
+}
+
+impl InMemory for ZfsDriver {
+    fn backend(&self) -> &MemoryHost {
+        self.storage().of().expect("a host in memory")
+    }
 }
 
 // === impl MemoryHost ===
@@ -82,11 +95,7 @@ impl MemoryHost {
         *lock(&self.after) = Some(Intervention(Box::new(change)));
     }
 
-    fn apply_now(
-        &self,
-        plan: &Plan<MemoryCommand>,
-        then: &Request<MemoryCommand>,
-    ) -> Result<Observed<MemoryOutput>, Failed> {
+    fn apply_now(&self, plan: &Plan, then: &Request) -> Result<Observed, Failed> {
         let mut state = self.state();
         state.exchanges += 1;
         if let Some(Intervention(change)) = lock(&self.before).take() {
@@ -112,21 +121,19 @@ impl MemoryHost {
     }
 }
 
-#[async_trait]
-impl Backend for MemoryHost {
+impl Serves for MemoryHost {
     type Command = MemoryCommand;
     type Output = MemoryOutput;
+}
 
+#[async_trait]
+impl Backend for MemoryHost {
     fn identity(&self) -> BackendIdentity {
         // As many hosts as there are values.
         BackendIdentity(format!("memory {:p}", &raw const self.state))
     }
 
-    async fn observe(
-        &self,
-        _call: &Call,
-        request: &Request<MemoryCommand>,
-    ) -> Result<Observed<MemoryOutput>, Error> {
+    async fn observe(&self, _call: &Call, request: &Request) -> Result<Observed, Error> {
         // Other tasks run between an observation and a plan.
         tokio::task::yield_now().await;
         let mut state = self.state();
@@ -137,12 +144,7 @@ impl Backend for MemoryHost {
         state.observe(request)
     }
 
-    async fn apply(
-        &self,
-        call: &Call,
-        plan: &Plan<MemoryCommand>,
-        then: &Request<MemoryCommand>,
-    ) -> Result<Observed<MemoryOutput>, Failed> {
+    async fn apply(&self, call: &Call, plan: &Plan, then: &Request) -> Result<Observed, Failed> {
         call.changing();
         let outcome = self.apply_now(plan, then);
         if matches!(&outcome, Err(failed) if failed.next == Next::Queue) {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use driver_core::{Call, Error, Kind};
+use driver_zfs::export::Opaque;
 use driver_zfs::name::{DatasetName, Object, SnapshotRef};
 use driver_zfs::observed::{Query, State};
 use driver_zfs::property::{Property, PropertyName};
@@ -60,11 +61,10 @@ fn tell(doing: impl Into<String>, kind: Kind, why: impl Into<String>) -> Failed 
 }
 
 /// Whether something waits for nothing that another such step does.
-fn is_beside(step: &Step<Command>) -> bool {
+fn is_beside(step: &Step) -> bool {
     match step {
         Step::Mount(_) | Step::Permit { .. } | Step::Settle(_) | Step::DestroySnapshot(_) => true,
-        Step::Export(Command::Change(change)) => change.makes(),
-        _ => false,
+        step => Change::of(step).is_some_and(Change::makes),
     }
 }
 
@@ -108,7 +108,7 @@ impl<'a> Run<'a> {
     }
 
     /// Does all of them, and none after one that failed.
-    pub(super) async fn all(&mut self, steps: &[Step<Command>]) -> Done {
+    pub(super) async fn all(&mut self, steps: &[Step]) -> Done {
         let mut rest = steps;
         while let Some(first) = rest.first() {
             self.call
@@ -124,7 +124,7 @@ impl<'a> Run<'a> {
                     beside
                 }
                 Step::Set { object, .. } | Step::Inherit { object, .. } => {
-                    let same = |step: &&Step<Command>| match step {
+                    let same = |step: &&Step| match step {
                         Step::Set { object: other, .. } | Step::Inherit { object: other, .. } => {
                             other == object
                         }
@@ -145,7 +145,7 @@ impl<'a> Run<'a> {
         self.remove_target().await
     }
 
-    async fn one(&mut self, step: &Step<Command>) -> Done {
+    async fn one(&mut self, step: &Step) -> Done {
         let doing = step.to_string();
         match step {
             Step::Create {
@@ -200,9 +200,15 @@ impl<'a> Run<'a> {
                 Ok(())
             }
             Step::DestroyEmpty(name) => self.destroy_empty(&doing, name).await,
-            Step::Export(Command::Change(change)) => self.change(change).await,
-            Step::Export(Command::Look(_))
-            | Step::Set { .. }
+            Step::Export(request) => match request.get() {
+                Ok(Command::Change(change)) => self.change(change).await,
+                Ok(Command::Look(_)) => Ok(()),
+                Err(error) => Err(Failed {
+                    next: Next::Tell,
+                    error,
+                }),
+            },
+            Step::Set { .. }
             | Step::Inherit { .. }
             | Step::DestroySnapshot(_)
             | Step::Mount(_)
@@ -212,7 +218,7 @@ impl<'a> Run<'a> {
     }
 
     /// Steps that do not wait for each other. All of them end before the first failure is returned.
-    async fn beside(&mut self, steps: &[Step<Command>]) -> Done {
+    async fn beside(&mut self, steps: &[Step]) -> Done {
         self.done |= steps.len() > 1;
         let permissions: Vec<_> = steps
             .iter()
@@ -221,10 +227,7 @@ impl<'a> Run<'a> {
                 _ => None,
             })
             .collect();
-        let changes = steps.iter().filter_map(|step| match step {
-            Step::Export(Command::Change(change)) => Some(change),
-            _ => None,
-        });
+        let changes = steps.iter().filter_map(Change::of);
         let snapshots = steps.iter().filter_map(|step| match step {
             Step::DestroySnapshot(snapshot) => Some(snapshot),
             _ => None,
@@ -455,7 +458,7 @@ impl<'a> Run<'a> {
     }
 
     /// Properties of one object, set and inherited in one call.
-    async fn set(&mut self, object: &Object, steps: &[Step<Command>]) -> Done {
+    async fn set(&mut self, object: &Object, steps: &[Step]) -> Done {
         let doing = format!("set properties of {object}");
         let properties = steps.iter().flat_map(|step| match step {
             Step::Set { properties, .. } => properties.as_slice(),
@@ -723,8 +726,8 @@ impl<'a> Run<'a> {
     }
 
     /// What was answered to a look that is asked for after the plan.
-    pub(super) fn answer(&self, command: &Command) -> Option<Answer> {
-        let Command::Look(look) = command else {
+    pub(super) fn answer(&self, command: &Opaque) -> Option<Answer> {
+        let Ok(Command::Look(look)) = command.get() else {
             return None;
         };
         let found = self.answers.iter().rev().find(|(known, _)| known == look);

@@ -6,10 +6,8 @@ use driver_zfs::name::{DatasetName, Object};
 use driver_zfs::observed::Query;
 use driver_zfs::step::{Plan, Step};
 
-use crate::command::Command;
-
 /// The datasets that a plan touches, or on which it touches snapshots; `None` may be any.
-pub(super) fn datasets(plan: &Plan<Command>) -> Option<BTreeSet<DatasetName>> {
+pub(super) fn datasets(plan: &Plan) -> Option<BTreeSet<DatasetName>> {
     let mut all = BTreeSet::from([plan.lock.clone()]);
     for step in &plan.steps {
         match step {
@@ -43,8 +41,8 @@ pub(super) fn datasets(plan: &Plan<Command>) -> Option<BTreeSet<DatasetName>> {
 }
 
 /// Whether the answer to a query may be another one after a plan.
-pub(super) fn is_touched(plan: &Plan<Command>, query: &Query) -> bool {
-    let changes = |step: &Step<Command>| match step {
+pub(super) fn is_touched(plan: &Plan, query: &Query) -> bool {
+    let changes = |step: &Step| match step {
         Step::Mount(_) | Step::Permit { .. } | Step::Settle(_) | Step::Export(_) => false,
         Step::Promote(_) => true,
         Step::Snapshot { snapshot, .. }
@@ -86,8 +84,8 @@ pub(super) fn is_touched(plan: &Plan<Command>, query: &Query) -> bool {
 }
 
 /// What has to be looked at to see what a plan has destroyed.
-pub(super) fn destroyed(plan: &Plan<Command>) -> Vec<Query> {
-    let query = |step: &Step<Command>| match step {
+pub(super) fn destroyed(plan: &Plan) -> Vec<Query> {
+    let query = |step: &Step| match step {
         Step::DestroyDataset(name) | Step::DestroyEmpty(name) => Some(Query::Dataset(name.clone())),
         _ => None,
     };
@@ -95,7 +93,7 @@ pub(super) fn destroyed(plan: &Plan<Command>) -> Vec<Query> {
 }
 
 /// Whether a plan changes exports.
-pub(super) fn exports(plan: &Plan<Command>) -> bool {
+pub(super) fn exports(plan: &Plan) -> bool {
     let mut steps = plan.steps.iter();
     steps.any(|step| matches!(step, Step::Export(_)))
 }

@@ -20,7 +20,7 @@ pub(crate) struct Ground {
     pub(crate) root: String,
 }
 
-pub(crate) type RealDriver = ZfsDriver<Cli<Counting<Local>>, Bare>;
+pub(crate) type RealDriver = ZfsDriver;
 
 pub(crate) fn zfs(arguments: &[&str]) -> String {
     let output = Command::new("zfs").args(arguments).output().unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::bare::{Bare, settings};
-use crate::fake::{FakeCli, call, host};
+use crate::fake::{call, host};
 use driver_core::{
     CreateSnapshot, Expander as _, Parameters, SizeRange, SnapshotName, Snapshots as _, VolumeId,
 };
@@ -41,7 +41,7 @@ case "$*" in
 *) echo "unexpected: $*" >&2; exit 2 ;;
 esac"#;
 
-fn driver(folder: &Path) -> ZfsDriver<FakeCli, Bare> {
+fn driver(folder: &Path) -> ZfsDriver {
     let kind = VolumeKind::Zvol;
     let settings = settings(kind, "tank/v", "tank/s", "");
     ZfsDriver::new(settings, host(folder, ONE_VOLUME), Bare { kind })

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use driver_core::{Effect, Kind};
 use driver_zfs::backend::Backend;
+use driver_zfs::export::Opaque;
 use driver_zfs::name::SnapshotRef;
 use driver_zfs::observed::{Guid, Query, Request};
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
@@ -14,7 +15,7 @@ use driver_zfs::step::{Guard, Next, Plan, Step, Still};
 use crate::fake::{call, dataset, host};
 use exec::Runner as _;
 
-fn copying() -> Plan<exec::Command> {
+fn copying() -> Plan {
     let mut plan = Plan::about(dataset("tank/v/b"));
     plan.step(Step::Copy {
         from: SnapshotRef::parse("tank/v/a@s").unwrap(),
@@ -308,7 +309,7 @@ async fn a_plan_that_gets_no_lock_of_the_target_stack_changes_nothing_and_is_ret
     let step = sh(format!("touch {}", marker.display()));
     let step = stack().waiting(Duration::from_secs(1)).around(&step);
     let mut plan = Plan::about(dataset("tank/v/a"));
-    plan.step(Step::Export(step));
+    plan.step(Step::Export(Opaque::new(step)));
     let nothing = Request::of([]);
     let failed = cli.apply(&call(), &plan, &nothing).await.unwrap_err();
     let why = failed.error.chain();
@@ -330,7 +331,7 @@ async fn a_script_that_waits_for_its_turn_by_itself_says_so_in_the_same_words() 
         let text = format!("echo '{said}' >&2; exit 1");
         let mut plan = Plan::about(dataset("tank/v/a"));
         let sh = exec::Command::new(exec::Program::constant("sh"));
-        plan.step(Step::Export(sh.args(["-c", &text])));
+        plan.step(Step::Export(Opaque::new(sh.args(["-c", &text]))));
         let done = cli.apply(&call(), &plan, &Request::of([])).await;
         assert_eq!(done.unwrap_err().next, next, "{said}");
     }
@@ -526,7 +527,7 @@ async fn a_program_that_is_missing_is_the_fault_of_the_host_and_no_proof_that_no
     let folder = tempfile::tempdir().unwrap();
     let cli = host(folder.path(), "exit 0");
     let missing = exec::Program::constant("a-tool-that-does-not-exist");
-    let tool = Step::Export(exec::Command::new(missing));
+    let tool = Step::Export(Opaque::new(exec::Command::new(missing)));
     let set = Step::Set {
         object: dataset("tank/v/a").into(),
         properties: vec![Property::new(PropertyName::REFQUOTA, 1.into())],

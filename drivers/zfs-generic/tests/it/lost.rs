@@ -18,7 +18,7 @@ use driver_zfs_cli::Cli;
 use driver_zfs_cli::ZfsTools;
 use driver_zfs_cli::exec::testing::{OneByOne, RunOne};
 use driver_zfs_cli::exec::{Command, Output, RunError};
-use driver_zfs_generic::{DiskExport, Protocol, ShareExport};
+use driver_zfs_generic::{Protocol, ShareExport};
 
 const CONNECTION: &str = "driver: zfs-generic-iscsi
 zfs: {datasetParentName: tank/v}
@@ -75,7 +75,7 @@ impl RunOne for On {
     }
 }
 
-type Lio = ZfsDriver<Cli<OneByOne<On>>, DiskExport>;
+type Lio = ZfsDriver;
 
 fn driver(host: &Arc<Host>) -> Lio {
     host.program("zfs", ZFS);
@@ -204,7 +204,7 @@ case "$*" in
 esac
 "#;
 
-fn unmounted(host: &Arc<Host>, path: &str, key: &str) -> ZfsDriver<Cli<OneByOne<On>>, ShareExport> {
+fn unmounted(host: &Arc<Host>, path: &str, key: &str) -> ZfsDriver {
     host.program("zfs", UNMOUNTED);
     std::fs::write(host.path("mountpoint"), format!("{path}\n")).unwrap();
     std::fs::write(host.path("keystatus"), format!("{key}\n")).unwrap();

@@ -76,12 +76,7 @@ fn costs(folder: &Path) -> (u64, u64) {
 }
 
 /// A host with so many other volumes, as a driver sees it.
-fn driver<E>(
-    host: &Host,
-    others: usize,
-    text: &str,
-    export: E,
-) -> ZfsDriver<Cli<Shell<OneByOne<Counted>>>, E>
+fn driver<E>(host: &Host, others: usize, text: &str, export: E) -> ZfsDriver
 where
     E: Export<Command = Command, Output = Output>,
 {
@@ -154,15 +149,12 @@ fn detached(host: &Host, kind: &str) {
 }
 
 /// The calls about one volume, and the lists; what each costs.
-async fn calls<E>(
+async fn calls(
     host: &Host,
-    driver: &ZfsDriver<Cli<Shell<OneByOne<Counted>>>, E>,
+    driver: &ZfsDriver,
     makes: bool,
     lists: bool,
-) -> BTreeMap<&'static str, (u64, u64)>
-where
-    E: Export<Command = Command, Output = Output> + 'static,
-{
+) -> BTreeMap<&'static str, (u64, u64)> {
     let folder = host.path("");
     let call = || Call::within(Duration::from_mins(2));
     let id = VolumeId::parse("pvc-1").unwrap();

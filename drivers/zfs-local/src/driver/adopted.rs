@@ -10,7 +10,6 @@
 use std::time::Duration;
 
 use driver_core::{Call, Error, Kind};
-use driver_zfs::backend::Backend;
 use driver_zfs::name::DatasetName;
 use driver_zfs::observed::{Dataset, Query, Request, State};
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
@@ -56,7 +55,7 @@ fn entry(parent: &Dataset, object: &str) -> String {
     digits.collect()
 }
 
-impl<B: Backend> NodeZfs<B> {
+impl NodeZfs {
     /// Which of these exist here, and the records of deletions.
     pub(super) async fn look_at_home(
         &self,
@@ -68,7 +67,7 @@ impl<B: Backend> NodeZfs<B> {
             properties: vec![property()?],
             ..Request::of(datasets.map(Query::Dataset))
         };
-        Ok(self.backend().observe(call, &question).await?.pool)
+        Ok(self.storage().observe(call, &question).await?.pool)
     }
 
     fn parents(&self) -> impl Iterator<Item = DatasetName> {
@@ -171,7 +170,7 @@ impl<B: Backend> NodeZfs<B> {
             plan.guard(home.name.clone(), home.guid);
             plan.guard_property(home, &name);
             plan.step(step);
-            match self.backend().apply(call, &plan, &Request::of([])).await {
+            match self.storage().apply(call, &plan, &Request::of([])).await {
                 Ok(_) => return Ok(()),
                 Err(failed) if failed.next == Next::Observe => {}
                 Err(failed) => return Err(failed.error),

@@ -9,3 +9,18 @@ mod nodes;
 mod replay;
 mod taken_over;
 mod verdicts;
+
+use driver_zfs::testing::MemoryHost;
+use driver_zfs_local::NodeZfs;
+
+/// A driver over a host in memory.
+trait InMemory {
+    /// The host.
+    fn backend(&self) -> &MemoryHost;
+}
+
+impl InMemory for NodeZfs {
+    fn backend(&self) -> &MemoryHost {
+        self.storage().of().unwrap()
+    }
+}

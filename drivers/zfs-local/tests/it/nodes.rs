@@ -19,7 +19,9 @@ use driver_zfs::testing::{HostState, MemoryHost, settings};
 use driver_zfs_local::{KINDS, NodeMark, NodeZfs, from_document};
 use node_utils::Tools;
 
-type Local = NodeZfs<MemoryHost>;
+use crate::InMemory as _;
+
+type Local = NodeZfs;
 
 const SIZE: i64 = 64 << 20;
 
@@ -258,13 +260,13 @@ async fn an_id_that_only_seems_to_have_a_mark_is_deleted_twice() {
         second.backend().state().pool.things()[&Object::from(parent.clone())].own[&name].clone();
     driver.backend().before_next_plan(move |state| {
         let value = PropertyValue::parse(list.as_str()).unwrap();
-        let step = Step::<()>::Set {
+        let step = Step::Set {
             object: parent.clone().into(),
             properties: vec![Property::new(name.clone(), value)],
         };
         state.pool.apply(&step).unwrap();
         let gone = DatasetName::parse("tank/csi/v/another-n00000001").unwrap();
-        state.pool.apply(&Step::<()>::DestroyDataset(gone)).unwrap();
+        state.pool.apply(&Step::DestroyDataset(gone)).unwrap();
     });
     for _ in 0..2 {
         driver.delete_volume(&call(), &id).await.unwrap();
@@ -291,7 +293,7 @@ async fn a_list_of_deletions_that_was_sent_to_another_pool_says_nothing_there() 
     other.backend().state().pool.write(&root);
     make(&other, "pvc-2").await;
     let mut state = other.backend().state().clone();
-    let step = Step::<()>::Set {
+    let step = Step::Set {
         object: parent.into(),
         properties: vec![Property::new(name, PropertyValue::parse(list).unwrap())],
     };

@@ -19,6 +19,8 @@ use driver_zfs::testing::{MemoryHost, MemoryPool};
 use driver_zfs_local::{NodeMark, NodeZfs};
 use serde_json::Value;
 
+use crate::InMemory as _;
+
 const KINDS: [(&str, VolumeKind); 2] = [
     ("dataset", VolumeKind::Filesystem),
     ("zvol", VolumeKind::Zvol),
@@ -30,7 +32,7 @@ fn node() -> NodeId {
     NodeId::parse(NODE).unwrap()
 }
 
-fn driver(kind: &str, holds: VolumeKind, pool: MemoryPool) -> NodeZfs<MemoryHost> {
+fn driver(kind: &str, holds: VolumeKind, pool: MemoryPool) -> NodeZfs {
     let document = Document::parse(&captured(kind, "config.yaml"), &NoEnvironment).unwrap();
     let zfs = ZfsConfig::read(&document).unwrap();
     let settings = zfs.settings(&document.common().unwrap(), holds, None);
@@ -39,13 +41,13 @@ fn driver(kind: &str, holds: VolumeKind, pool: MemoryPool) -> NodeZfs<MemoryHost
     NodeZfs::new(settings.unwrap(), host, &node())
 }
 
-fn taken_over(kind: &str, holds: VolumeKind) -> NodeZfs<MemoryHost> {
+fn taken_over(kind: &str, holds: VolumeKind) -> NodeZfs {
     assert!(failed(kind).is_empty(), "{kind}");
     let pool = MemoryPool::captured(&captured(kind, "zfs.txt")).unwrap();
     driver(kind, holds, pool)
 }
 
-async fn must(driver: &NodeZfs<MemoryHost>, said: &Said) -> Value {
+async fn must(driver: &NodeZfs, said: &Said) -> Value {
     let answer = ask(driver, said).await;
     answer.unwrap_or_else(|error| panic!("{said:?}: {}", error.chain()))
 }
@@ -108,7 +110,7 @@ async fn what_it_made_is_shown_and_listed_and_grows() {
 
 /// The captured state, and that state with one more object of each kind, created by us; with the
 /// ids of all of them.
-async fn with_more(kind: &str, holds: VolumeKind) -> (NodeZfs<MemoryHost>, [Vec<String>; 2]) {
+async fn with_more(kind: &str, holds: VolumeKind) -> (NodeZfs, [Vec<String>; 2]) {
     let driver = taken_over(kind, holds);
     let (mut volumes, mut snapshots) = (Vec::new(), Vec::new());
     for mut said in made(kind) {
@@ -166,14 +168,14 @@ async fn what_it_made_is_the_source_of_more_and_all_of_it_can_be_deleted_in_eith
     }
 }
 
-async fn delete(driver: &NodeZfs<MemoryHost>, id: &str) {
+async fn delete(driver: &NodeZfs, id: &str) {
     for _ in 0..2 {
         let deleted = driver.delete_volume(&call(), &volume(id)).await;
         deleted.unwrap_or_else(|error| panic!("{id}: {}", error.chain()));
     }
 }
 
-async fn delete_snapshots(driver: &NodeZfs<MemoryHost>, ids: &[String]) {
+async fn delete_snapshots(driver: &NodeZfs, ids: &[String]) {
     for id in ids {
         let id = SnapshotId::parse(id).unwrap();
         for _ in 0..2 {

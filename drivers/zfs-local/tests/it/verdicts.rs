@@ -15,7 +15,9 @@ use driver_zfs::step::Step;
 use driver_zfs::testing::{HostState, MemoryHost, settings};
 use driver_zfs_local::{NodeMark, NodeZfs};
 
-type Local = NodeZfs<MemoryHost>;
+use crate::InMemory as _;
+
+type Local = NodeZfs;
 
 fn on(node: &str, state: HostState) -> Local {
     let settings = settings(VolumeKind::Filesystem, "").unwrap();
@@ -89,7 +91,7 @@ async fn a_deletion_that_failed_is_not_remembered_as_done() {
     // Its owner takes it to another node.
     let mut state = renamed.backend().state().clone();
     state.pool.refuse_destruction = false;
-    let gone = Step::<()>::DestroyDataset(name);
+    let gone = Step::DestroyDataset(name);
     state.targets.targets.clear();
     state.pool.apply(&gone).unwrap();
     let renamed = on("renamed", state);

@@ -13,8 +13,7 @@ use driver_core::{Call, Effect, Error, Kind};
 use tokio::time::Instant;
 
 use super::ZfsDriver;
-use crate::backend::{Backend, Tried};
-use crate::export::Export;
+use crate::backend::Tried;
 use crate::observed::{Observed, Request, State};
 use crate::plan::{Leftover, Outcome, Verb};
 use crate::step::{Failed, Guess, Next};
@@ -52,11 +51,11 @@ enum Then {
 }
 
 /// How one round of a verb ended.
-enum Round<T, A> {
+enum Round<T> {
     /// The verb is done.
     Done(T),
     /// There is more to do; what was seen, if it still holds.
-    Seen(Option<Observed<A>>),
+    Seen(Option<Observed>),
     /// A plan, or a guess, failed.
     Failed(Failed),
 }
@@ -139,17 +138,9 @@ impl Wait {
     }
 }
 
-impl<B, E> ZfsDriver<B, E>
-where
-    B: Backend,
-    E: Export<Command = B::Command, Output = B::Output>,
-{
+impl ZfsDriver {
     /// Observes, plans and applies until the verb is done.
-    pub(super) async fn converge<V: Verb<B::Command, B::Output>>(
-        &self,
-        call: &Call,
-        verb: &V,
-    ) -> Result<V::Done, Error> {
+    pub(super) async fn converge<V: Verb>(&self, call: &Call, verb: &V) -> Result<V::Done, Error> {
         let mut run = RunState::default();
         let end = self.rounds(call, verb, &mut run).await;
         let Err(error) = end else { return end };
@@ -170,12 +161,7 @@ where
     /// Whether nothing is left of what a call started before it ran out of space, so that its
     /// caller may create it elsewhere. This checks under the lock, so that no interrupted command
     /// still runs.
-    async fn is_undone<V: Verb<B::Command, B::Output>>(
-        &self,
-        call: &Call,
-        verb: &V,
-        asked: &State,
-    ) -> bool {
+    async fn is_undone<V: Verb>(&self, call: &Call, verb: &V, asked: &State) -> bool {
         let Ok(request) = verb.request(asked) else {
             return false;
         };
@@ -201,7 +187,7 @@ where
         false
     }
 
-    async fn rounds<V: Verb<B::Command, B::Output>>(
+    async fn rounds<V: Verb>(
         &self,
         call: &Call,
         verb: &V,
@@ -261,13 +247,13 @@ where
     }
 
     /// Plans from what was seen, or observes first, and applies the plan.
-    async fn planned<V: Verb<B::Command, B::Output>>(
+    async fn planned<V: Verb>(
         &self,
         call: &Call,
         verb: &V,
-        seen: Option<Observed<B::Output>>,
+        seen: Option<Observed>,
         run: &mut RunState,
-    ) -> Result<Round<V::Done, B::Output>, Error> {
+    ) -> Result<Round<V::Done>, Error> {
         let observed = if let Some(observed) = seen {
             observed
         } else {
@@ -303,13 +289,13 @@ where
     }
 
     /// Tries the guess of a verb. It counts as done only if the plan, made from the observed state, is the same.
-    async fn guessed<V: Verb<B::Command, B::Output>>(
+    async fn guessed<V: Verb>(
         &self,
         call: &Call,
         verb: &V,
-        guess: &Guess<B::Command>,
+        guess: &Guess,
         run: &mut RunState,
-    ) -> Result<Round<V::Done, B::Output>, Error> {
+    ) -> Result<Round<V::Done>, Error> {
         let (request, before) = (verb.request(&run.asked)?, call.effect());
         let is_undone = || {
             if before == Effect::None {
@@ -348,7 +334,7 @@ where
     /// object does it.
     async fn compensate<V>(&self, call: &Call, verb: &V, asked: &State)
     where
-        V: Verb<B::Command, B::Output>,
+        V: Verb,
     {
         let call = &call.part(REGRET);
         let regretted = async {

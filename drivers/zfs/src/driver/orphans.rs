@@ -8,8 +8,7 @@ use std::time::SystemTime;
 use driver_core::{Call, Error, Kind, Orphan, Page, PageRequest};
 
 use super::ZfsDriver;
-use crate::backend::{Backend, Entry, ListFilter, ListScope};
-use crate::export::Export;
+use crate::backend::{Entry, ListFilter, ListScope};
 use crate::name::{DatasetName, Object};
 use crate::observed::{Guid, Query, VolumeKind};
 use crate::plan::destroy::{DeleteSnapshot, DeleteVolume};
@@ -18,11 +17,7 @@ use crate::plan::orphan::{
 };
 use crate::property::PropertyName;
 
-impl<B, E> ZfsDriver<B, E>
-where
-    B: Backend,
-    E: Export<Command = B::Command, Output = B::Output>,
-{
+impl ZfsDriver {
     fn orphan_scope(&self, before: SystemTime) -> OrphanScope<'_> {
         let owner = self.settings.policy.owner();
         OrphanScope::new(self.layout(), owner, before, SystemTime::now())

@@ -4,17 +4,11 @@
 use driver_core::{Call, Effect, Error, VolumeId};
 
 use super::ZfsDriver;
-use crate::backend::Backend;
-use crate::export::Export;
 use crate::id::{At, SnapshotPlace};
 use crate::observed::{Dataset, Query, Request};
 use crate::step::Plan;
 
-impl<B, E> ZfsDriver<B, E>
-where
-    B: Backend,
-    E: Export<Command = B::Command, Output = B::Output>,
-{
+impl ZfsDriver {
     /// The dataset with the name of a volume, if it is of the kind of volumes. It is observed under
     /// the lock: if it is missing, a cut connection or a killed process may still be creating it.
     pub(super) async fn dataset_in_turn(

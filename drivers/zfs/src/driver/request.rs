@@ -6,9 +6,8 @@ use driver_core::{CreateSnapshot, CreateVolume, Error, Kind, Parameters, Source}
 use serde::Deserialize;
 
 use super::ZfsDriver;
-use crate::backend::Backend;
 use crate::config::BlockSize;
-use crate::export::{Asked, Export};
+use crate::export::Asked;
 use crate::id::{self, At, SnapshotPlace};
 use crate::name::DatasetName;
 use crate::plan::ExportRef;
@@ -22,11 +21,7 @@ struct Overrides {
     zvol_blocksize: Option<BlockSize>,
 }
 
-impl<B, E> ZfsDriver<B, E>
-where
-    B: Backend,
-    E: Export<Command = B::Command, Output = B::Output>,
-{
+impl ZfsDriver {
     fn scope(&self) -> Scope<'_> {
         Scope {
             driver: &self.settings.kind,
@@ -56,7 +51,7 @@ where
         &'a self,
         request: &'a CreateVolume,
         dataset: &'a DatasetName,
-    ) -> Result<Create<'a, E>, Error> {
+    ) -> Result<Create<'a>, Error> {
         let refused = || Error::invalid(format!("create volume `{}`", request.id));
         let helper = id::helper_for_volume(&request.id);
         let helper = helper.map_err(|error| refused().because(error))?;
@@ -82,7 +77,7 @@ where
             policy: &self.settings.policy,
             kind: self.kind(),
             export_ref: ExportRef {
-                export: &self.export,
+                export: self.export.as_ref(),
                 id: &request.id,
                 dataset,
                 asked: Some(Asked {

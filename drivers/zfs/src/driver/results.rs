@@ -9,9 +9,9 @@ use driver_core::{
 };
 
 use super::ZfsDriver;
-use crate::backend::{Backend, Cursor, Entry, ListFilter, ListQuery, ListScope};
+use crate::backend::{Cursor, Entry, ListFilter, ListQuery, ListScope};
 use crate::context;
-use crate::export::{Export, Subject};
+use crate::export::Subject;
 use crate::name::{DatasetName, Object};
 use crate::observed::{self, Dataset, State, VolumeKind};
 use crate::plan::is_complete;
@@ -55,11 +55,7 @@ pub(super) fn detached(dataset: &Dataset) -> Option<Properties> {
     (whole && own(PropertyName::SNAPSHOT_NAME)).then(|| dataset.properties.clone())
 }
 
-impl<B, E> ZfsDriver<B, E>
-where
-    B: Backend,
-    E: Export<Command = B::Command, Output = B::Output>,
-{
+impl ZfsDriver {
     /// One page of a list. `sort` distinguishes its tokens from those of other lists.
     pub(super) async fn page<T>(
         &self,

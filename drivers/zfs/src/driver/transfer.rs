@@ -15,8 +15,7 @@ use driver_core::{Call, CreateVolume, Effect, Error, Kind, Source, Volume};
 use tokio::time::Instant;
 
 use super::ZfsDriver;
-use crate::backend::{Backend, Incoming, Interrupted};
-use crate::export::Export;
+use crate::backend::{Incoming, Interrupted};
 use crate::id::{self, At};
 use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
 use crate::observed::{Dataset, Query, Request, VolumeKind, held};
@@ -33,8 +32,8 @@ const ATTEMPTS: usize = 4;
 const EVERY: Duration = Duration::from_mins(1);
 
 /// A source, for one copy.
-struct Origin<'a, B, E> {
-    driver: &'a ZfsDriver<B, E>,
+struct Origin<'a> {
+    driver: &'a ZfsDriver,
     named: Object,
     sent: SnapshotRef,
     /// The dataset of the helper, if the snapshot is one.
@@ -81,7 +80,7 @@ impl Bytes for LoggedStream {
 
 // === impl Origin ===
 
-impl<B, E> std::fmt::Debug for Origin<'_, B, E> {
+impl std::fmt::Debug for Origin<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Origin")
             .field("named", &self.named)
@@ -91,11 +90,7 @@ impl<B, E> std::fmt::Debug for Origin<'_, B, E> {
 }
 
 #[async_trait]
-impl<B, E> ExportStream for Origin<'_, B, E>
-where
-    B: Backend,
-    E: Export<Command = B::Command, Output = B::Output>,
-{
+impl ExportStream for Origin<'_> {
     async fn info(&self, call: &Call) -> Result<ExportInfo, Error> {
         let query = match &self.named {
             Object::Dataset(name) => Query::Dataset(name.clone()),
@@ -146,11 +141,7 @@ where
     }
 }
 
-impl<B, E> ZfsDriver<B, E>
-where
-    B: Backend,
-    E: Export<Command = B::Command, Output = B::Output>,
-{
+impl ZfsDriver {
     pub(super) fn forms(&self) -> &'static [TransferFormat] {
         match self.kind() {
             _ if !self.backend.streams() => &[],
@@ -225,7 +216,7 @@ where
     async fn arrive(
         &self,
         call: &Call,
-        verb: &Create<'_, E>,
+        verb: &Create<'_>,
         leaf: &SnapshotLeaf,
         from: &dyn ExportStream,
     ) -> Result<(), Error> {
@@ -312,7 +303,7 @@ where
     /// Removes the part of a copy that ran out of space: it would take the space of others, and the
     /// caller may use another connection if nothing of the volume is left. Any other error is
     /// returned unchanged.
-    async fn given_room(&self, call: &Call, verb: &Create<'_, E>, error: Error) -> Error {
+    async fn given_room(&self, call: &Call, verb: &Create<'_>, error: Error) -> Error {
         if error.kind() != Kind::OutOfSpace {
             return error;
         }
@@ -339,7 +330,7 @@ where
     }
 
     /// Applies a plan without an observation afterwards.
-    async fn done(&self, call: &Call, plan: &Plan<B::Command>) -> Result<(), Error> {
+    async fn done(&self, call: &Call, plan: &Plan) -> Result<(), Error> {
         let nothing = Request::of([]);
         let done = self.backend.apply(call, plan, &nothing).await;
         done.map(drop).map_err(|failed| failed.error)

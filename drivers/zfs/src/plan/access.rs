@@ -6,18 +6,17 @@ use driver_core::{Error, NodeId};
 use super::owner::Owner;
 use super::{ExportRef, Outcome, Verb, blocked, is_complete};
 use crate::context;
-use crate::export::Export;
 use crate::observed::{Dataset, Observed, Query, Request, State, VolumeKind};
 use crate::property::PropertyName;
 use crate::step::Plan;
 
 /// Changes the access to a volume.
 #[derive(Debug)]
-pub struct Access<'a, E> {
+pub struct Access<'a> {
     /// What volumes are.
     pub kind: VolumeKind,
     /// The volume and its export.
-    pub export_ref: ExportRef<'a, E>,
+    pub export_ref: ExportRef<'a>,
     /// What is wanted.
     pub change: AccessChange<'a>,
 }
@@ -34,7 +33,7 @@ pub enum AccessChange<'a> {
     Revoke(Option<&'a NodeId>),
 }
 
-impl<E: Export> Access<'_, E> {
+impl Access<'_> {
     /// Rejects a volume whose recorded attachment is not `current`.
     fn check_place(&self, dataset: &Dataset, current: Option<Attachment>) -> Result<(), Error> {
         let text = dataset.properties.own(&PropertyName::CONTEXT);
@@ -74,14 +73,14 @@ fn place(attachment: &Attachment) -> Option<String> {
     })
 }
 
-impl<E: Export> Verb<E::Command, E::Output> for Access<'_, E> {
+impl Verb for Access<'_> {
     type Done = ();
 
     fn doing(&self) -> String {
         self.doing_it()
     }
 
-    fn request(&self, pool: &State) -> Result<Request<E::Command>, Error> {
+    fn request(&self, pool: &State) -> Result<Request, Error> {
         Ok(Request {
             queries: vec![Query::Dataset(self.export_ref.dataset.clone())],
             properties: self.export_ref.export.reads(),
@@ -89,12 +88,7 @@ impl<E: Export> Verb<E::Command, E::Output> for Access<'_, E> {
         })
     }
 
-    fn plan(
-        &self,
-        asked: &State,
-        seen: &Observed<E::Output>,
-        _done: usize,
-    ) -> Result<Outcome<(), E::Command>, Error> {
+    fn plan(&self, asked: &State, seen: &Observed, _done: usize) -> Result<Outcome<()>, Error> {
         let there = |dataset: &&Dataset| is_complete(dataset) && dataset.kind == self.kind;
         let ours = |dataset: &&Dataset| match self.change {
             AccessChange::Present(owner) => !owner.is_another(dataset),
@@ -109,9 +103,6 @@ impl<E: Export> Verb<E::Command, E::Output> for Access<'_, E> {
         let Some(status) = self.export_ref.status(asked, seen)? else {
             return Ok(Outcome::Ask);
         };
-        let subject = self.export_ref.subject(&seen.pool);
-        let (export, export_name, facts) =
-            (self.export_ref.export, &status.export_name, &status.facts);
         let mut plan = Plan::about(self.export_ref.dataset.clone());
         // Another controller may change the access list before this plan gets the lock.
         if let Some(seen) = seen.pool.dataset(self.export_ref.dataset) {
@@ -121,22 +112,20 @@ impl<E: Export> Verb<E::Command, E::Output> for Access<'_, E> {
             AccessChange::Present(_) | AccessChange::Allow(_) => {
                 dataset.ok_or_else(|| Error::not_found(self.doing()))?;
                 // Restores what the host has lost first.
-                plan.steps = self.export_ref.ensure(&seen.pool, &status)?;
+                plan.steps = self.export_ref.ensure(&*status)?;
                 match self.change {
-                    AccessChange::Allow(node) => {
-                        export.allow(&subject, export_name, facts, node)?
-                    }
+                    AccessChange::Allow(node) => status.allow(node)?,
                     _ => Vec::new(),
                 }
             }
             // A deleted volume has no access to revoke, unless its export was left behind.
-            AccessChange::Revoke(node) => export.revoke(&subject, export_name, facts, node)?,
+            AccessChange::Revoke(node) => status.revoke(node)?,
         };
         plan.steps.extend(self.export_ref.steps(acts));
         if let (AccessChange::Present(_), true, Some(dataset)) =
             (self.change, plan.is_empty(), dataset)
         {
-            self.check_place(dataset, export.attachment(&subject, export_name, facts)?)?;
+            self.check_place(dataset, status.attachment()?)?;
         }
         Ok(if plan.is_empty() {
             Outcome::Done(())

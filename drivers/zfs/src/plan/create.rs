@@ -13,7 +13,6 @@ use driver_core::{CreateVolume, Effect, Error, Kind};
 pub use self::incoming::{Arrival, DropHelper, TakeHelper, content_of, given_up};
 pub(super) use self::make::take;
 use super::{ExportRef, Leftover, Outcome, Verb, is_complete};
-use crate::export::Export;
 use crate::id::At;
 use crate::name::{DatasetName, NameError, Object, SnapshotLeaf, SnapshotRef};
 use crate::observed::{Dataset, Observed, Query, Request, State, VolumeKind};
@@ -23,13 +22,13 @@ use crate::step::{Plan, Step};
 
 /// Creates a volume.
 #[derive(Debug)]
-pub struct Create<'a, E> {
+pub struct Create<'a> {
     /// The policy for volumes.
     pub policy: &'a Policy,
     /// What volumes are.
     pub kind: VolumeKind,
     /// The volume and its export.
-    pub export_ref: ExportRef<'a, E>,
+    pub export_ref: ExportRef<'a>,
     /// The request.
     pub request: &'a CreateVolume,
     /// What it is made from.
@@ -96,7 +95,7 @@ impl Original {
 }
 
 /// The dataset after a plan that only sets properties: they are known, and need no observation.
-fn only_marked<R>(dataset: &Dataset, plan: &Plan<R>) -> Option<Dataset> {
+fn only_marked(dataset: &Dataset, plan: &Plan) -> Option<Dataset> {
     let mut marked = dataset.clone();
     for step in &plan.steps {
         match step {
@@ -117,7 +116,7 @@ fn only_marked<R>(dataset: &Dataset, plan: &Plan<R>) -> Option<Dataset> {
 
 // === impl Create ===
 
-impl<E: Export> Create<'_, E> {
+impl Create<'_> {
     fn name(&self) -> &DatasetName {
         self.export_ref.dataset
     }
@@ -145,14 +144,14 @@ impl<E: Export> Create<'_, E> {
     }
 }
 
-impl<E: Export> Verb<E::Command, E::Output> for Create<'_, E> {
+impl Verb for Create<'_> {
     type Done = Dataset;
 
     fn doing(&self) -> String {
         format!("create volume `{}`", self.request.id)
     }
 
-    fn request(&self, pool: &State) -> Result<Request<E::Command>, Error> {
+    fn request(&self, pool: &State) -> Result<Request, Error> {
         // An empty volume has no snapshots of ours to remove.
         let alone = self.from.is_none() && self.received.is_none();
         let name = self.name().clone();
@@ -183,9 +182,9 @@ impl<E: Export> Verb<E::Command, E::Output> for Create<'_, E> {
     fn plan(
         &self,
         asked: &State,
-        seen: &Observed<E::Output>,
+        seen: &Observed,
         _done: usize,
-    ) -> Result<Outcome<Dataset, E::Command>, Error> {
+    ) -> Result<Outcome<Dataset>, Error> {
         let Some(dataset) = seen.pool.dataset(self.name()) else {
             if self.received.is_some() {
                 let why = format!("the content received into {} is gone", self.name());
@@ -205,7 +204,7 @@ impl<E: Export> Verb<E::Command, E::Output> for Create<'_, E> {
         let Some(status) = status? else {
             return Ok(Outcome::Ask);
         };
-        let plan = self.complete(dataset, &seen.pool, &status)?;
+        let plan = self.complete(dataset, &seen.pool, &*status)?;
         Ok(if plan.is_empty() {
             Outcome::Done(dataset.clone())
         } else if let Some(marked) = only_marked(dataset, &plan) {
@@ -219,11 +218,11 @@ impl<E: Export> Verb<E::Command, E::Output> for Create<'_, E> {
         seen.dataset(self.name()).is_some()
     }
 
-    fn noop_under_lock(&self) -> Option<Plan<E::Command>> {
+    fn noop_under_lock(&self) -> Option<Plan> {
         Some(Plan::about(self.name().clone()))
     }
 
-    fn leftover(&self, seen: &State) -> Leftover<E::Command> {
+    fn leftover(&self, seen: &State) -> Leftover {
         if let Some(dataset) = seen.dataset(self.name()) {
             // The part of a copy that ran out of space and cannot resume.
             let part = dataset.is_receiving() && self.is_part(dataset, seen);

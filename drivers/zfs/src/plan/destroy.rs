@@ -170,7 +170,7 @@ impl Doomed<'_> {
 
     /// Plans the steps that remove the snapshots of the dataset and the helper that it is a clone
     /// of.
-    fn release<R>(&self, plan: &mut Plan<R>) {
+    fn release(&self, plan: &mut Plan) {
         self.doom_origin(plan);
         let snapshots = self.pool.snapshots_of(&self.dataset.name);
         // Snapshots marked for deferred destroy need no further step, and a new snapshot that takes
@@ -194,7 +194,7 @@ impl Doomed<'_> {
     /// Marks the origin of the dataset, a helper snapshot, for deferred destroy, so that it is
     /// destroyed with the dataset. This driver marks its helpers from the beginning; democratic-csi
     /// only does so at the deletion. A snapshot of the orchestrator may have a name like that, too.
-    fn doom_origin<R>(&self, plan: &mut Plan<R>) {
+    fn doom_origin(&self, plan: &mut Plan) {
         let origin = self.dataset.origin().filter(|o| id::is_helper(&o.leaf));
         let origin = origin.and_then(|name| self.pool.snapshot(&name));
         let helper = |s: &&Snapshot| s.csi_name().is_none() && !s.is_doomed();
@@ -206,7 +206,7 @@ impl Doomed<'_> {
 
     /// Plans the promotion of a clone, which takes over the snapshots with clones; false if that
     /// clone was gone when it was read, so that another observation is needed.
-    fn hand_over<R>(&self, plan: &mut Plan<R>) -> bool {
+    fn hand_over(&self, plan: &mut Plan) -> bool {
         let snapshots = self.pool.snapshots_of(&self.dataset.name);
         if let Some(Ok(heir)) = heir(self.layout, &snapshots) {
             let Some(heir) = self.pool.dataset(heir) else {
@@ -219,7 +219,7 @@ impl Doomed<'_> {
     }
 
     /// Plans the destruction of the dataset.
-    fn destroy<R>(&self, plan: &mut Plan<R>) {
+    fn destroy(&self, plan: &mut Plan) {
         plan.guard(self.dataset.name.clone(), self.dataset.guid);
         plan.step(Step::DestroyDataset(self.dataset.name.clone()));
     }

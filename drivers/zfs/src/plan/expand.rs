@@ -3,8 +3,8 @@
 
 use driver_core::{Error, Expanded, Kind, SizeRange};
 
-use super::{ExportRef, ExportStatus, Outcome, Verb, is_complete};
-use crate::export::{Act, Export};
+use super::{ExportRef, Outcome, Verb, is_complete};
+use crate::export::{Act, ExportStatus, Opaque};
 use crate::observed::{Dataset, Observed, Query, Request, State, VolumeKind};
 use crate::policy::Policy;
 use crate::property::{Property, PropertyName};
@@ -12,13 +12,13 @@ use crate::step::{Guess, Plan, Step, Test};
 
 /// Grows a volume.
 #[derive(Debug)]
-pub struct Expand<'a, E> {
+pub struct Expand<'a> {
     /// The policy for volumes.
     pub policy: &'a Policy,
     /// What volumes are.
     pub kind: VolumeKind,
     /// The volume and its export.
-    pub export_ref: ExportRef<'a, E>,
+    pub export_ref: ExportRef<'a>,
     /// The requested size.
     pub size: SizeRange,
 }
@@ -31,7 +31,7 @@ struct Target {
 
 // === impl Expand ===
 
-impl<E: Export> Expand<'_, E> {
+impl Expand<'_> {
     fn refused(&self) -> Error {
         Error::new(
             Kind::OutOfRange,
@@ -67,14 +67,13 @@ impl<E: Export> Expand<'_, E> {
     fn announce(
         &self,
         pool: &State,
-        status: Option<&ExportStatus<E>>,
-    ) -> Result<Vec<Act<E::Command>>, Error> {
-        let subject = self.export_ref.subject(pool);
-        let export = self.export_ref.export;
-        match status {
-            Some(status) => export.resize(&subject, &status.export_name, Some(&status.facts)),
-            None => export.resize(&subject, &export.export_name(&subject)?, None),
+        status: Option<&dyn ExportStatus>,
+    ) -> Result<Vec<Act<Opaque>>, Error> {
+        if let Some(status) = status {
+            return status.resize();
         }
+        let subject = self.export_ref.subject(pool);
+        self.export_ref.export.resize_unseen(&subject)
     }
 
     /// The properties that must grow. An existing quota is the limit, whatever the configuration
@@ -92,14 +91,14 @@ impl<E: Export> Expand<'_, E> {
     }
 }
 
-impl<E: Export> Verb<E::Command, E::Output> for Expand<'_, E> {
+impl Verb for Expand<'_> {
     type Done = Expanded;
 
     fn doing(&self) -> String {
         format!("expand volume `{}`", self.export_ref.id)
     }
 
-    fn request(&self, pool: &State) -> Result<Request<E::Command>, Error> {
+    fn request(&self, pool: &State) -> Result<Request, Error> {
         Ok(Request {
             queries: vec![Query::Dataset(self.export_ref.dataset.clone())],
             properties: self.export_ref.export.reads(),
@@ -107,7 +106,7 @@ impl<E: Export> Verb<E::Command, E::Output> for Expand<'_, E> {
         })
     }
 
-    fn guess(&self) -> Option<Guess<E::Command>> {
+    fn guess(&self) -> Option<Guess> {
         let wanted = self.policy.choose(self.size, 1, 0).ok()?;
         let size = match self.kind {
             VolumeKind::Zvol => PropertyName::VOLSIZE,
@@ -140,9 +139,9 @@ impl<E: Export> Verb<E::Command, E::Output> for Expand<'_, E> {
     fn plan(
         &self,
         asked: &State,
-        seen: &Observed<E::Output>,
+        seen: &Observed,
         done: usize,
-    ) -> Result<Outcome<Expanded, E::Command>, Error> {
+    ) -> Result<Outcome<Expanded>, Error> {
         let name = self.export_ref.dataset;
         let there = |dataset: &&Dataset| is_complete(dataset) && dataset.kind == self.kind;
         let Some(dataset) = seen.pool.dataset(name).filter(there) else {
@@ -161,14 +160,13 @@ impl<E: Export> Verb<E::Command, E::Output> for Expand<'_, E> {
             });
         }
         let mut whole = false;
-        let restorable =
-            |status: &ExportStatus<E>| self.export_ref.export.can_be_restored(&status.facts);
-        if status.as_ref().is_some_and(|status| !restorable(status)) {
+        let status = status.as_deref();
+        if status.is_some_and(|status| !status.can_be_restored()) {
             // compat: "ZFS": democratic-csi sets the size alone, and so it is done here.
             whole = true;
-        } else if let Some(status) = &status {
+        } else if let Some(status) = status {
             // Restores what the host has lost: the volume is in use.
-            let lost = self.export_ref.ensure(&seen.pool, status)?;
+            let lost = self.export_ref.ensure(status)?;
             whole = lost.is_empty();
             plan.steps.extend(lost);
         }
@@ -176,7 +174,7 @@ impl<E: Export> Verb<E::Command, E::Output> for Expand<'_, E> {
             // It is not always visible whether the export knows the new size, so each call
             // announces it once: with the first plan, also if the first observation, which had no
             // facts, used another `export_name`.
-            let acts = self.announce(&seen.pool, status.as_ref())?;
+            let acts = self.announce(&seen.pool, status)?;
             plan.steps.extend(self.export_ref.steps(acts));
         }
         let expanded = Expanded {

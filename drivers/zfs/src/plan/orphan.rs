@@ -172,34 +172,29 @@ pub struct RemoveHalf<'a, V> {
     pub guid: Guid,
 }
 
-impl<R, A, V: Verb<R, A, Done = ()>> Verb<R, A> for RemoveHalf<'_, V> {
+impl<V: Verb<Done = ()>> Verb for RemoveHalf<'_, V> {
     type Done = ();
 
     fn doing(&self) -> String {
         format!("remove orphan {}", self.dataset)
     }
 
-    fn request(&self, pool: &State) -> Result<Request<R>, Error> {
+    fn request(&self, pool: &State) -> Result<Request, Error> {
         self.deletion.request(pool)
     }
 
-    fn request_after(&self, pool: &State) -> Result<Request<R>, Error> {
+    fn request_after(&self, pool: &State) -> Result<Request, Error> {
         self.deletion.request_after(pool)
     }
 
-    fn plan(
-        &self,
-        asked: &State,
-        seen: &Observed<A>,
-        done: usize,
-    ) -> Result<Outcome<(), R>, Error> {
+    fn plan(&self, asked: &State, seen: &Observed, done: usize) -> Result<Outcome<()>, Error> {
         let dataset = seen.pool.dataset(&self.dataset);
         // A concurrent retry or delete is allowed.
         match dataset {
             None if done == 0 => return Ok(Outcome::Done(())),
             Some(other) if other.guid != self.guid => return Ok(Outcome::Done(())),
             Some(whole) if self.scope.dataset(whole).is_none() => {
-                let doing = Verb::<R, A>::doing(self);
+                let doing = Verb::doing(self);
                 return Err(not_one(doing, self.dataset.clone()));
             }
             _ => {}
@@ -244,14 +239,14 @@ pub fn is_being_copied(pool: &State, name: &DatasetName) -> bool {
     pool.dataset(name).is_some_and(Dataset::is_receiving)
 }
 
-impl<R, A> Verb<R, A> for RemoveSmall<'_> {
+impl Verb for RemoveSmall<'_> {
     type Done = ();
 
     fn doing(&self) -> String {
         format!("remove orphan {}", self.object)
     }
 
-    fn request(&self, _pool: &State) -> Result<Request<R>, Error> {
+    fn request(&self, _pool: &State) -> Result<Request, Error> {
         let itself = match &self.object {
             Object::Dataset(name) => Query::Dataset(name.clone()),
             Object::Snapshot(name) => Query::Snapshot(name.clone()),
@@ -260,12 +255,7 @@ impl<R, A> Verb<R, A> for RemoveSmall<'_> {
         Ok(Request::of(std::iter::once(itself).chain(copy)))
     }
 
-    fn plan(
-        &self,
-        _asked: &State,
-        seen: &Observed<A>,
-        done: usize,
-    ) -> Result<Outcome<(), R>, Error> {
+    fn plan(&self, _asked: &State, seen: &Observed, done: usize) -> Result<Outcome<()>, Error> {
         let (found, remains) = match &self.object {
             Object::Dataset(name) => {
                 let found = seen.pool.dataset(name);
@@ -287,13 +277,13 @@ impl<R, A> Verb<R, A> for RemoveSmall<'_> {
             // It was kept, because it is not empty.
             Some(Remains::Container(name)) if done == 0 => (name.clone(), Step::DestroyEmpty(name)),
             _ => {
-                let doing = Verb::<R, A>::doing(self);
+                let doing = Verb::doing(self);
                 return Err(not_one(doing, self.object.clone()));
             }
         };
         if let Some(copy) = self.copy().filter(|copy| is_being_copied(&seen.pool, copy)) {
             let why = format!("a copy into {copy} is still running");
-            return Err(Error::new(Kind::Pending, Verb::<R, A>::doing(self)).because(why));
+            return Err(Error::new(Kind::Pending, Verb::doing(self)).because(why));
         }
         let mut plan = Plan::about(lock);
         plan.guard(self.object.clone(), self.guid);

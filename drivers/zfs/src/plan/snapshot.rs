@@ -213,7 +213,7 @@ impl TakeSnapshot<'_> {
         bare && same && copy.kind == self.layout.kind && !copy.is_receiving()
     }
 
-    fn attached<R>(&self, name: &SnapshotRef, pool: &State) -> Result<Outcome<Taken, R>, Error> {
+    fn attached(&self, name: &SnapshotRef, pool: &State) -> Result<Outcome<Taken>, Error> {
         let mut plan = Plan::about(self.source.clone());
         match pool.snapshot(name) {
             // Under another name, `zfs release` would not find it.
@@ -250,7 +250,7 @@ impl TakeSnapshot<'_> {
         Ok(Outcome::Do(plan))
     }
 
-    fn detached<R>(&self, name: &DatasetName, pool: &State) -> Result<Outcome<Taken, R>, Error> {
+    fn detached(&self, name: &DatasetName, pool: &State) -> Result<Outcome<Taken>, Error> {
         let helper = self.helper().map_err(self.too_long())?;
         let on_copy = name.at(&helper.leaf).map_err(self.too_long())?;
         let mut plan = Plan::about(lock_of(name));
@@ -334,14 +334,14 @@ fn success() -> Property {
     Property::new(PropertyName::SUCCESS, PropertyValue::yes())
 }
 
-fn marked<R>(object: impl Into<Object>) -> Step<R> {
+fn marked(object: impl Into<Object>) -> Step {
     Step::Set {
         object: object.into(),
         properties: vec![success()],
     }
 }
 
-impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
+impl Verb for TakeSnapshot<'_> {
     type Done = Taken;
 
     fn doing(&self) -> String {
@@ -351,7 +351,7 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
         )
     }
 
-    fn request(&self, pool: &State) -> Result<Request<R>, Error> {
+    fn request(&self, pool: &State) -> Result<Request, Error> {
         let mut queries = self.queries()?;
         let twin = if id::is_unique(self.name.as_str()) {
             self.twin()
@@ -375,16 +375,11 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
 
     /// No further check for another snapshot of that name: it was made before the plan, it scans
     /// the whole pool, and it no longer decides anything.
-    fn request_after(&self, _pool: &State) -> Result<Request<R>, Error> {
+    fn request_after(&self, _pool: &State) -> Result<Request, Error> {
         Ok(Request::of(self.queries()?))
     }
 
-    fn plan(
-        &self,
-        asked: &State,
-        seen: &Observed<A>,
-        _done: usize,
-    ) -> Result<Outcome<Taken, R>, Error> {
+    fn plan(&self, asked: &State, seen: &Observed, _done: usize) -> Result<Outcome<Taken>, Error> {
         let there = |source: &&Dataset| is_complete(source) && source.kind == self.layout.kind;
         let is_there = seen.pool.dataset(&self.source).as_ref().is_some_and(there);
         // A copy of an earlier call no longer needs its volume, and has no owner until it is
@@ -416,14 +411,14 @@ impl<R, A> Verb<R, A> for TakeSnapshot<'_> {
         }
     }
 
-    fn noop_under_lock(&self) -> Option<Plan<R>> {
+    fn noop_under_lock(&self) -> Option<Plan> {
         match &self.place.at {
             At::Attached(_) => None,
             At::Detached(name) => Some(Plan::about(lock_of(name))),
         }
     }
 
-    fn leftover(&self, seen: &State) -> Leftover<R> {
+    fn leftover(&self, seen: &State) -> Leftover {
         let (At::Detached(name), Ok(helper)) = (&self.place.at, self.helper()) else {
             return Leftover::Something;
         };

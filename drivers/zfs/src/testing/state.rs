@@ -6,8 +6,9 @@
 
 use driver_core::{Effect, Error, Kind};
 
-use super::export::{MemoryCommand, MemoryOutput, Targets};
+use super::export::Targets;
 use super::pool::MemoryPool;
+use crate::export::Opaque;
 use crate::name::{DatasetName, SnapshotRef};
 use crate::observed::{Observed, Query, Request};
 use crate::property::Property;
@@ -46,7 +47,7 @@ pub struct HostState {
 /// A part of a step.
 #[derive(Debug, Clone)]
 enum Part {
-    Whole(Step<MemoryCommand>),
+    Whole(Step),
     /// A copy starts: its dataset exists.
     Begin {
         from: SnapshotRef,
@@ -60,7 +61,7 @@ enum Part {
     },
 }
 
-fn parts(step: &Step<MemoryCommand>) -> Vec<Part> {
+fn parts(step: &Step) -> Vec<Part> {
     match step {
         Step::Set { object, properties } => {
             let one = |property: &Property| {
@@ -114,25 +115,20 @@ impl HostState {
         }
     }
 
-    pub(super) fn observe(
-        &mut self,
-        request: &Request<MemoryCommand>,
-    ) -> Result<Observed<MemoryOutput>, Error> {
+    pub(super) fn observe(&mut self, request: &Request) -> Result<Observed, Error> {
         self.find_pools(&request.queries)?;
         let scans = |query: &&Query| matches!(query, Query::Named { .. });
         self.scans += request.queries.iter().filter(scans).count();
+        let answers = request.export.iter();
+        let answers = answers.map(|request| Ok(Opaque::new(self.targets.answer(request.get()?))));
         Ok(Observed {
             pool: self.pool.show(&request.queries, &request.properties),
-            export: request
-                .export
-                .iter()
-                .map(|request| self.targets.answer(request))
-                .collect(),
+            export: answers.collect::<Result<_, Error>>()?,
         })
     }
 
     /// Applies a plan, up to its failure or interruption.
-    pub(super) fn apply(&mut self, plan: &Plan<MemoryCommand>) -> Result<(), Failed> {
+    pub(super) fn apply(&mut self, plan: &Plan) -> Result<(), Failed> {
         for guard in &plan.guards {
             let still = match &guard.still {
                 Still::Itself(guid) => self.pool.guid(&guard.object) == Some(*guid),
@@ -207,6 +203,10 @@ impl HostState {
                 })
             }
             Step::Export(request) => {
+                let request = request.get().map_err(|error| Failed {
+                    next: Next::Tell,
+                    error,
+                })?;
                 self.targets.change(request);
                 Ok(())
             }

@@ -12,6 +12,7 @@ use driver_zfs::backend::Backend;
 use driver_zfs::name::SnapshotRef;
 use driver_zfs::observed::{Query, Request, VolumeKind};
 use driver_zfs::property::PropertyName;
+use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::{MemoryExport, MemoryHost, MemoryPool, settings};
 
 use crate::short::*;

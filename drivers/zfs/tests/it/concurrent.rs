@@ -13,6 +13,7 @@ use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 use driver_zfs::step::{Next, Step};
+use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::{MemoryExport, MemoryHost, settings};
 use tokio::time::Instant;
 
@@ -51,7 +52,7 @@ async fn a_clone_that_was_replaced_during_the_call_is_not_promoted() {
         )
         .await;
         let helper = snap(&format!("{}@volume-source-for-volume-v2", dataset(0)));
-        let clone = |of: driver_zfs::name::SnapshotRef, to: u8| Step::<()>::Clone {
+        let clone = |of: driver_zfs::name::SnapshotRef, to: u8| Step::Clone {
             origin: of,
             dataset: dataset(to),
             properties: vec![set(PropertyName::MANAGED, "true")],

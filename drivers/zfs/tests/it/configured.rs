@@ -7,6 +7,7 @@ use driver_core::{
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
+use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::{MemoryExport, MemoryHost, settings};
 
 use crate::orphans::call;
@@ -45,7 +46,7 @@ fn record(driver: &MemoryDriver, from: &str, to: &str) {
     let text = own[&PropertyName::CONTEXT].replace(from, to);
     assert_ne!(text, own[&PropertyName::CONTEXT]);
     let properties = vec![set(PropertyName::CONTEXT, &text)];
-    let step = driver_zfs::step::Step::<()>::Set { object, properties };
+    let step = driver_zfs::step::Step::Set { object, properties };
     others_do(&mut state, &step);
 }
 

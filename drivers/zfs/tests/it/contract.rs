@@ -5,6 +5,7 @@ use std::sync::Arc;
 use driver_core::contract::{Fresh, keep_contract};
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
+use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::{MemoryExport, MemoryHost, settings};
 
 async fn keep(kind: VolumeKind, zfs: &'static str, coy: bool) {

@@ -4,6 +4,7 @@
 use driver_core::{CreateVolume, Driver, Exports as _, Kind, VolumeId};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
+use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::MemoryHost;
 
 use crate::orphans::{call, on_a_host};
@@ -76,7 +77,7 @@ fn a_volume_that_a_connection_with_another_export_or_of_another_cluster_made_is_
                     let mut state = driver.backend().state();
                     let object = dataset(2).into();
                     let properties = vec![set(mark, whose)];
-                    let signed = driver_zfs::step::Step::<()>::Set { object, properties };
+                    let signed = driver_zfs::step::Step::Set { object, properties };
                     state.pool.apply(&signed).unwrap();
                     state.targets.targets.remove("v2");
                 }

@@ -5,6 +5,7 @@ use driver_zfs::name::Object;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 use driver_zfs::step::Step;
+use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::{HostState, MemoryHost};
 
 use crate::short::*;
@@ -108,7 +109,7 @@ async fn a_snapshot_of_the_orchestrator_that_is_called_like_a_helper_is_not_take
     assert_eq!(driver.backend().state().pool.things(), before);
 
     // A volume that depends on it does not delete it.
-    let clone = Step::<()>::Clone {
+    let clone = Step::Clone {
         origin: snapshot.clone(),
         dataset: dataset(2),
         properties: vec![
@@ -149,7 +150,7 @@ async fn a_foreign_copy_is_adopted_only_if_it_is_of_this_source() {
             state.pool.insert(&dataset(1), kind, &size, None);
             state.pool.insert_snapshot(&theirs, &[]);
             // The leftover of a democratic-csi that is killed right after a copy.
-            let copy = Step::<()>::Copy {
+            let copy = Step::Copy {
                 from: attached(0, 0),
                 to: dataset(2),
                 properties: Vec::new(),

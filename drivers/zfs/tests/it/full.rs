@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use driver_core::{Call, Driver, Effect, Kind};
 use driver_zfs::observed::VolumeKind;
+use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::Room;
 
 use crate::short::*;

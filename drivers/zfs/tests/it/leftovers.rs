@@ -3,6 +3,7 @@
 use driver_core::{Error, Kind};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
+use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::{MemoryHost, Thing};
 use proptest::prelude::*;
 
@@ -192,7 +193,7 @@ fn the_export_of_a_volume_that_others_destroyed_is_withdrawn() {
             copy: false,
         };
         run(driver, &create).await.unwrap();
-        let destroy = driver_zfs::step::Step::<()>::DestroyDataset(dataset(0));
+        let destroy = driver_zfs::step::Step::DestroyDataset(dataset(0));
         driver.backend().state().pool.apply(&destroy).unwrap();
         assert!(!driver.backend().state().targets.targets.is_empty());
         run(driver, &Verb::Delete(0)).await.unwrap();

@@ -3,6 +3,7 @@
 use driver_core::{Call, Driver, Kind, Lister as _, SnapshotId, Snapshots as _, Source};
 use driver_zfs::property::PropertyName;
 use driver_zfs::step::Step;
+use driver_zfs::testing::InMemory as _;
 
 use crate::short::*;
 use crate::world::*;

@@ -8,6 +8,7 @@ use driver_core::{Call, Error, Kind, Maintenance as _, Orphan, OrphanKind, PageR
 use driver_zfs::name::{DatasetName, Object, SnapshotRef};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
+use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::{HostState, MemoryHost, Thing};
 use proptest::prelude::*;
 
@@ -293,7 +294,7 @@ fn what_is_completed_while_it_is_being_removed_stays() {
                 let context = r#"{"node_attach_driver":"nfs","server":"192.0.2.1","share":"/x"}"#;
                 let properties = vec![set(PropertyName::CONTEXT, context)];
                 let object = dataset(0).into();
-                let marked = driver_zfs::step::Step::<()>::Set { object, properties };
+                let marked = driver_zfs::step::Step::Set { object, properties };
                 state.pool.apply(&marked).unwrap();
             });
             let removed = remove(driver, &half).await;

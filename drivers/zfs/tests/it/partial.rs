@@ -7,6 +7,7 @@ use driver_zfs::ZfsDriver;
 use driver_zfs::name::SnapshotRef;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::step::Step;
+use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::{HostState, MemoryExport, MemoryHost, settings};
 
 use crate::short::*;
@@ -145,7 +146,7 @@ async fn a_clone_without_marks_is_finished_by_its_request_and_removed_by_its_del
                 if pool.guid(&origin.clone().into()).is_none() {
                     pool.insert_snapshot(&origin, &[]);
                 }
-                let clone = Step::<()>::Clone {
+                let clone = Step::Clone {
                     origin: origin.clone(),
                     dataset: dataset(1),
                     properties: Vec::new(),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use driver_core::{Error, Kind};
 use driver_zfs::name::{DatasetName, SnapshotRef};
 use driver_zfs::observed::VolumeKind;
+use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::{HostState, MemoryHost};
 use proptest::prelude::*;
 

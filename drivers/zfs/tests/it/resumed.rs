@@ -7,6 +7,7 @@ use driver_zfs::name::{DatasetName, Object, SnapshotLeaf};
 use driver_zfs::observed::{Guid, VolumeKind};
 use driver_zfs::property::PropertyName;
 use driver_zfs::step::Step;
+use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::{HostState, Room};
 
 use crate::orphans::{call, orphans};
@@ -157,7 +158,7 @@ async fn a_part_whose_source_is_gone_or_another_one_begins_again() {
                         // A deleted source cannot be copied.
                         continue;
                     }
-                    let gone = Step::<()>::DestroySnapshot(sent);
+                    let gone = Step::DestroySnapshot(sent);
                     driver.backend().state().pool.apply(&gone).unwrap();
                 }
                 well(&driver, std::slice::from_ref(&verb)).await;

@@ -5,6 +5,7 @@ use driver_zfs::ZfsDriver;
 use driver_zfs::name::{DatasetName, Object, SnapshotRef};
 use driver_zfs::observed::{Guid, VolumeKind};
 use driver_zfs::step::Step;
+use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::{HostState, MemoryExport, MemoryHost, settings};
 
 use crate::world::*;
@@ -107,6 +108,6 @@ pub(crate) fn guid(driver: &MemoryDriver, text: &str) -> Option<Guid> {
 }
 
 /// Changes the pool as others do.
-pub(crate) fn others_do(state: &mut HostState, step: &Step<()>) {
+pub(crate) fn others_do(state: &mut HostState, step: &Step) {
     state.pool.apply(step).unwrap();
 }

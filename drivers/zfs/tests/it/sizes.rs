@@ -4,6 +4,7 @@ use driver_core::{Call, Driver as _, Expander as _, Kind, SizeRange};
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
+use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::{HostState, MemoryExport, MemoryHost, Room, settings};
 
 use crate::short::*;

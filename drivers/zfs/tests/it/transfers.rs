@@ -9,6 +9,7 @@ use driver_core::{
 };
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
+use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::{HostState, MemoryHost, Room};
 
 use crate::orphans::{call, late, orphans, remove};

@@ -5,6 +5,7 @@ use driver_zfs::name::SnapshotRef;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 use driver_zfs::step::Step;
+use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::{MemoryExport, MemoryHost};
 
 use crate::short::*;
@@ -108,7 +109,7 @@ async fn what_keeps_a_volume_is_named() {
         .backend()
         .state()
         .pool
-        .apply(&Step::<()>::DestroySnapshot(foreign))
+        .apply(&Step::DestroySnapshot(foreign))
         .unwrap();
 
     let child = dataset(0).child("child").unwrap();
@@ -122,7 +123,7 @@ async fn what_keeps_a_volume_is_named() {
         .backend()
         .state()
         .pool
-        .apply(&Step::<()>::DestroyDataset(child))
+        .apply(&Step::DestroyDataset(child))
         .unwrap();
 
     // A clone of a helper snapshot that another user made elsewhere.
@@ -131,7 +132,7 @@ async fn what_keeps_a_volume_is_named() {
     {
         let mut state = driver.backend().state();
         state.pool.insert_snapshot(&helper, &[]);
-        let clone = Step::<()>::Clone {
+        let clone = Step::Clone {
             origin: helper,
             dataset: elsewhere.clone(),
             properties: Vec::new(),
@@ -143,7 +144,7 @@ async fn what_keeps_a_volume_is_named() {
         .backend()
         .state()
         .pool
-        .apply(&Step::<()>::DestroyDataset(elsewhere))
+        .apply(&Step::DestroyDataset(elsewhere))
         .unwrap();
     well(&driver, &[Verb::Delete(0)]).await;
 }

@@ -15,10 +15,11 @@ use driver_zfs::name::{DatasetName, Object, SnapshotRef};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
 use driver_zfs::step::Step;
+use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::{HostState, MemoryExport, MemoryHost, Targets, settings};
 use proptest::prelude::*;
 
-pub(crate) type MemoryDriver = ZfsDriver<MemoryHost, MemoryExport>;
+pub(crate) type MemoryDriver = ZfsDriver;
 
 /// An event of a pool.
 #[derive(Debug, Clone)]
@@ -225,7 +226,7 @@ pub(crate) fn legacy(state: &mut HostState, kind: VolumeKind, id: u8, of: Option
     let origin = SnapshotRef::parse(&helper).unwrap();
     if state.pool.guid(&origin.clone().into()).is_none() {
         state.pool.insert_snapshot(&origin, &[]);
-        let clone = Step::<()>::Clone {
+        let clone = Step::Clone {
             origin,
             dataset: name,
             properties,
@@ -311,7 +312,7 @@ pub(crate) async fn happen(driver: &MemoryDriver, kind: VolumeKind, event: &Even
         }
         Event::Elsewhere(id, name) => {
             let mut state = driver.backend().state();
-            let clone = Step::<()>::Clone {
+            let clone = Step::Clone {
                 origin: attached(*id, *name),
                 dataset: DatasetName::parse("tank/elsewhere").unwrap(),
                 properties: Vec::new(),

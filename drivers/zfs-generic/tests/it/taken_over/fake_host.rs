@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use async_trait::async_trait;
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{BackendIdentity, Call, Driver, Effect, Error, Kind};
-use driver_zfs::backend::{Backend, ListQuery, Listed};
+use driver_zfs::backend::{Backend, ListQuery, Listed, Serves};
+use driver_zfs::export::Opaque;
 use driver_zfs::observed::{Observed, Request, VolumeKind};
 use driver_zfs::step::{Failed, Next, Plan, Step, Still};
 use driver_zfs::testing::MemoryPool;
@@ -109,10 +110,10 @@ impl Half {
         Arc::new(ZfsDriver::new(settings.unwrap(), self.clone(), export))
     }
 
-    async fn observe(&self, question: &Request<Command>) -> Result<Observed<Output>, Error> {
+    async fn observe(&self, question: &Request) -> Result<Observed, Error> {
         let mut export = Vec::new();
         for command in &question.export {
-            export.push(self.run(command).await?);
+            export.push(Opaque::new(self.run(command.get()?).await?));
         }
         let pool = self.pool().show(&question.queries, &question.properties);
         Ok(Observed { pool, export })
@@ -123,10 +124,11 @@ impl Half {
         ended.map_err(|error| Error::new(Kind::Internal, "run a script").because(error))
     }
 
-    async fn step(&self, step: &Step<Command>) -> Result<(), Failed> {
+    async fn step(&self, step: &Step) -> Result<(), Failed> {
         let Step::Export(command) = step else {
             return self.pool().apply(step);
         };
+        let command = command.get().map_err(reported)?;
         self.run(command).await.map(drop).map_err(reported)
     }
 }
@@ -138,29 +140,22 @@ fn reported(error: Error) -> Failed {
     }
 }
 
-#[async_trait]
-impl Backend for Half {
+impl Serves for Half {
     type Command = Command;
     type Output = Output;
+}
 
+#[async_trait]
+impl Backend for Half {
     fn identity(&self) -> BackendIdentity {
         BackendIdentity("half".into())
     }
 
-    async fn observe(
-        &self,
-        _call: &Call,
-        question: &Request<Command>,
-    ) -> Result<Observed<Output>, Error> {
+    async fn observe(&self, _call: &Call, question: &Request) -> Result<Observed, Error> {
         self.observe(question).await
     }
 
-    async fn apply(
-        &self,
-        call: &Call,
-        plan: &Plan<Command>,
-        then: &Request<Command>,
-    ) -> Result<Observed<Output>, Failed> {
+    async fn apply(&self, call: &Call, plan: &Plan, then: &Request) -> Result<Observed, Failed> {
         call.changing();
         for guard in &plan.guards {
             let pool = self.pool();

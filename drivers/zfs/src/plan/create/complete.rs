@@ -5,10 +5,10 @@ use driver_core::{Effect, Error, Kind};
 
 use super::{Create, Original};
 use crate::context;
-use crate::export::Export;
+use crate::export::ExportStatus;
 use crate::name::DatasetName;
 use crate::observed::{Dataset, Snapshot, State, VolumeKind};
-use crate::plan::{ExportStatus, going_on, is_complete};
+use crate::plan::{going_on, is_complete};
 use crate::property::{Property, PropertyName, PropertyValue};
 use crate::step::{Plan, Step};
 
@@ -35,7 +35,7 @@ fn is_mark_of(from: &Original, mark: &Snapshot, pool: &State) -> bool {
     from.helper || sent.is_some_and(|sent| sent.guid == mark.guid)
 }
 
-impl<E: Export> Create<'_, E> {
+impl Create<'_> {
     fn conflict(&self, why: impl Into<String>) -> Error {
         let (dataset, why) = (self.name().clone(), why.into());
         self.refused(Kind::Conflict)
@@ -134,11 +134,7 @@ impl<E: Export> Create<'_, E> {
     }
 
     /// The plan for a dataset without its complete content.
-    pub(super) fn arriving(
-        &self,
-        dataset: &Dataset,
-        pool: &State,
-    ) -> Result<Plan<E::Command>, Error> {
+    pub(super) fn arriving(&self, dataset: &Dataset, pool: &State) -> Result<Plan, Error> {
         self.refuse_another(dataset)?;
         if dataset.resumes().is_some() {
             self.recognise(dataset, pool)?;
@@ -192,8 +188,8 @@ impl<E: Export> Create<'_, E> {
         &self,
         dataset: &Dataset,
         pool: &State,
-        status: &ExportStatus<E>,
-    ) -> Result<Plan<E::Command>, Error> {
+        status: &dyn ExportStatus,
+    ) -> Result<Plan, Error> {
         self.recognise(dataset, pool)?;
         let resized = self.resized(dataset)?;
         // From here on it is the requested volume, in progress or complete: the caller must not
@@ -207,9 +203,9 @@ impl<E: Export> Create<'_, E> {
         &self,
         dataset: &Dataset,
         pool: &State,
-        status: &ExportStatus<E>,
+        status: &dyn ExportStatus,
         resized: Vec<Property>,
-    ) -> Result<Plan<E::Command>, Error> {
+    ) -> Result<Plan, Error> {
         let mut plan = Plan::about(self.name().clone());
         let complete = is_complete(dataset);
         let own = |property: &Property| dataset.properties.has(property);
@@ -221,7 +217,7 @@ impl<E: Export> Create<'_, E> {
         } else if !complete {
             let contract = self.policy.contract(self.request);
             properties.extend(contract.into_iter().filter(|property| !own(property)));
-            properties.extend(self.late(dataset, pool, status)?);
+            properties.extend(self.late(dataset, status)?);
         }
         if !properties.is_empty() {
             let object = self.name().clone().into();
@@ -241,14 +237,14 @@ impl<E: Export> Create<'_, E> {
                 }));
             plan.steps.extend(self.permitted(dataset)?);
         }
-        let acts = self.export_ref.ensure(pool, status)?;
+        let acts = self.export_ref.ensure(status)?;
         if self.kind == VolumeKind::Zvol && acts.iter().any(|s| matches!(s, Step::Export(_))) {
             plan.step(Step::Settle(self.name().clone()));
         }
         let established = acts.is_empty();
         plan.steps.extend(acts);
         if complete {
-            let mut properties = self.moved(dataset, pool, status)?;
+            let mut properties = self.moved(dataset, status)?;
             properties.extend(Some(success()).filter(|mark| !own(mark)));
             if !properties.is_empty() {
                 plan.step(Step::Set {
@@ -257,7 +253,7 @@ impl<E: Export> Create<'_, E> {
                 });
             }
         } else {
-            plan.steps.extend(self.marked(pool, status, established)?);
+            plan.steps.extend(self.marked(status, established)?);
         }
         if !plan.is_empty() {
             self.export_ref.guard(&mut plan, dataset);
@@ -267,17 +263,8 @@ impl<E: Export> Create<'_, E> {
 
     /// The configured properties that an interrupted copy lacks. Sizes and exports are handled
     /// separately.
-    fn late(
-        &self,
-        dataset: &Dataset,
-        pool: &State,
-        status: &ExportStatus<E>,
-    ) -> Result<Vec<Property>, Error> {
-        let subject = self.export_ref.subject(pool);
-        let of_export = self
-            .export_ref
-            .export
-            .properties(&subject, &status.export_name);
+    fn late(&self, dataset: &Dataset, status: &dyn ExportStatus) -> Result<Vec<Property>, Error> {
+        let of_export = status.properties();
         let sized = self.policy.quota && self.kind == VolumeKind::Filesystem;
         let mut all = self.policy.of_volume(self.kind, self.request)?;
         all.retain(|property| {
@@ -300,7 +287,7 @@ impl<E: Export> Create<'_, E> {
 
     /// A filesystem is mounted, and its root gets the configured permissions. Changes to a
     /// directory without a mount are lost with the next mount.
-    fn permitted<R>(&self, dataset: &Dataset) -> Result<Vec<Step<R>>, Error> {
+    fn permitted(&self, dataset: &Dataset) -> Result<Vec<Step>, Error> {
         if self.kind != VolumeKind::Filesystem {
             return Ok(Vec::new());
         }
@@ -329,17 +316,9 @@ impl<E: Export> Create<'_, E> {
 
     /// The volume context, if the recorded one differs from that of the configuration and the
     /// dataset.
-    fn moved(
-        &self,
-        dataset: &Dataset,
-        pool: &State,
-        status: &ExportStatus<E>,
-    ) -> Result<Vec<Property>, Error> {
-        let subject = self.export_ref.subject(pool);
-        let export = self.export_ref.export;
+    fn moved(&self, dataset: &Dataset, status: &dyn ExportStatus) -> Result<Vec<Property>, Error> {
         // A filesystem that ZFS does not mount keeps its recorded path.
-        let current = export.attachment(&subject, &status.export_name, &status.facts);
-        let Ok(Some(current)) = current else {
+        let Ok(Some(current)) = status.attachment() else {
             return Ok(Vec::new());
         };
         let recorded = dataset.properties.own(&PropertyName::CONTEXT);
@@ -357,19 +336,8 @@ impl<E: Export> Create<'_, E> {
     }
 
     /// The mark that it is complete, with its attachment, as soon as that is known.
-    fn marked(
-        &self,
-        pool: &State,
-        status: &ExportStatus<E>,
-        established: bool,
-    ) -> Result<Option<Step<E::Command>>, Error> {
-        let subject = self.export_ref.subject(pool);
-        let (export_name, facts) = (&status.export_name, &status.facts);
-        let Some(attachment) = self
-            .export_ref
-            .export
-            .attachment(&subject, export_name, facts)?
-        else {
+    fn marked(&self, status: &dyn ExportStatus, established: bool) -> Result<Option<Step>, Error> {
+        let Some(attachment) = status.attachment()? else {
             let why = "its export exists, but has no attachment";
             return if established {
                 Err(self.refused(Kind::Internal).because(why))

@@ -7,7 +7,6 @@
 use driver_core::{Error, Kind};
 
 use super::{Create, take};
-use crate::export::Export;
 use crate::name::{DatasetName, Object, SnapshotRef};
 use crate::observed::{Dataset, Observed, Query, Request, Snapshot, State, VolumeKind};
 use crate::plan::{Outcome, Verb, is_complete};
@@ -70,7 +69,7 @@ pub fn content_of<'p>(named: &Object, pool: &'p State) -> Option<(VolumeKind, &'
 
 // === impl Create ===
 
-impl<E: Export> Create<'_, E> {
+impl Create<'_> {
     /// The queries before a stream is received.
     pub fn queries_before(&self) -> Vec<Query> {
         let mut queries = vec![Query::Family(self.name().clone())];
@@ -105,7 +104,7 @@ impl<E: Export> Create<'_, E> {
     }
 
     /// The parent of a received stream must exist.
-    pub fn parent<R>(&self, pool: &State) -> Option<Plan<R>> {
+    pub fn parent(&self, pool: &State) -> Option<Plan> {
         let parent = self.name().parent()?;
         if pool.dataset(&parent).is_some() {
             return None;
@@ -121,30 +120,30 @@ impl<E: Export> Create<'_, E> {
 }
 
 /// The plan that removes a part that cannot resume.
-pub fn given_up<R>(part: &Dataset) -> Plan<R> {
+pub fn given_up(part: &Dataset) -> Plan {
     let mut plan = Plan::about(part.name.clone());
     plan.guard(part.name.clone(), part.guid);
     plan.step(Step::DestroyDataset(part.name.clone()));
     plan
 }
 
-impl<R, A> Verb<R, A> for TakeHelper {
+impl Verb for TakeHelper {
     type Done = ();
 
     fn doing(&self) -> String {
         format!("take snapshot {}", self.helper)
     }
 
-    fn request(&self, _: &State) -> Result<Request<R>, Error> {
+    fn request(&self, _: &State) -> Result<Request, Error> {
         let of = Query::Dataset(self.of.clone());
         Ok(Request::of([of, Query::Snapshot(self.helper.clone())]))
     }
 
-    fn plan(&self, _: &State, seen: &Observed<A>, done: usize) -> Result<Outcome<(), R>, Error> {
+    fn plan(&self, _: &State, seen: &Observed, done: usize) -> Result<Outcome<()>, Error> {
         if done > 0 {
             return Ok(Outcome::Done(()));
         }
-        let doing = || Verb::<R, A>::doing(self);
+        let doing = || Verb::doing(self);
         if content_of(&self.of.clone().into(), &seen.pool).is_none() {
             let why = format!("{} does not exist", self.of);
             return Err(Error::not_found(doing()).because(why));
@@ -156,18 +155,18 @@ impl<R, A> Verb<R, A> for TakeHelper {
     }
 }
 
-impl<R, A> Verb<R, A> for DropHelper {
+impl Verb for DropHelper {
     type Done = ();
 
     fn doing(&self) -> String {
         format!("remove snapshot {}", self.helper)
     }
 
-    fn request(&self, _: &State) -> Result<Request<R>, Error> {
+    fn request(&self, _: &State) -> Result<Request, Error> {
         Ok(Request::of([Query::Snapshot(self.helper.clone())]))
     }
 
-    fn plan(&self, _: &State, seen: &Observed<A>, _: usize) -> Result<Outcome<(), R>, Error> {
+    fn plan(&self, _: &State, seen: &Observed, _: usize) -> Result<Outcome<()>, Error> {
         let helper = seen.pool.snapshot(&self.helper);
         let ours = |helper: &&Snapshot| helper.csi_name().is_none() && !helper.is_doomed();
         let Some(helper) = helper.filter(ours) else {

@@ -4,7 +4,6 @@ use driver_core::{Error, Kind};
 
 use super::incoming::content_of;
 use super::{Create, Original};
-use crate::export::Export;
 use crate::id;
 use crate::name::SnapshotRef;
 use crate::observed::{State, System, VolumeKind};
@@ -18,9 +17,9 @@ struct Content {
     used: Option<u64>,
 }
 
-impl<E: Export> Create<'_, E> {
+impl Create<'_> {
     /// The plan that creates the dataset.
-    pub(super) fn make<R>(&self, pool: &State) -> Result<Plan<R>, Error> {
+    pub(super) fn make(&self, pool: &State) -> Result<Plan, Error> {
         self.check_device(pool.system())?;
         let mut plan = Plan::about(self.name().clone());
         let Some(from) = &self.from else {
@@ -88,8 +87,7 @@ impl<E: Export> Create<'_, E> {
             size.into_iter().for_each(&mut lay_over);
         }
         let subject = self.export_ref.subject(pool);
-        let export_name = self.export_ref.export.export_name(&subject)?;
-        let of_export = self.export_ref.export.properties(&subject, &export_name);
+        let of_export = self.export_ref.export.properties(&subject)?;
         of_export.into_iter().for_each(&mut lay_over);
         Ok(all)
     }
@@ -146,8 +144,8 @@ impl<E: Export> Create<'_, E> {
 
 /// Plans to take a new helper snapshot. An existing one is of an earlier attempt, and its content
 /// may be old; if it has clones, it is renamed. `Err` is why it cannot be taken.
-pub(in crate::plan) fn take<R>(
-    plan: &mut Plan<R>,
+pub(in crate::plan) fn take(
+    plan: &mut Plan,
     helper: &SnapshotRef,
     pool: &State,
 ) -> Result<(), String> {

@@ -54,7 +54,7 @@ pub(in crate::plan) fn is_only_container(dataset: &Dataset) -> bool {
 impl DeleteSnapshot<'_> {
     /// Done, if this was observed under the lock: a missing one may still be created by the
     /// leftover command of a cut connection.
-    fn absent<R>(plan: Plan<R>, done: usize) -> Outcome<(), R> {
+    fn absent(plan: Plan, done: usize) -> Outcome<()> {
         if done > 0 {
             Outcome::Done(())
         } else {
@@ -62,12 +62,12 @@ impl DeleteSnapshot<'_> {
         }
     }
 
-    fn attached<R>(
+    fn attached(
         &self,
         name: &SnapshotRef,
         pool: &State,
         done: usize,
-    ) -> Result<Outcome<(), R>, Error> {
+    ) -> Result<Outcome<()>, Error> {
         let mut plan = Plan::about(name.dataset.clone());
         let there = |snapshot: &&Snapshot| !snapshot.is_doomed();
         let Some(snapshot) = pool.snapshot(name).filter(there) else {
@@ -82,13 +82,13 @@ impl DeleteSnapshot<'_> {
         Ok(Outcome::End(plan, ()))
     }
 
-    fn detached<R>(
+    fn detached(
         &self,
         name: &DatasetName,
         asked: &State,
         pool: &State,
         done: usize,
-    ) -> Result<Outcome<(), R>, Error> {
+    ) -> Result<Outcome<()>, Error> {
         let doing = self.doing_it();
         let container = name.parent();
         let mut plan = Plan::about(container.clone().unwrap_or_else(|| name.clone()));
@@ -184,19 +184,19 @@ pub(in crate::plan) fn of_container(owner: Owner<'_>) -> Vec<Property> {
 }
 
 /// Plans the destruction of a container, if it is empty then.
-fn emptied<R>(plan: &mut Plan<R>, container: &Dataset) {
+fn emptied(plan: &mut Plan, container: &Dataset) {
     plan.guard(container.name.clone(), container.guid);
     plan.step(Step::DestroyEmpty(container.name.clone()));
 }
 
-impl<R, A> Verb<R, A> for DeleteSnapshot<'_> {
+impl Verb for DeleteSnapshot<'_> {
     type Done = ();
 
     fn doing(&self) -> String {
         self.doing_it()
     }
 
-    fn request(&self, pool: &State) -> Result<Request<R>, Error> {
+    fn request(&self, pool: &State) -> Result<Request, Error> {
         Ok(Request::of(match &self.place.at {
             At::Attached(snapshot) => vec![Query::Snapshot(snapshot.clone())],
             At::Detached(dataset) => {
@@ -212,7 +212,7 @@ impl<R, A> Verb<R, A> for DeleteSnapshot<'_> {
         }))
     }
 
-    fn guess(&self) -> Option<Guess<R>> {
+    fn guess(&self) -> Option<Guess> {
         let At::Attached(snapshot) = &self.place.at else {
             return None;
         };
@@ -230,12 +230,7 @@ impl<R, A> Verb<R, A> for DeleteSnapshot<'_> {
         Some(())
     }
 
-    fn plan(
-        &self,
-        asked: &State,
-        seen: &Observed<A>,
-        done: usize,
-    ) -> Result<Outcome<(), R>, Error> {
+    fn plan(&self, asked: &State, seen: &Observed, done: usize) -> Result<Outcome<()>, Error> {
         match &self.place.at {
             At::Attached(snapshot) => self.attached(snapshot, &seen.pool, done),
             At::Detached(dataset) => self.detached(dataset, asked, &seen.pool, done),

@@ -6,7 +6,6 @@
 use driver_core::{Error, VolumeId};
 
 use super::{Doomed, ties, were_asked};
-use crate::export::Export;
 use crate::id::Layout;
 use crate::observed::{Dataset, Observed, Query, Request, State};
 use crate::plan::{ExportRef, Outcome, Verb, blocked, is_complete};
@@ -15,18 +14,18 @@ use crate::step::Plan;
 
 /// Removes a volume.
 #[derive(Debug)]
-pub struct DeleteVolume<'a, E> {
+pub struct DeleteVolume<'a> {
     /// Where things lie.
     pub layout: &'a Layout,
     /// The volume and its export.
-    pub export_ref: ExportRef<'a, E>,
+    pub export_ref: ExportRef<'a>,
     /// Whether one with snapshots that this driver did not take is kept.
     pub keep_foreign: bool,
 }
 
 // === impl DeleteVolume ===
 
-impl<E: Export> DeleteVolume<'_, E> {
+impl DeleteVolume<'_> {
     /// Whether a dataset is a volume of ours, complete or partial. compat: "ZFS": democratic-csi
     /// has left complete ones without a mark.
     fn is_ours(dataset: &Dataset) -> bool {
@@ -49,14 +48,14 @@ impl<E: Export> DeleteVolume<'_, E> {
     }
 }
 
-impl<E: Export> Verb<E::Command, E::Output> for DeleteVolume<'_, E> {
+impl Verb for DeleteVolume<'_> {
     type Done = ();
 
     fn doing(&self) -> String {
         format!("delete volume `{}`", self.id())
     }
 
-    fn request(&self, pool: &State) -> Result<Request<E::Command>, Error> {
+    fn request(&self, pool: &State) -> Result<Request, Error> {
         let mut queries = vec![Query::Family(self.export_ref.dataset.clone())];
         queries.extend(ties(self.layout, self.export_ref.dataset, pool));
         Ok(Request {
@@ -66,12 +65,7 @@ impl<E: Export> Verb<E::Command, E::Output> for DeleteVolume<'_, E> {
         })
     }
 
-    fn plan(
-        &self,
-        asked: &State,
-        seen: &Observed<E::Output>,
-        done: usize,
-    ) -> Result<Outcome<(), E::Command>, Error> {
+    fn plan(&self, asked: &State, seen: &Observed, done: usize) -> Result<Outcome<()>, Error> {
         let doing = self.doing();
         let name = self.export_ref.dataset;
         let Some(status) = self.export_ref.status(asked, seen)? else {
@@ -79,7 +73,7 @@ impl<E: Export> Verb<E::Command, E::Output> for DeleteVolume<'_, E> {
         };
         let mut plan = Plan::about(name.clone());
         let Some(dataset) = seen.pool.dataset(name) else {
-            plan.steps = self.export_ref.remove(&seen.pool, &status)?;
+            plan.steps = self.export_ref.remove(&*status)?;
             // Without the lock, a missing one may still be created by the leftover command of a cut
             // connection.
             return Ok(if plan.is_empty() && done > 0 {
@@ -116,19 +110,14 @@ impl<E: Export> Verb<E::Command, E::Output> for DeleteVolume<'_, E> {
             return Ok(Outcome::Ask);
         }
         // All final errors come before this.
-        plan.steps
-            .extend(self.export_ref.remove(&seen.pool, &status)?);
+        plan.steps.extend(self.export_ref.remove(&*status)?);
         doomed.destroy(&mut plan);
         Ok(Outcome::End(plan, ()))
     }
 
     const COMPENSATES: bool = true;
 
-    fn compensate(
-        &self,
-        asked: &State,
-        seen: &Observed<E::Output>,
-    ) -> Result<Option<Plan<E::Command>>, Error> {
+    fn compensate(&self, asked: &State, seen: &Observed) -> Result<Option<Plan>, Error> {
         let whole = seen.pool.dataset(self.export_ref.dataset);
         let whole = whole.filter(|dataset| Self::is_ours(dataset) && is_complete(dataset));
         let status = self.export_ref.status(asked, seen)?;
@@ -137,7 +126,7 @@ impl<E: Export> Verb<E::Command, E::Output> for DeleteVolume<'_, E> {
         };
         let mut plan = Plan::about(dataset.name.clone());
         self.export_ref.guard(&mut plan, dataset);
-        plan.steps = self.export_ref.ensure(&seen.pool, &status)?;
+        plan.steps = self.export_ref.ensure(&*status)?;
         Ok((!plan.is_empty()).then_some(plan))
     }
 }

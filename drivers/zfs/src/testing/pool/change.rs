@@ -53,7 +53,7 @@ impl Held {
 
 impl MemoryPool {
     /// Applies one step like ZFS: completely or not at all.
-    pub fn apply<R>(&mut self, step: &Step<R>) -> Result<(), Failed> {
+    pub fn apply(&mut self, step: &Step) -> Result<(), Failed> {
         match step {
             Step::Create {
                 dataset,

@@ -9,12 +9,13 @@ use driver_core::{Driver, NodeId};
 use driver_zfs::ZfsDriver;
 use driver_zfs::name::DatasetName;
 use driver_zfs::observed::VolumeKind;
+use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::{MemoryExport, MemoryHost, settings};
 
 use super::*;
 use crate::testing::multi_of;
 
-pub(super) type Host = Arc<ZfsDriver<MemoryHost, MemoryExport>>;
+pub(super) type Host = Arc<ZfsDriver>;
 
 /// A connection whose volumes are directories below `base`.
 pub(super) fn directories(base: &Path) -> Arc<dyn Driver> {

@@ -1,5 +1,6 @@
 //! A copy that takes longer than the deadline of a call.
 
+use driver_zfs::testing::InMemory as _;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 

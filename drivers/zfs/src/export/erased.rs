@@ -1,0 +1,252 @@
+//! Exports without their types: the algorithm is compiled once for all of them.
+//!
+//! An export and its backend share types of requests and answers that nothing between them knows.
+//! [`ZfsDriver::new`](crate::ZfsDriver::new) takes only a pair that has the same ones.
+
+use std::any::{Any, type_name};
+use std::fmt;
+use std::sync::Arc;
+
+use csi_types::Attachment;
+use driver_core::{AccessRules, Error, Kind, NodeId};
+
+use super::{Act, Export, Subject};
+use crate::observed::VolumeKind;
+use crate::property::{Property, PropertyName};
+
+/// A request of an export to its backend, or the answer.
+#[derive(Clone)]
+pub struct Opaque(Arc<dyn Value>);
+
+trait Value: Any + fmt::Debug + Send + Sync {}
+
+impl<T: Any + fmt::Debug + Send + Sync> Value for T {}
+
+/// What the algorithm asks of an export.
+pub trait AnyExport: Send + Sync + fmt::Debug {
+    /// See [`Export::kind`].
+    fn kind(&self) -> VolumeKind;
+    /// See [`Export::access_rules`].
+    fn access_rules(&self) -> AccessRules;
+    /// See [`Export::reads`].
+    fn reads(&self) -> Vec<PropertyName>;
+    /// See [`Export::properties`].
+    fn properties(&self, subject: &Subject<'_>) -> Result<Vec<Property>, Error>;
+    /// See [`Export::observe`].
+    fn observe(&self, subject: &Subject<'_>) -> Result<Vec<Opaque>, Error>;
+    /// See [`Export::observe_to_remove`].
+    fn observe_to_remove(&self, subject: &Subject<'_>) -> Result<Vec<Opaque>, Error>;
+    /// The status of the export of `subject`; `None` if the answers are about another name than the
+    /// recorded one. `asked` is the subject that was asked for: its record still counts when the volume is
+    /// deleted.
+    fn status<'a>(
+        &'a self,
+        asked: &Subject<'_>,
+        subject: Subject<'a>,
+        answers: &[Opaque],
+    ) -> Result<Option<Box<dyn ExportStatus + 'a>>, Error>;
+    /// See [`Export::resize`], where the state of the export is unknown.
+    fn resize_unseen(&self, subject: &Subject<'_>) -> Result<Vec<Act<Opaque>>, Error>;
+    /// See [`Export::is_per_node`].
+    fn is_per_node(&self) -> bool;
+    /// See [`Export::examine`].
+    fn examine(&self) -> Vec<Opaque>;
+    /// See [`Export::problems`].
+    fn problems(&self, answers: &[Opaque]) -> Result<Vec<Error>, Error>;
+    /// See [`Export::current_attachment`].
+    fn current_attachment(&self, subject: &Subject<'_>) -> Option<Attachment>;
+    /// See [`Export::longest_attachment`].
+    fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment>;
+}
+
+/// The export of one volume, as observed.
+pub trait ExportStatus {
+    /// See [`Export::properties`].
+    fn properties(&self) -> Vec<Property>;
+    /// See [`Export::ensure`].
+    fn ensure(&self) -> Result<Vec<Act<Opaque>>, Error>;
+    /// See [`Export::remove`].
+    fn remove(&self) -> Result<Vec<Act<Opaque>>, Error>;
+    /// See [`Export::resize`].
+    fn resize(&self) -> Result<Vec<Act<Opaque>>, Error>;
+    /// See [`Export::can_be_restored`].
+    fn can_be_restored(&self) -> bool;
+    /// See [`Export::allow`].
+    fn allow(&self, node: &NodeId) -> Result<Vec<Act<Opaque>>, Error>;
+    /// See [`Export::revoke`].
+    fn revoke(&self, node: Option<&NodeId>) -> Result<Vec<Act<Opaque>>, Error>;
+    /// See [`Export::attachment`].
+    fn attachment(&self) -> Result<Option<Attachment>, Error>;
+}
+
+/// The status of an export of a known type.
+struct Status<'a, E: Export> {
+    export: &'a E,
+    subject: Subject<'a>,
+    export_name: E::Name,
+    facts: E::Facts,
+}
+
+// === impl Opaque ===
+
+impl Opaque {
+    /// Hides the type of a value.
+    pub fn new<T: fmt::Debug + Send + Sync + 'static>(value: T) -> Self {
+        Self(Arc::new(value))
+    }
+
+    /// The value. `Internal` if it is of another type: an export was given to a backend that does not serve it.
+    pub fn get<T: 'static>(&self) -> Result<&T, Error> {
+        let value: &dyn Any = self.0.as_ref();
+        value.downcast_ref().ok_or_else(|| {
+            let why = format!("{:?} is no {}", self.0, type_name::<T>());
+            Error::new(Kind::Internal, "exchange values of an export").because(why)
+        })
+    }
+}
+
+impl fmt::Debug for Opaque {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+fn hidden<C: fmt::Debug + Send + Sync + 'static>(commands: Vec<C>) -> Vec<Opaque> {
+    commands.into_iter().map(Opaque::new).collect()
+}
+
+fn acts<C: fmt::Debug + Send + Sync + 'static>(acts: Vec<Act<C>>) -> Vec<Act<Opaque>> {
+    let act = |act| match act {
+        Act::Do(command) => Act::Do(Opaque::new(command)),
+        Act::Remember(property) => Act::Remember(property),
+        Act::Forget(property) => Act::Forget(property),
+    };
+    acts.into_iter().map(act).collect()
+}
+
+fn shown<A: Clone + 'static>(answers: &[Opaque]) -> Result<Vec<A>, Error> {
+    answers.iter().map(|answer| answer.get().cloned()).collect()
+}
+
+impl<E: Export> AnyExport for E {
+    fn kind(&self) -> VolumeKind {
+        Export::kind(self)
+    }
+
+    fn access_rules(&self) -> AccessRules {
+        Export::access_rules(self)
+    }
+
+    fn reads(&self) -> Vec<PropertyName> {
+        Export::reads(self)
+    }
+
+    fn properties(&self, subject: &Subject<'_>) -> Result<Vec<Property>, Error> {
+        let name = self.export_name(subject)?;
+        Ok(Export::properties(self, subject, &name))
+    }
+
+    fn observe(&self, subject: &Subject<'_>) -> Result<Vec<Opaque>, Error> {
+        let name = self.export_name(subject)?;
+        Ok(hidden(Export::observe(self, subject, &name)))
+    }
+
+    fn observe_to_remove(&self, subject: &Subject<'_>) -> Result<Vec<Opaque>, Error> {
+        let name = self.export_name(subject)?;
+        Ok(hidden(Export::observe_to_remove(self, subject, &name)))
+    }
+
+    fn status<'a>(
+        &'a self,
+        asked: &Subject<'_>,
+        subject: Subject<'a>,
+        answers: &[Opaque],
+    ) -> Result<Option<Box<dyn ExportStatus + 'a>>, Error> {
+        let export_name = self.export_name(asked)?;
+        if subject.volume.is_some() && self.export_name(&subject)? != export_name {
+            return Ok(None);
+        }
+        let facts = self.facts(&subject, &export_name, &shown(answers)?)?;
+        Ok(Some(Box::new(Status {
+            export: self,
+            subject,
+            export_name,
+            facts,
+        })))
+    }
+
+    fn resize_unseen(&self, subject: &Subject<'_>) -> Result<Vec<Act<Opaque>>, Error> {
+        let name = self.export_name(subject)?;
+        self.resize(subject, &name, None).map(acts)
+    }
+
+    fn is_per_node(&self) -> bool {
+        Export::is_per_node(self)
+    }
+
+    fn examine(&self) -> Vec<Opaque> {
+        hidden(Export::examine(self))
+    }
+
+    fn problems(&self, answers: &[Opaque]) -> Result<Vec<Error>, Error> {
+        Ok(Export::problems(self, &shown(answers)?))
+    }
+
+    fn current_attachment(&self, subject: &Subject<'_>) -> Option<Attachment> {
+        Export::current_attachment(self, subject)
+    }
+
+    fn longest_attachment(&self, longest: &Subject<'_>) -> Option<Attachment> {
+        Export::longest_attachment(self, longest)
+    }
+}
+
+impl<E: Export> ExportStatus for Status<'_, E> {
+    fn properties(&self) -> Vec<Property> {
+        Export::properties(self.export, &self.subject, &self.export_name)
+    }
+
+    fn ensure(&self) -> Result<Vec<Act<Opaque>>, Error> {
+        let Self { subject, facts, .. } = self;
+        self.export
+            .ensure(subject, &self.export_name, facts)
+            .map(acts)
+    }
+
+    fn remove(&self) -> Result<Vec<Act<Opaque>>, Error> {
+        let Self { subject, facts, .. } = self;
+        self.export
+            .remove(subject, &self.export_name, facts)
+            .map(acts)
+    }
+
+    fn resize(&self) -> Result<Vec<Act<Opaque>>, Error> {
+        let Self { subject, facts, .. } = self;
+        self.export
+            .resize(subject, &self.export_name, Some(facts))
+            .map(acts)
+    }
+
+    fn can_be_restored(&self) -> bool {
+        self.export.can_be_restored(&self.facts)
+    }
+
+    fn allow(&self, node: &NodeId) -> Result<Vec<Act<Opaque>>, Error> {
+        let Self { subject, facts, .. } = self;
+        self.export
+            .allow(subject, &self.export_name, facts, node)
+            .map(acts)
+    }
+
+    fn revoke(&self, node: Option<&NodeId>) -> Result<Vec<Act<Opaque>>, Error> {
+        let Self { subject, facts, .. } = self;
+        self.export
+            .revoke(subject, &self.export_name, facts, node)
+            .map(acts)
+    }
+
+    fn attachment(&self) -> Result<Option<Attachment>, Error> {
+        let Self { subject, facts, .. } = self;
+        self.export.attachment(subject, &self.export_name, facts)
+    }
+}
