@@ -18,7 +18,7 @@ truenas_program() {
     [ -x "$OMNIBUS_TRUENAS_SIM" ] || die "there is no program $OMNIBUS_TRUENAS_SIM"
 }
 
-# Starts the appliances, prepared as docs/truenas.md says.
+# Starts the appliances, prepared as docs/truenas-tasks.md says.
 appliances_up() {
     local name release port forward=()
     truenas_program

@@ -211,7 +211,7 @@ impl Chap {
 // === impl Appliance ===
 
 impl Appliance {
-    /// The NAS, as docs/truenas.md tells people to prepare it.
+    /// The NAS, as docs/truenas-tasks.md tells people to prepare it.
     async fn start(self) -> Simulator {
         let mut options = Options::new(self.generation);
         options.pools = vec![("tank".to_owned(), 0)];
