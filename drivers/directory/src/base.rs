@@ -283,15 +283,8 @@ impl Base {
         if self.creation == Creation::Always || is_there {
             return Ok(());
         }
-        let of_root = |path: &Path| {
-            let device = |path: &Path| rustix::fs::stat(path).map(|stat| stat.st_dev);
-            let is_root = device(path)? == device(Path::new("/"))?;
-            Ok(is_root.then_some(rustix::fs::statfs(path)?.f_type))
-        };
-        let found = self
-            .nearest(of_root)
-            .map_err(|errno| failed(self.doing(), errno))?;
-        match found.and_then(passing) {
+        let found = self.nearest(passing_root);
+        match found.map_err(|errno| failed(self.doing(), errno))? {
             Some(name) => Err(self.refuse(BaseError::Passing(name))),
             None => Ok(()),
         }
@@ -506,6 +499,15 @@ impl Base {
         let Some(records) = self.records.as_ref().filter(|_| self.configured.is_none()) else {
             return;
         };
+        if let Ok(Some(filesystem)) = passing_root(records.as_path()) {
+            tracing::warn!(
+                base = %self.path,
+                %records,
+                filesystem,
+                "the record of the base directories goes with this container or boot: after that, one that is not \
+                 mounted would be taken for a new one; keep that folder on the machine, or set `baseId`"
+            );
+        }
         let access = Access::WRITE_OK | Access::EXEC_OK;
         if let Err(errno) = rustix::fs::accessat(CWD, records.as_path(), access, AtFlags::EACCESS) {
             tracing::warn!(
@@ -524,7 +526,17 @@ impl Base {
 
     fn refuse(&self, why: BaseError) -> Error {
         let record = self.record_path();
+        // What is mounted nowhere would be in the layer of a container: neither a directory nor `createBase` helps.
+        let passes = matches!(self.nearest(passing_root), Ok(Some(_)));
         let advice = match (&why, record) {
+            (
+                BaseError::Empty | BaseError::NeverUsed | BaseError::NoShare | BaseError::Passing(_),
+                _,
+            ) if passes => format!(
+                "mount a directory of the machine or the filesystem of the base at {}: what is made there without one \
+                 goes with this container or boot; only if it may be lost, set `createBase: true`",
+                self.path
+            ),
             (BaseError::NotMounted(_) | BaseError::Other { .. }, _) if self.configured.is_some() => {
                 "mount the filesystem of the base; if the base was replaced on purpose, correct `baseId`: the id is in \
                  the file `.omnibus-csi-base` of the base, which the first volume makes while the key is left out"
@@ -540,11 +552,6 @@ impl Base {
             ),
             (BaseError::NoShare, _) => format!(
                 "mount the share at {}; if this is the server itself, set `createBase: true`",
-                self.path
-            ),
-            (BaseError::Passing(_), _) => format!(
-                "mount a directory of the machine at {}, as the chart does, or make the directory; if its volumes may \
-                 be lost, set `createBase: true`",
                 self.path
             ),
             (BaseError::Damaged(path), _) => format!("compare {path} with a backup, or remove it"),
@@ -572,6 +579,15 @@ fn write_record(records: &AbsolutePath, name: &str, text: &str) -> Result<(), Er
         let _ = rustix::fs::unlinkat(&dir, &*new, AtFlags::empty());
     }
     written.and_then(|()| rustix::fs::fsync(&dir))
+}
+
+/// Whether a path is on a root filesystem that does not last, and what that is.
+fn passing_root(path: &Path) -> Result<Option<&'static str>, Errno> {
+    let device = |path: &Path| rustix::fs::stat(path).map(|stat| stat.st_dev);
+    if device(path)? != device(Path::new("/"))? {
+        return Ok(None);
+    }
+    Ok(passing(rustix::fs::statfs(path)?.f_type))
 }
 
 /// What a filesystem is called whose content ends with a container or a boot, where it is that of the root.

@@ -49,6 +49,15 @@ const NO_REPOSITORY: [&str; 4] = [
 ];
 /// What it says where one is, to a request to make one.
 const EXISTS: [&str; 2] = ["already exists", "already initialized"];
+/// What it says of data that the repository should have. Some of it is printed for each try.
+const LOST_PACKS: [&str; 6] = [
+    "Load(<data/",
+    "ReadFull(<data/",
+    "StreamPack",
+    "unable to load tree",
+    "not found in repository",
+    "blob not found",
+];
 /// What is done, for errors.
 const LISTING: &str = "looking for snapshots in the repository of restic";
 const LOCKED: &str = "already locked";
@@ -527,6 +536,13 @@ fn failed(doing: &str, error: RunError) -> Error {
         _ if says(&error, &[NO_CONFIG]) => (
             Kind::Unreachable,
             Some("the repository at RESTIC_REPOSITORY cannot be opened"),
+        ),
+        _ if says(&error, &LOST_PACKS) => (
+            Kind::Internal,
+            Some(
+                "packs of the repository are lost or cannot be read: `restic check` names them, and a copy of the \
+                 repository may still have them",
+            ),
         ),
         _ => (Kind::Internal, None),
     };

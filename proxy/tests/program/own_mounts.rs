@@ -170,7 +170,15 @@ fn a_new_base_in_the_layer_of_a_container_is_refused_unless_the_configuration_sa
     }
     assert_eq!(code, Some(1), "{said}");
     assert!(
-        said.contains("overlayfs") && said.contains("createBase: true"),
+        said.contains("overlayfs")
+            && said.contains("only if it may be lost, set `createBase: true`"),
+        "{said}"
+    );
+    // Nor is it advised where the administrator makes the base: a directory in the layer goes with it, too.
+    let (code, said) = check("/var/lib/omnibus-csi-test-base", ", createBase: false");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("goes with this container") && !said.contains("make the directory"),
         "{said}"
     );
     // One that an administrator has made, and one that may be lost.

@@ -84,3 +84,32 @@ fn the_version_is_read() {
     assert_eq!(version("restic 0.18.0-dev (x) compiled"), Some((0, 18)));
     assert_eq!(version("something"), None);
 }
+
+/// What restic 0.14 printed on standard error where one of two packs was removed, with fewer of its ten tries.
+const WITHOUT_A_PACK: &str = "\
+Load(<data/f8969da806>, 900150, 0) returned error, retrying after 552.330144ms: open /r/data/f8/f8969da806: no such file or directory
+Load(<data/f8969da806>, 900150, 0) returned error, retrying after 15.394871241s: open /r/data/f8/f8969da806: no such file or directory
+ignoring error for /src/f1: StreamPack: open /r/data/f8/f8969da806: no such file or directory
+ignoring error for /src/f2: StreamPack: open /r/data/f8/f8969da806: no such file or directory
+ignoring error for /src/f1: UtimesNano: no such file or directory
+ignoring error for /src/f2: UtimesNano: no such file or directory
+Fatal: There were 4 errors
+";
+
+#[test]
+fn a_restore_without_a_pack_is_an_error_that_names_the_repository() {
+    assert!(!only_metadata(WITHOUT_A_PACK, "/target"));
+    let output = Output {
+        status: exec::Status::Exit(1),
+        stdout: Vec::new(),
+        stderr: WITHOUT_A_PACK.into(),
+    };
+    let error = output.check(&Command::new(TOOL)).expect_err("exit code 1");
+    let error = failed("restoring snapshot s", error);
+    assert_eq!(error.kind(), Kind::Internal);
+    let advice = error.advice().unwrap_or_default();
+    assert!(
+        advice.contains("packs of the repository are lost"),
+        "{advice}"
+    );
+}
