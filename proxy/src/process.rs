@@ -109,6 +109,38 @@ pub fn small_runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
+/// Ends the process `after` a signal to stop, also where no thread of the server looks at signals or at the clock any
+/// more: one that computes does not, nor one whose log is not read.
+#[expect(
+    clippy::exit,
+    reason = "what would run at an orderly end is what hangs"
+)]
+pub fn end_for_certain(after: Duration) {
+    let wait = async move {
+        let (Ok(mut terminate), Ok(mut interrupt)) = (
+            signal(SignalKind::terminate()),
+            signal(SignalKind::interrupt()),
+        ) else {
+            return false;
+        };
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tokio::time::sleep(after).await;
+        true
+    };
+    let watch = move || {
+        if small_runtime().is_ok_and(|runtime| runtime.block_on(wait)) {
+            std::process::exit(1);
+        }
+    };
+    let thread = std::thread::Builder::new().name("last-resort".to_owned());
+    if let Err(error) = thread.spawn(watch) {
+        warn!(error = %error, "without a thread that ends this process if all others are busy");
+    }
+}
+
 /// Runs the work of a command on its own runtime, and abandons what hangs in it. Returns an exit
 /// code, after a message on standard error, if the runtime cannot be started.
 pub fn carry_out<T>(work: impl Future<Output = T>) -> Result<T, ExitCode> {

@@ -39,6 +39,8 @@ use crate::telemetry::metrics::Metrics;
 /// How long answers may take to their clients, once no work is in progress any more. A connection
 /// on which nothing is said would otherwise be waited for as long as a call.
 const LINGER: Duration = Duration::from_secs(3);
+/// How much later the process ends without its own doing. All three together are less than the 30 seconds of a kubelet.
+const LAST_RESORT: Duration = Duration::from_secs(1);
 
 const NO_TOPOLOGY: &str = "the volumes of this driver belong to a node, and the id of this one \
                            cannot name a place: give it 1 to 63 letters, digits, `-`, `_` and `.`, \
@@ -83,6 +85,7 @@ pub fn run(serve: &Serve) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    process::end_for_certain(serve.shutdown_grace.saturating_add(LINGER + LAST_RESORT));
     let code = runtime.block_on(serve_until_stopped(serve, opened, metrics, log));
     // Work that outlived its grace period must not hold up the exit as well.
     runtime.shutdown_background();

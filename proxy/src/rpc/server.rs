@@ -12,14 +12,17 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
+use tower::layer::layer_fn;
 use tracing::warn;
 
 mod handshake;
+mod in_time;
 pub mod reflection;
 pub mod socket;
 
 use h2_authority::Repaired;
 use handshake::WithDeadline;
+use in_time::InTime;
 use socket::Listeners;
 
 use crate::telemetry::sampled::Sampled;
@@ -94,6 +97,7 @@ where
         .http2_max_pending_accept_reset_streams(Some(MAX_PENDING_RESETS))
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_ANSWER))
+        .layer(layer_fn(InTime::new))
         .add_routes(routes)
         .serve_with_incoming_shutdown(
             accepted(incoming).map(|io| io.map(|io| Repaired::new(WithDeadline::new(io)))),

@@ -13,6 +13,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -83,6 +85,29 @@ fn calls_in_progress_hold_it_up_for_the_grace_period_only() {
     server.until("the grace period is over");
     assert_eq!(server.ended(), Some(0));
     assert!(!place.socket().exists());
+}
+
+#[test]
+fn a_log_that_is_not_read_does_not_keep_it_from_ending() {
+    let place = Place::new();
+    let mut command = place.command();
+    let mut server = Server::of(command.args(["--shutdown-grace=0.2", "--log-level=silly"]));
+    // Each writes some lines; one that gets no answer has filled the pipe.
+    let is_answered = |_: &usize| {
+        let asked = probe(&place.socket(), &["--timeout=1"]);
+        asked.status.code() == Some(0)
+    };
+    let answered = (0..500).take_while(is_answered).count();
+    assert!(
+        answered < 500,
+        "the log takes everything: this proves nothing"
+    );
+    server.signal(Signal::TERM);
+    let ended = (0..300).find_map(|_| {
+        thread::sleep(Duration::from_millis(100));
+        server.child.try_wait().unwrap()
+    });
+    assert_eq!(ended.expect("it ends").code(), Some(1));
 }
 
 #[test]
