@@ -22,6 +22,7 @@ pub use self::facets::{
     PublishRequest, Published, Publisher, Snapshots, Transfer,
 };
 use crate::call::Call;
+use crate::config::Finding;
 use crate::error::Error;
 use crate::parameters::Parameters;
 use crate::text::{VolumeId, VolumeName};
@@ -165,10 +166,10 @@ pub trait Driver: Send + Sync + Debug {
         self.probe(call).await
     }
 
-    /// What answers, for operators: its version, and how it is spoken to. `None`: nothing does, or there
-    /// is nothing to say.
-    async fn describe(&self, _call: &Call) -> Option<String> {
-        None
+    /// What answers, for operators: its version, how it is spoken to, and what is doubtful about that. Empty:
+    /// nothing does, or there is nothing to say.
+    async fn describe(&self, _call: &Call) -> Vec<Finding> {
+        Vec::new()
     }
 
     /// Whether it creates volumes at all. If not, create, delete and find are `Unsupported`.

@@ -12,7 +12,10 @@ use driver_core::config::scalar::Owner;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AccountError {
     /// No line of the file has that name.
-    #[error("no account `{name}` in {file}")]
+    #[error(
+        "no account `{name}` in {file} of the machine or container of this process; {}",
+        hint(name)
+    )]
     Unknown {
         /// The name that was looked for.
         name: String,
@@ -37,6 +40,14 @@ pub(crate) fn user(owner: &Owner) -> Result<u32, AccountError> {
 /// The number of a group: itself if it is one, else from `/etc/group`.
 pub(crate) fn group(owner: &Owner) -> Result<u32, AccountError> {
     number(owner, Path::new("/etc/group"))
+}
+
+/// A number that works everywhere. democratic-csi's examples name a group of Red Hat and BSD.
+fn hint(name: &str) -> &'static str {
+    match name {
+        "wheel" => "give a number, 0 for `wheel`",
+        _ => "give its number",
+    }
 }
 
 fn number(owner: &Owner, file: &Path) -> Result<u32, AccountError> {

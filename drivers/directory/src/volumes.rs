@@ -476,11 +476,11 @@ impl Directories {
             return Ok(self.volume(dir, None, spec.source.clone()));
         };
         let other = if record.source != spec.source {
-            "it was made from another source"
+            "it was made from another source".to_owned()
         } else if record.parameters != spec.parameters {
-            "it was made with other parameters"
+            "it was made with other parameters".to_owned()
         } else if !size.holds(record.capacity) {
-            "it has another size"
+            format!("it has {} bytes, and {size} are asked for", record.capacity)
         } else {
             return Ok(self.volume(dir, Some(record.capacity), record.source));
         };

@@ -96,6 +96,17 @@ impl HostKeys {
         Self(Rule::FirstUse(Arc::default()))
     }
 
+    /// The fingerprint of the key that is believed because it was the first one; `None` if keys are configured,
+    /// or none was seen yet.
+    pub fn believed(&self) -> Option<String> {
+        let Rule::FirstUse(seen) = &self.0 else {
+            return None;
+        };
+        let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = seen.as_ref()?;
+        Some(key.fingerprint(HashAlg::Sha256).to_string())
+    }
+
     /// The key types to request from the server; `None` is any.
     pub(crate) fn algorithms(&self, host: &str, port: u16) -> Option<Vec<Algorithm>> {
         let kinds: Vec<Algorithm> = match &self.0 {

@@ -36,11 +36,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 const IDLE: Duration = Duration::from_mins(1);
 
 /// Why the machine could not be reached. Every waiting caller gets a copy.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("connect to {place}")]
+#[derive(Debug, Clone)]
 pub struct ConnectError {
     place: String,
-    #[source]
     reason: Arc<Reason>,
 }
 
@@ -146,7 +144,49 @@ impl Handler for Client {
 
 // === impl ConnectError ===
 
+impl std::fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.is_plain() {
+            write!(f, "no connection to {}", self.place)
+        } else {
+            write!(f, "connect to {}", self.place)
+        }
+    }
+}
+
+impl Error for ConnectError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &*self.reason {
+            Reason::Network(_, error) if self.is_plain() => Some(error),
+            reason => Some(reason),
+        }
+    }
+}
+
 impl ConnectError {
+    /// Whether the place is the address that refused: it is not named twice.
+    fn is_plain(&self) -> bool {
+        matches!(&*self.reason, Reason::Network(address, _) if address.to_string() == self.place)
+    }
+
+    /// What the user can do.
+    pub fn advice(&self) -> &'static str {
+        match &*self.reason {
+            Reason::Name(_) | Reason::NoAddress => "check sshConnection.host",
+            Reason::Network(..) | Reason::Silent(..) | Reason::Slow(_) => {
+                "check sshConnection: host and port; the network, a firewall, and sshd on that host"
+            }
+            Reason::HostKey(Refusal::Certificate | Refusal::Unreadable) => {
+                "see sshConnection.hostKey"
+            }
+            Reason::HostKey(_) => {
+                "if it is the key of that host, give it in sshConnection.hostKey, or correct knownHosts"
+            }
+            Reason::Auth(_) => "check sshConnection: username, privateKey and password",
+            Reason::Protocol(_) => "check that an SSH server listens at that port",
+        }
+    }
+
     /// The error and its causes on one line.
     pub(crate) fn chain(&self) -> String {
         let mut line = self.to_string();

@@ -5,12 +5,30 @@ use std::net::IpAddr;
 
 use csi_types::attachment::{FieldError, Interface, Iqn, Listed, Portal};
 use driver_core::config::scalar::unless_falsy;
-use driver_core::config::{ConfigError, Document, Finding, Severity};
+use driver_core::config::{ConfigError, Document, Finding};
 use driver_tls::TlsOptions;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
 use crate::template::Template;
+
+/// The types of LUNs in Synology's own driver, and the two words of ours.
+const LUN_TYPES: [&str; 14] = [
+    "thin",
+    "thick",
+    "BLOCK",
+    "FILE",
+    "THIN",
+    "ADV",
+    "SINK",
+    "CINDER",
+    "CINDER_BLUN",
+    "CINDER_BLUN_THICK",
+    "BLUN",
+    "BLUN_THICK",
+    "BLUN_SINK",
+    "BLUN_THICK_SINK",
+];
 
 /// `httpConnection`.
 #[derive(Debug, Clone, Deserialize)]
@@ -173,6 +191,22 @@ impl Connection {
         } else {
             format!("{}:{port}", host.to_ascii_lowercase())
         };
+        let is_here = host == "localhost" || host.parse().is_ok_and(|at: IpAddr| at.is_loopback());
+        if config.protocol == Protocol::Http && !is_here {
+            document.add(Finding::doubtful(
+                "httpConnection.protocol",
+                "is http: the password crosses the network in clear text",
+                "use https, by port 5001 unless DSM is set otherwise",
+            ));
+        } else if config.protocol == Protocol::Https
+            && config.tls.accepts_any(config.allow_insecure)
+        {
+            document.add(Finding::doubtful(
+                "httpConnection.allowInsecure",
+                "any certificate is accepted: the password goes to whatever answers at that address",
+                "give the certificate of the NAS in httpConnection.tls.certificateSha256, or its authority in tls.ca",
+            ));
+        }
         Ok(Self {
             protocol: config.protocol,
             authority,
@@ -268,14 +302,22 @@ impl IscsiSettings {
             .number("max_sessions")
             .filter(|most| *most != 0)
         {
-            document.add(Finding {
-                severity: Severity::Doubtful,
-                path: "iscsi.targetTemplate.max_sessions".to_owned(),
-                message: format!(
+            document.add(Finding::doubtful(
+                "iscsi.targetTemplate.max_sessions",
+                format!(
                     "the NAS lets in {most} sessions: a further path or node cannot attach a volume"
                 ),
-                advice: Some("remove it: 0, no limit, is the default".to_owned()),
-            });
+                "remove it: 0, no limit, is the default",
+            ));
+        }
+        if let Some(kind) = settings.lun.text("type")
+            && !LUN_TYPES.contains(&kind)
+        {
+            document.add(Finding::doubtful(
+                "iscsi.lunTemplate.type",
+                "is no type of LUN that is known here",
+                "leave it out, or give `thin`, `thick`, or a type as DSM writes it: BLUN, BLUN_THICK, THIN, FILE",
+            ));
         }
         Ok(settings)
     }

@@ -295,7 +295,7 @@ impl Driver for Luns {
     }
 
     async fn probe(&self, call: &Call) -> Vec<Error> {
-        let doing = format!("look at the NAS {}", self.client.address());
+        let doing = "look at the NAS";
         let location = &self.settings.location;
         match self.client.volume(call, location).await {
             Err(failure) => return vec![failure.while_doing(call, doing)],
@@ -307,7 +307,7 @@ impl Driver for Luns {
             Ok(Some(_)) => {}
         }
         // Whether SAN Manager answers.
-        let observed = self.observe_all(call, &doing).await;
+        let observed = self.observe_all(call, doing).await;
         observed.err().into_iter().collect()
     }
 

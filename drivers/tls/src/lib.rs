@@ -50,6 +50,11 @@ pub struct TlsError(String);
 // === impl TlsOptions ===
 
 impl TlsOptions {
+    /// Whether any certificate is accepted.
+    pub fn accepts_any(&self, allow_insecure: bool) -> bool {
+        allow_insecure && self.certificate_sha256.is_none()
+    }
+
     /// What a client needs. A pinned certificate wins over `allow_insecure`, which accepts any.
     pub fn client_config(&self, allow_insecure: bool) -> Result<ClientConfig, TlsError> {
         let provider = Arc::new(provider::default_provider());

@@ -20,6 +20,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use async_trait::async_trait;
+use driver_core::config::Finding;
 use driver_core::{BackendIdentity, Call, Effect, Error, Kind};
 use driver_zfs::backend::{Backend, ListQuery, Listed, Serves};
 use driver_zfs::export::Opaque;
@@ -98,21 +99,24 @@ impl Nas {
         let doing = || format!("connect to {}", self.address);
         match tokio::time::timeout(call.remaining(), self.client.dialect()).await {
             Ok(Ok(dialect)) => Ok(dialect),
-            Ok(Err(error)) => Err(failure::understood(doing(), &error)),
+            // Which address it is stands in the error.
+            Ok(Err(error)) => Err(failure::understood("reach the NAS", &error)),
             Err(_) => Err(Error::new(Kind::Timeout, doing()).with_effect(call.effect())),
         }
     }
 
     /// Which release answers, where, and how.
-    pub(crate) async fn describe(&self, call: &Call) -> Option<String> {
-        let dialect = self.dialect(call).await.ok()?;
-        Some(format!(
+    pub(crate) async fn describe(&self, call: &Call) -> Vec<Finding> {
+        let Ok(dialect) = self.dialect(call).await else {
+            return Vec::new();
+        };
+        vec![Finding::remark(format!(
             "{} answers at {} by {}, as the generation {}",
             dialect.version().text(),
             self.address,
             dialect.transport(),
             dialect.generation()
-        ))
+        ))]
     }
 
     /// The turn of a change of something, within this process.
@@ -345,7 +349,7 @@ impl Backend for Api {
         self.identity.clone()
     }
 
-    async fn describe(&self, call: &Call) -> Option<String> {
+    async fn describe(&self, call: &Call) -> Vec<Finding> {
         self.nas.describe(call).await
     }
 

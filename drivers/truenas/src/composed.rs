@@ -7,6 +7,7 @@
 //! the host is asked for them before what removes an export.
 
 use async_trait::async_trait;
+use driver_core::config::Finding;
 use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Effect, Error};
 use driver_zfs::backend::{Backend, Incoming, Interrupted, ListQuery, Listed, Serves};
@@ -166,8 +167,10 @@ impl<B: Backend> Backend for Composed<B> {
         self.host.identity()
     }
 
-    async fn describe(&self, call: &Call) -> Option<String> {
-        self.nas.describe(call).await
+    async fn describe(&self, call: &Call) -> Vec<Finding> {
+        let mut all = self.nas.describe(call).await;
+        all.extend(self.host.describe(call).await);
+        all
     }
 
     async fn observe(&self, call: &Call, request: &Request) -> Result<Observed, Error> {

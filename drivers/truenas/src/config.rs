@@ -2,9 +2,11 @@
 //!
 //! compat: "TrueNAS".
 
+use std::net::IpAddr;
+
 use csi_types::attachment::{FieldError, Interface, Listed, Portal, Server};
 use driver_core::config::scalar::unless_falsy;
-use driver_core::config::{ConfigError, Document, Finding, Severity};
+use driver_core::config::{ConfigError, Document, Finding};
 use driver_core::template::Template;
 use driver_zfs::export::ExportNaming;
 use driver_zfs::nodes::{Form, NodesConfig};
@@ -25,6 +27,10 @@ use crate::settings::{HttpConnection, Protocol, Settings};
 /// The comment that says whose a share is.
 const COMMENT: &str = "omnibus-csi: {{zfs.datasetName}}";
 
+const ANY_CERTIFICATE: &str =
+    "any certificate is accepted: the password or key goes to whatever answers at that address";
+const PIN_IT: &str = "give the certificate of the NAS in httpConnection.tls.certificateSha256, or its authority in tls.ca";
+
 /// Reads the section `httpConnection`.
 pub(crate) fn connection(document: &Document) -> Result<Settings, ConfigError> {
     document.without_effect(&[(
@@ -34,12 +40,11 @@ pub(crate) fn connection(document: &Document) -> Result<Settings, ConfigError> {
     let config: HttpConnection = document.section("httpConnection")?;
     let (key, user) = (config.api_key.is_some(), config.username.is_some());
     let doubtful = |path: &str, message: &str, advice: &str| {
-        document.add(Finding {
-            severity: Severity::Doubtful,
-            path: format!("httpConnection.{path}"),
-            message: message.to_owned(),
-            advice: Some(advice.to_owned()),
-        });
+        document.add(Finding::doubtful(
+            format!("httpConnection.{path}"),
+            message,
+            advice,
+        ));
     };
     if key && !user {
         doubtful(
@@ -50,6 +55,10 @@ pub(crate) fn connection(document: &Document) -> Result<Settings, ConfigError> {
         );
     }
     let settings = config.check()?;
+    let is_https = settings.endpoint.protocol == Protocol::Https;
+    if is_https && settings.tls.accepts_any(settings.allow_insecure) {
+        doubtful("allowInsecure", ANY_CERTIFICATE, PIN_IT);
+    }
     if settings.endpoint.protocol == Protocol::Http && !settings.endpoint.is_loopback() {
         doubtful(
             "protocol",
@@ -143,6 +152,39 @@ struct NfsConfig {
     nodes: Option<NodesConfig>,
 }
 
+/// Warns of clients that TrueNAS would refuse with the first volume.
+fn clients(document: &Document, config: &NfsConfig) {
+    for (index, text) in config.share_allowed_networks.iter().enumerate() {
+        if !is_network(text) {
+            document.add(Finding::doubtful(
+                format!("nfs.shareAllowedNetworks[{index}]"),
+                "is not a network",
+                "write it as 192.0.2.0/24; hosts stand in shareAllowedHosts",
+            ));
+        }
+    }
+    for (index, text) in config.share_allowed_hosts.iter().enumerate() {
+        if text.contains('/') {
+            document.add(Finding::doubtful(
+                format!("nfs.shareAllowedHosts[{index}]"),
+                "is not the name or the address of a host",
+                "networks stand in shareAllowedNetworks",
+            ));
+        }
+    }
+}
+
+/// Whether it is an address with or without the length of a prefix.
+fn is_network(text: &str) -> bool {
+    let (address, prefix) = text.split_once('/').unwrap_or((text, "0"));
+    let most = match address.parse() {
+        Ok(IpAddr::V4(_)) => 32,
+        Ok(IpAddr::V6(_)) => 128,
+        Err(_) => return false,
+    };
+    prefix.parse().is_ok_and(|prefix: u8| prefix <= most)
+}
+
 /// Reads the section `nfs`.
 pub(crate) fn nfs(document: &Document) -> Result<NfsExport, ConfigError> {
     let config: NfsConfig = document.section("nfs")?;
@@ -157,15 +199,13 @@ pub(crate) fn nfs(document: &Document) -> Result<NfsExport, ConfigError> {
         return Err(ConfigError::at("nfs.nodes", problem));
     }
     if config.nodes.is_none() && is_open {
-        document.add(Finding {
-            severity: Severity::Doubtful,
-            path: "nfs.shareAllowedNetworks".to_owned(),
-            message:
-                "is empty, and so is shareAllowedHosts: every volume can be mounted from anywhere"
-                    .to_owned(),
-            advice: Some("name the networks or the addresses of the nodes".to_owned()),
-        });
+        document.add(Finding::doubtful(
+            "nfs.shareAllowedNetworks",
+            "is empty, and so is shareAllowedHosts: every volume can be mounted from anywhere",
+            "name the networks or the addresses of the nodes",
+        ));
     }
+    clients(document, &config);
     Ok(NfsExport {
         by_api: is_by_api(document),
         server: server("nfs", &config.share_host)?,
@@ -281,6 +321,9 @@ fn sector() -> u32 {
     512
 }
 
+/// What TrueNAS knows as the speed of a disk.
+const SPEEDS: [&str; 6] = ["UNKNOWN", "SSD", "5400", "7200", "10000", "15000"];
+
 fn ssd() -> String {
     "SSD".to_owned()
 }
@@ -357,6 +400,14 @@ pub(crate) fn iscsi(document: &Document) -> Result<IscsiExport, ConfigError> {
     let interface = interface
         .transpose()
         .map_err(|error| ConfigError::at("iscsi.interface", error.to_string()))?;
+    let rpm = config.extent_rpm.to_uppercase();
+    if !rpm.is_empty() && !SPEEDS.contains(&&*rpm) {
+        document.add(Finding::doubtful(
+            "iscsi.extentRpm",
+            format!("TrueNAS takes one of {}", SPEEDS.join(", ")),
+            "leave it out for SSD",
+        ));
+    }
     let threshold = config.extent_avail_threshold;
     Ok(IscsiExport {
         by_api: is_by_api(document),
@@ -373,11 +424,7 @@ pub(crate) fn iscsi(document: &Document) -> Result<IscsiExport, ConfigError> {
             hide_physical_block_size: config.extent_disable_physical_blocksize,
             insecure_tpc: config.extent_insecure_tpc,
             xen: config.extent_xen_compat,
-            rpm: if config.extent_rpm.is_empty() {
-                ssd()
-            } else {
-                config.extent_rpm.to_uppercase()
-            },
+            rpm: if rpm.is_empty() { ssd() } else { rpm },
             avail_threshold: threshold
                 .filter(|part| (1..100).contains(part))
                 .and_then(|part| u8::try_from(part).ok()),

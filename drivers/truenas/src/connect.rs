@@ -91,7 +91,10 @@ fn refusal(answer: &http::Response<Option<Vec<u8>>>) -> Refused {
 async fn reach(settings: &Settings, tls: &TlsConnector) -> Result<Box<dyn Socket>, Error> {
     let endpoint = &settings.endpoint;
     let address = (endpoint.host.as_str(), endpoint.port);
-    let unreachable = |error: io::Error| Error::new(Kind::Unreachable, error.to_string());
+    let unreachable = |error: io::Error| {
+        let advice = "check httpConnection: protocol, host and port; the network and a firewall";
+        Error::new(Kind::Unreachable, format!("{error} ({advice})"))
+    };
     let tcp = TcpStream::connect(address).await.map_err(unreachable)?;
     tcp.set_nodelay(true).map_err(unreachable)?;
     if endpoint.protocol == Protocol::Http {

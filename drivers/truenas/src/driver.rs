@@ -150,7 +150,8 @@ where
     let zfs = ZfsConfig::read(document)?;
     let settings = zfs.settings(&document.common()?, export.kind(), None)?;
     let identity = identity(&settings, &nas);
-    let cli = Cli::new(Ssh::new(host), ZfsTools::from_config(&zfs)?, identity);
+    let keys = host.host_keys.clone();
+    let cli = Cli::new(Ssh::new(host), ZfsTools::from_config(&zfs)?, identity).known_by(keys);
     let backend = Composed::new(cli, nas);
     Ok(Arc::new(ZfsDriver::new(settings, backend, export)))
 }

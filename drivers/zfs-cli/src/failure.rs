@@ -14,6 +14,7 @@ use std::fmt;
 use std::time::Duration;
 
 use driver_core::{Effect, Error, Kind};
+use driver_ssh::ConnectError;
 use exec::{Output, RunError};
 
 use self::reasons::{OF_HOST, OF_ZFS, Reason};
@@ -81,9 +82,11 @@ pub(super) fn of_export(error: &RunError, effect: Effect) -> Failed {
 fn read(error: &RunError, effect: Effect, reason: Option<&Reason>, said: String) -> Failed {
     let (kind, next, advice) = match (error, reason) {
         (RunError::Failed { .. }, Some((_, kind, next, advice))) => (*kind, *next, *advice),
-        (RunError::Unreachable { .. } | RunError::Lost { .. }, _) => {
-            (Kind::Unreachable, Next::Tell, "")
+        (RunError::Unreachable { source, .. }, _) => {
+            let advice = source.downcast_ref().map_or("", ConnectError::advice);
+            (Kind::Unreachable, Next::Tell, advice)
         }
+        (RunError::Lost { .. }, _) => (Kind::Unreachable, Next::Tell, ""),
         (RunError::Deadline { .. }, _) => (Kind::Timeout, Next::Tell, ""),
         (RunError::QueueTimeout { .. }, _) => {
             let advice = "another change of the same volume is still running";
@@ -95,7 +98,8 @@ fn read(error: &RunError, effect: Effect, reason: Option<&Reason>, said: String)
             (Kind::Internal, Next::Tell, NOT_INSTALLED)
         }
         (RunError::OutputTooLarge { .. }, _) => {
-            let advice = "there are too many snapshots of one volume on the storage host";
+            let advice = "no answer of zfs is that long, unless there are very many datasets or snapshots: see what \
+                          else prints on the storage host, such as the profile of a shell";
             (Kind::Internal, Next::Tell, advice)
         }
         _ => (Kind::Internal, Next::Tell, ""),
@@ -104,7 +108,11 @@ fn read(error: &RunError, effect: Effect, reason: Option<&Reason>, said: String)
         exec::Effect::None => Effect::None,
         exec::Effect::Possible => effect,
     };
-    let error = Error::new(kind, "run commands on the storage host")
+    let doing = match error {
+        RunError::Unreachable { .. } => "reach the storage host",
+        _ => "run commands on the storage host",
+    };
+    let error = Error::new(kind, doing)
         .because(Complaint(said))
         .with_effect(effect);
     let error = if advice.is_empty() {
@@ -146,18 +154,29 @@ fn describe(error: &RunError, doing: &str) -> String {
             format!("{doing}: {status}{}", stderr.without(is_noise))
         }
         RunError::Deadline { after, .. } => format!("{doing}: no end within {after:?}"),
-        RunError::OutputTooLarge { cap, .. } => format!("{doing}: more than {cap} bytes of output"),
+        RunError::OutputTooLarge { cap, .. } => {
+            format!("{doing}: more than {} of output", size(*cap))
+        }
         RunError::QueueTimeout { waited, .. } => format!("{doing}: no turn within {waited:?}"),
         RunError::NotFound { .. } => format!("{doing}: {error}"),
         RunError::Lost { .. } => with_causes(format!("{doing}: its end was not seen"), error),
-        RunError::Unreachable { .. } => with_causes(format!("{doing}: not started"), error),
+        // The cause alone: what was not started says nothing about it.
+        RunError::Unreachable { source, .. } => with_causes(source.to_string(), &**source),
         RunError::Invalid { .. } | RunError::Spawn { .. } => with_causes(doing.to_owned(), error),
     }
 }
 
+/// A number of bytes, as people say it.
+fn size(bytes: usize) -> String {
+    match bytes >> 20 {
+        0 => format!("{bytes} bytes"),
+        mib => format!("{mib} MiB"),
+    }
+}
+
 /// The text with the causes of an error, in one line.
-fn with_causes(mut line: String, error: &RunError) -> String {
-    let mut cause = std::error::Error::source(error);
+fn with_causes(mut line: String, error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error.source();
     while let Some(error) = cause {
         line.push_str(": ");
         line.push_str(&error.to_string());

@@ -23,8 +23,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use driver_core::config::Finding;
 use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Effect, Error};
+use driver_ssh::HostKeys;
 use exec::{Command, Lock, Locked, Output, RunError, Runner};
 
 // Types for the commands of exports.
@@ -46,6 +48,7 @@ pub struct Cli<R> {
     runner: R,
     tools: ZfsTools,
     identity: BackendIdentity,
+    host_keys: Option<HostKeys>,
     locks: Option<String>,
     telling: Duration,
     /// Whether the host has refused a channel program: only root may run one.
@@ -62,10 +65,18 @@ impl<R: Runner> Cli<R> {
             runner,
             tools,
             identity,
+            host_keys: None,
             locks: None,
             telling: progress::EVERY,
             has_no_programs: AtomicBool::new(false),
         }
+    }
+
+    /// Names the keys by which the host is known, for a check to say which one is believed.
+    #[must_use]
+    pub fn known_by(mut self, keys: HostKeys) -> Self {
+        self.host_keys = Some(keys);
+        self
     }
 
     /// Sets the folder of the lock files of volumes, instead of that of the login.
@@ -138,6 +149,18 @@ fn tell(error: Error) -> Failed {
 impl<R: Runner + 'static> Backend for Cli<R> {
     fn identity(&self) -> BackendIdentity {
         self.identity.clone()
+    }
+
+    async fn describe(&self, _call: &Call) -> Vec<Finding> {
+        let believed = self.host_keys.as_ref().and_then(HostKeys::believed);
+        let doubt = believed.map(|key| {
+            Finding::doubtful(
+                "sshConnection.hostKey",
+                format!("no key of the host is given: it shows {key}, and any other would be believed as well"),
+                format!("if that is its key, add `hostKey: {key}` to sshConnection"),
+            )
+        });
+        doubt.into_iter().collect()
     }
 
     async fn observe(&self, call: &Call, request: &Request) -> Result<Observed, Error> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use driver_core::config::{ConfigError, Document};
 use driver_core::{Driver, DriverFactory};
-use driver_ssh::Ssh;
+use driver_ssh::{HostKeys, Ssh};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::{Export, Settings, ZfsConfig, ZfsDriver};
 use driver_zfs_cli::exec::{Command, Local, Output, Runner};
@@ -103,9 +103,10 @@ where
 {
     if let Some(host) = ssh::settings(document)? {
         let name = format!("ssh {}:{}", host.host.to_ascii_lowercase(), host.port);
-        of(settings, zfs, Ssh::new(host), &name, export)
+        let keys = host.host_keys.clone();
+        of(settings, zfs, Ssh::new(host), &name, Some(keys), export)
     } else {
-        of(settings, zfs, Local::new(), "here", export)
+        of(settings, zfs, Local::new(), "here", None, export)
     }
 }
 
@@ -114,6 +115,7 @@ fn of<R, E>(
     zfs: &ZfsConfig,
     runner: R,
     host: &str,
+    keys: Option<HostKeys>,
     export: E,
 ) -> Result<Arc<dyn Driver>, ConfigError>
 where
@@ -125,5 +127,9 @@ where
         ZfsTools::from_config(zfs)?,
         settings.layout.identity(host),
     );
+    let backend = match keys {
+        Some(keys) => backend.known_by(keys),
+        None => backend,
+    };
     Ok(Arc::new(ZfsDriver::new(settings, backend, export)))
 }

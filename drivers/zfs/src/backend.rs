@@ -8,6 +8,7 @@ use std::any::Any;
 use std::fmt::Debug;
 
 use async_trait::async_trait;
+use driver_core::config::Finding;
 use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Error};
 
@@ -23,8 +24,8 @@ pub trait Backend: Any + Send + Sync + Debug {
     fn identity(&self) -> BackendIdentity;
 
     /// What answers, as [`driver_core::Driver::describe`] says it.
-    async fn describe(&self, _call: &Call) -> Option<String> {
-        None
+    async fn describe(&self, _call: &Call) -> Vec<Finding> {
+        Vec::new()
     }
 
     /// Reads in one exchange, without changes. An object that does not exist is missing in the

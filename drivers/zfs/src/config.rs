@@ -179,6 +179,8 @@ impl ZfsConfig {
         let pool = |text: &str| text.split('/').next().map(str::to_owned);
         let detached = config.detached_snapshots_dataset_parent_name.as_deref();
         if let Some(detached) = detached.and_then(pool)
+            // A name that is refused is in no pool.
+            && DatasetName::parse(&config.dataset_parent_name).is_ok()
             && pool(&config.dataset_parent_name).is_some_and(|pool| pool != detached)
         {
             document.add(Finding {

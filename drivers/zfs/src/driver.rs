@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use csi_types::Attachment;
-use driver_core::config::IdRoom;
+use driver_core::config::{Finding, IdRoom};
 use driver_core::naming::VolumeNaming;
 use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
@@ -242,7 +242,7 @@ impl Driver for ZfsDriver {
         }
     }
 
-    async fn describe(&self, call: &Call) -> Option<String> {
+    async fn describe(&self, call: &Call) -> Vec<Finding> {
         self.backend.describe(call).await
     }
 

@@ -3,6 +3,8 @@
 //! Nothing is compared as text and nothing is a float. The rules are those of `CapacityRange` in
 //! the specification; see `docs/compatibility.md`, "Sizes".
 
+use std::fmt;
+
 /// The size of a volume for which none is asked.
 pub const DEFAULT_SIZE: u64 = 1 << 30;
 
@@ -110,6 +112,18 @@ impl SizeRange {
     }
 }
 
+impl fmt::Display for SizeRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.required, self.limit) {
+            (None, None) => f.write_str("any number of bytes"),
+            (Some(least), None) => write!(f, "at least {least} bytes"),
+            (None, Some(most)) => write!(f, "at most {most} bytes"),
+            (Some(least), Some(most)) if least == most => write!(f, "{least} bytes"),
+            (Some(least), Some(most)) => write!(f, "{least} to {most} bytes"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,6 +133,16 @@ mod tests {
         // As text, "9000000000" is greater than "10000000000".
         let range = SizeRange::new(9_000_000_000, 10_000_000_000).expect("range");
         assert_eq!(range.choose(1), Ok(9_000_000_000));
+    }
+
+    #[test]
+    fn a_range_says_what_is_asked_for() {
+        let said = |required, limit| SizeRange::new(required, limit).expect("range").to_string();
+        assert_eq!(said(0, 0), "any number of bytes");
+        assert_eq!(said(5, 0), "at least 5 bytes");
+        assert_eq!(said(0, 7), "at most 7 bytes");
+        assert_eq!(said(5, 5), "5 bytes");
+        assert_eq!(said(5, 7), "5 to 7 bytes");
     }
 
     #[test]

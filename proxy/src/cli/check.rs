@@ -235,7 +235,7 @@ fn ask(connections: &[Arc<Connection>], whole: &mut Report, parts: &mut [Report]
         if problems.is_empty() && DIRECTORIES.contains(&connection.driver().kind()) {
             report.add(note("storage", RECORD));
         }
-        report.all(answers.map(|text| note("storage", &text)));
+        report.all(answers.into_iter().map(odd));
     }
     if is_folder {
         // Also one without a usable connection: there was nothing more to look at.
@@ -247,7 +247,7 @@ fn ask(connections: &[Arc<Connection>], whole: &mut Report, parts: &mut [Report]
 }
 
 /// What is wrong with the storage of a connection, and what answers there.
-async fn look(connection: &Connection) -> (Vec<Error>, Option<String>) {
+async fn look(connection: &Connection) -> (Vec<Error>, Vec<driver_core::config::Finding>) {
     let call = Call::within(PATIENCE);
     let driver = connection.driver();
     let examined = tokio::time::timeout(PATIENCE, driver.examine(&call)).await;
@@ -326,15 +326,16 @@ fn odd(finding: driver_core::config::Finding) -> Finding {
                 ),
             };
         }
-        Severity::UnknownKey => (Weight::Error, "remove it, or correct its name"),
-        Severity::NoEffect => (Weight::Note, "it may be removed"),
-        Severity::Doubtful => (Weight::Warning, "look at it again"),
+        Severity::UnknownKey => (Weight::Error, Some("remove it, or correct its name")),
+        Severity::NoEffect => (Weight::Note, Some("it may be removed")),
+        Severity::Doubtful => (Weight::Warning, Some("look at it again")),
+        Severity::Remark => (Weight::Note, None),
     };
     Finding {
         weight,
         about: finding.path,
         message: finding.message,
-        advice: finding.advice.or_else(|| Some(otherwise.to_owned())),
+        advice: finding.advice.or_else(|| otherwise.map(str::to_owned)),
     }
 }
 

@@ -112,7 +112,8 @@ fn set_up(flags: &TryFlags) -> Result<(Place, Storage, Host), Refusal> {
     // Without root the folder may keep no marks that say what is ours.
     app.node.use_dirs(OrchestratorDirs::with(place.folders()));
     let notes = document.findings().into_iter();
-    let notes = notes.filter(|finding| finding.severity != Severity::NoEffect);
+    let notes =
+        notes.filter(|finding| !matches!(finding.severity, Severity::NoEffect | Severity::Remark));
     let storage = Storage {
         driver: app.kind.clone(),
         csi_version: flags.csi_version.to_string(),

@@ -163,7 +163,7 @@ fn causes(error: &Error) -> String {
     line
 }
 
-/// `text` on one line, without control characters, at most [`MAX_MESSAGE`] bytes long. For messages
+/// `text` on one line, line breaks and tabs as blanks, without control characters, at most [`MAX_MESSAGE`] bytes long. For messages
 /// to callers and for logs: neither a terminal nor a line-based reader can be led astray by it.
 pub(crate) fn printable(text: &str) -> String {
     printable_within(text, MAX_MESSAGE)
@@ -174,7 +174,10 @@ pub(crate) fn printable_within(text: &str, limit: usize) -> String {
     let mut line = String::with_capacity(text.len().min(limit));
     for c in text.chars() {
         let fits = line.len();
-        if is_unprintable(c) {
+        if matches!(c, '\n' | '\r' | '\t') {
+            // Tools print several lines.
+            line.push(' ');
+        } else if is_unprintable(c) {
             line.extend(c.escape_default());
         } else {
             line.push(c);
@@ -379,7 +382,7 @@ mod tests {
         let status = status(&error, RpcGroup::Query);
         assert_eq!(
             status.message(),
-            "read `a`: line\\none\\u{1b}[31m \\u{202e}é\\u{0}"
+            "read `a`: line one\\u{1b}[31m \\u{202e}é\\u{0}"
         );
         assert!(status.details().is_empty());
         for long in ["é".repeat(5000), "\n".repeat(5000), "\u{2066}".repeat(5000)] {

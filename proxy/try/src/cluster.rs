@@ -161,7 +161,10 @@ impl<P: Program> Cluster<P> {
             accessible_topology: self.here.clone(),
         };
         let capacity = self.client.get_capacity(request).await?;
-        Ok(format!("{} free", Size(capacity.available_capacity)))
+        Ok(match capacity.available_capacity {
+            0 => "nothing free for such volumes".to_owned(),
+            free => format!("{} free", Size(free)),
+        })
     }
 
     /// Makes a volume or a snapshot, and waits until it can be used.
@@ -365,7 +368,10 @@ impl<P: Program> Cluster<P> {
         let bytes = usage.find(|usage| usage.unit() == Unit::Bytes);
         let usage = bytes.copied().unwrap_or_default();
         let (used, total) = (Size(usage.used), Size(usage.total));
-        Ok(format!("{used} of {total} used{condition}"))
+        Ok(match self.flags.access {
+            Access::Block => format!("{total} in all{condition}"),
+            Access::Mount => format!("{used} of {total} used{condition}"),
+        })
     }
 
     /// Grows the original to twice its size, on the storage and on the node.

@@ -24,9 +24,37 @@ pub enum Severity {
     NoEffect,
     /// A usable value that is probably a mistake.
     Doubtful,
+    /// A fact for operators.
+    Remark,
 }
 
 // === impl Finding ===
+
+impl Finding {
+    /// A usable value that is probably a mistake, and what to do about it.
+    pub fn doubtful(
+        path: impl Into<String>,
+        message: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
+        Self {
+            severity: Severity::Doubtful,
+            path: path.into(),
+            message: message.into(),
+            advice: Some(advice.into()),
+        }
+    }
+
+    /// A fact about the storage.
+    pub fn remark(message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Remark,
+            path: "storage".to_owned(),
+            message: message.into(),
+            advice: None,
+        }
+    }
+}
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use driver_ssh::{HostKeys, InvalidKey, Key, Ssh};
+use driver_ssh::{ConnectError, HostKeys, InvalidKey, Key, Ssh};
 use exec::{Command, Effect, Program, RunError, Runner, Status};
 use futures_util::future::join_all;
 use secrecy::SecretString;
@@ -395,19 +395,30 @@ async fn a_machine_that_is_down_is_unreachable_at_once_and_used_as_soon_as_it_is
     };
     let mut settings = server.settings();
     settings.host_keys = HostKeys::first_use();
+    let keys = settings.host_keys.clone();
     let ssh = Ssh::new(settings);
     let (folder, port) = server.stop();
     let error = ssh.run(&Command::new(TRUE)).await.expect_err("down");
     assert!(matches!(error, RunError::Unreachable { .. }), "{error:?}");
+    let (said, address) = (chain(&error), format!("127.0.0.1:{port}"));
+    assert_eq!(said.matches(&address).count(), 1, "{said}");
+    let RunError::Unreachable { source, .. } = &error else {
+        panic!("{said}");
+    };
+    let cause = source.downcast_ref::<ConnectError>().expect("the cause");
     assert!(
-        chain(&error).contains(&format!("127.0.0.1:{port}")),
+        cause.advice().contains("host and port"),
         "{}",
-        chain(&error)
+        cause.advice()
     );
+    assert_eq!(keys.believed(), None);
     let Some(_server) = Sshd::restart(folder, port, "") else {
         return;
     };
     assert_eq!(says(&ssh, "up").await, "up");
+    // Ready to be configured.
+    let believed = keys.believed().expect("the first key");
+    assert!(HostKeys::pinned([&*believed]).is_ok(), "{believed}");
 }
 
 fn chain(error: &RunError) -> String {

@@ -487,7 +487,10 @@ fn same_request(
     if request.size.holds(lun.size) || may_grow {
         return Ok(());
     }
-    conflict(format!("it exists with {} bytes", lun.size))
+    conflict(format!(
+        "it exists with {} bytes, and {} are asked for",
+        lun.size, request.size
+    ))
 }
 
 fn above(size: &SizeRange, bytes: u64) -> bool {

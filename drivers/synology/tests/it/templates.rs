@@ -202,7 +202,7 @@ fn a_target_for_few_sessions_is_doubtful() {
     let text = |most: &str| {
         format!(
             "driver: synology-iscsi\n\
-             httpConnection: {{protocol: http, host: nas.example, username: csi, password: x}}\n\
+             httpConnection: {{protocol: https, host: nas.example, username: csi, password: x}}\n\
              iscsi: {{targetPortal: nas.example, baseiqn: 'iqn.2000-01.com.synology:csi.', targetTemplate: {{{most}}}}}\n"
         )
     };

@@ -146,7 +146,10 @@ pub(crate) fn compare(
 
 /// Asserts that each difference occurred, and that the page of differences has its text.
 pub(crate) fn all_are_listed(differences: &[&Difference], met: &BTreeSet<usize>) {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/compatibility-drivers.md");
+    let page = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/compatibility-drivers.md"
+    );
     let page = std::fs::read_to_string(page).unwrap();
     for (number, it) in differences.iter().enumerate() {
         assert!(met.contains(&number), "nothing differs so: {it:?}");

@@ -193,7 +193,9 @@ pub(crate) fn report(document: &Document, connection: Option<&ConnectionName>) {
     for finding in document.findings() {
         let key = finding.path.as_str();
         match finding.severity {
-            Severity::NoEffect => info!(connection, key, "configuration: {finding}"),
+            Severity::NoEffect | Severity::Remark => {
+                info!(connection, key, "configuration: {finding}");
+            }
             Severity::UnknownKey | Severity::Doubtful => {
                 warn!(connection, key, "configuration: {finding}");
             }

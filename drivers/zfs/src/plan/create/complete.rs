@@ -153,7 +153,8 @@ impl Create<'_> {
         if is_complete(dataset) {
             return match current {
                 Some(size) if !self.request.size.holds(size) => {
-                    Err(self.conflict(format!("has {size} bytes")))
+                    let asked = self.request.size;
+                    Err(self.conflict(format!("has {size} bytes, and {asked} are asked for")))
                 }
                 _ => Ok(Vec::new()),
             };

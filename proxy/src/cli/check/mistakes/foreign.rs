@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use super::{ISCSI, Mistake, NFS, TRUENAS, changed, check, flags, whole};
+use super::{
+    CheckFlags, DIRECTORY, ISCSI, Mistake, NFS, SYNOLOGY, TRUENAS, changed, check, flags, whole,
+};
 
 pub(super) const MISTAKES: &[Mistake] = &[
     whole(
@@ -48,7 +50,97 @@ pub(super) const MISTAKES: &[Mistake] = &[
         "apiKey: 1-x, tls: {certificateSha256: 'AB:CD'}",
         "a SHA-256 fingerprint is 64 hexadecimal digits",
     ),
+    // What else a storage would refuse or believe is seen without it.
+    changed(
+        TRUENAS,
+        "iscsi:\n",
+        "iscsi:\n  extentRpm: fast\n",
+        "iscsi.extentRpm: TrueNAS takes one of UNKNOWN, SSD, 5400",
+    ),
+    changed(
+        TRUENAS,
+        "apiKey: 1-x",
+        "apiKey: 1-x, allowInsecure: true",
+        "httpConnection.allowInsecure: any certificate is accepted",
+    ),
+    whole(
+        "driver: freenas-api-nfs\nhttpConnection: {host: nas.example, username: csi, apiKey: 1-x}\n\
+         zfs: {datasetParentName: tank/v}\n\
+         nfs: {shareHost: nas.example, shareAllowedNetworks: [10.0.0.0/8, 10.0.0/8]}",
+        "nfs.shareAllowedNetworks[1]: is not a network",
+    ),
+    whole(
+        "driver: freenas-api-nfs\nhttpConnection: {host: nas.example, username: csi, apiKey: 1-x}\n\
+         zfs: {datasetParentName: tank/v}\nnfs: {shareHost: nas.example, shareAllowedHosts: 10.0.0.0/8}",
+        "nfs.shareAllowedHosts[0]: is not the name or the address of a host",
+    ),
+    changed(
+        SYNOLOGY,
+        "protocol: https",
+        "protocol: http",
+        "httpConnection.protocol: is http: the password crosses the network in clear text",
+    ),
+    changed(
+        SYNOLOGY,
+        "password: x",
+        "password: x, allowInsecure: true",
+        "httpConnection.allowInsecure: any certificate is accepted",
+    ),
+    whole(
+        "driver: synology-iscsi\nhttpConnection: {protocol: https, host: nas.example, username: csi, password: x}\n\
+         iscsi: {targetPortal: nas.example, baseiqn: 'iqn.2000-01.com.synology:', lunTemplate: {type: blun}}",
+        "iscsi.lunTemplate.type: is no type of LUN that is known here",
+    ),
+    changed(
+        DIRECTORY,
+        "  controllerBasePath: ",
+        "  dirPermissionsGroup: no-such-group\n  controllerBasePath: ",
+        "no account `no-such-group` in /etc/group of the machine or container of this process; give its number",
+    ),
+    changed(
+        ISCSI,
+        "iscsi:\n",
+        "nfs: {shareHost: nas.example}\niscsi:\n",
+        "nfs: nothing reads this key",
+    ),
 ];
+
+#[test]
+fn nothing_is_compared_with_a_name_that_is_refused() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let parents = "/mnt/tank/v, detachedSnapshotsDatasetParentName: tank/s}";
+    fs::write(file.path(), NFS.replace("tank/v}", parents)).expect("a file");
+    let table = check(&flags(file.path())).table();
+    assert!(table.contains("is a path"), "{table}");
+    assert!(!table.contains("another pool"), "{table}");
+}
+
+#[test]
+fn a_host_that_is_down_is_the_first_that_is_said_and_said_once() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = closed.local_addr().expect("an address").to_string();
+    drop(closed);
+    let port = address.rsplit(':').next().expect("a port");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let online = CheckFlags {
+        offline: false,
+        ..flags(file.path())
+    };
+    for good in [NFS, TRUENAS, SYNOLOGY] {
+        let here = format!("host: 127.0.0.1, port: {port}");
+        fs::write(file.path(), good.replace("host: nas.example", &here)).expect("a file");
+        let table = check(&online).table();
+        let said = table.lines().find(|line| line.starts_with("ERROR"));
+        let said = said.expect(&table);
+        assert!(said.contains("Connection refused"), "{table}");
+        assert_eq!(said.matches(&address).count(), 1, "{table}");
+        assert!(!said.contains("tank/v"), "{table}");
+        assert!(
+            table.contains("a firewall") || table.contains("check httpConnection"),
+            "{table}"
+        );
+    }
+}
 
 #[test]
 fn warnings_are_counted_in_the_last_line_and_one_key_is_complained_of_once() {
