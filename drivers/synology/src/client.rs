@@ -13,6 +13,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::runtime::Handle;
 use tokio::sync::{Mutex, MutexGuard, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
@@ -73,6 +74,8 @@ struct Session {
     token: Option<SecretString>,
     apis: BTreeMap<String, Api>,
     since: Instant,
+    /// Where it was opened, and is closed.
+    runtime: Handle,
     /// DSM has answered something else than "no permission" to it.
     has_worked: AtomicBool,
 }
@@ -318,6 +321,7 @@ impl Client {
             token: token.map(Into::into),
             apis,
             since: Instant::now(),
+            runtime: Handle::current(),
             has_worked: AtomicBool::new(false),
         })
     }
@@ -368,22 +372,9 @@ impl Client {
         if left.is_zero() {
             return Err(Failure::NoTime);
         }
-        let url = format!("{}/webapi/{}", self.address(), entry.path);
-        let mut request = self
-            .http
-            .post(url)
-            .timeout(left.min(ANSWER_TIMEOUT))
-            .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
-            .body(form);
-        if let Some(session) = session {
-            let odd = || self.odd("its session is no header");
-            let sid = secret_header("id=", &session.sid).ok_or_else(odd)?;
-            request = request.header(COOKIE, sid);
-            if let Some(token) = &session.token {
-                let token = secret_header("", token).ok_or_else(odd)?;
-                request = request.header("X-SYNO-TOKEN", token);
-            }
-        }
+        let request = self.exchange(entry, form, session);
+        let request = request.ok_or_else(|| self.odd("its session is no header"))?;
+        let request = request.timeout(left.min(ANSWER_TIMEOUT));
         let late = left <= ANSWER_TIMEOUT;
         let failed = |error: reqwest::Error| self.failed(&error, late);
         let mut response = request.send().await.map_err(failed)?;
@@ -408,6 +399,28 @@ impl Client {
         })
     }
 
+    /// The HTTP request; `None` if what the NAS gave as its session cannot be sent back.
+    fn exchange(
+        &self,
+        entry: &Api,
+        form: String,
+        session: Option<&Session>,
+    ) -> Option<reqwest::RequestBuilder> {
+        let url = format!("{}/webapi/{}", self.address(), entry.path);
+        let mut request = self
+            .http
+            .post(url)
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .body(form);
+        if let Some(session) = session {
+            request = request.header(COOKIE, secret_header("id=", &session.sid)?);
+            if let Some(token) = &session.token {
+                request = request.header("X-SYNO-TOKEN", secret_header("", token)?);
+            }
+        }
+        Some(request)
+    }
+
     pub(crate) fn odd(&self, why: impl Into<String>) -> Failure {
         Failure::Odd(self.address(), why.into())
     }
@@ -424,7 +437,10 @@ impl Client {
         let mut why = String::new();
         let mut cause = error.source();
         while let Some(inner) = cause {
-            if !why.is_empty() {
+            if error.is_connect() {
+                // The innermost cause: those around it say that it was met while connecting.
+                why.clear();
+            } else if !why.is_empty() {
                 why.push_str(": ");
             }
             why.push_str(&inner.to_string());
@@ -434,6 +450,24 @@ impl Client {
             Failure::NoConnection(self.address(), why)
         } else {
             Failure::Cut(self.address(), why)
+        }
+    }
+}
+
+impl Drop for Client {
+    /// Ends the session, of which a NAS has so many only. Nothing waits for that: DSM ends one by itself that is idle.
+    fn drop(&mut self) {
+        let Some(session) = self.session.get_mut().take() else {
+            return;
+        };
+        let Some(auth) = session.apis.get(AUTH) else {
+            return;
+        };
+        let logout = Request::new(AUTH, "logout").with("session", self.connection.session.as_str());
+        let form = logout.form(auth, auth.max_version.unwrap_or(6).min(6));
+        if let Some(request) = self.exchange(auth, form, Some(&session)) {
+            let sent = request.timeout(CONNECT_TIMEOUT).send();
+            session.runtime.spawn(async move { drop(sent.await) });
         }
     }
 }

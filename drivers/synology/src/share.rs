@@ -8,6 +8,7 @@ mod api;
 mod name;
 mod snapshots;
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -234,6 +235,28 @@ impl Shares {
         })
     }
 
+    /// What a new shared folder is copied from: a folder, and the time of its snapshot.
+    async fn source(
+        &self,
+        call: &Call,
+        request: &CreateVolume,
+        doing: &str,
+    ) -> Result<Option<(Share, Option<String>)>, Error> {
+        match &request.source {
+            None => Ok(None),
+            Some(Source::Volume(source)) => {
+                Ok(Some((self.whole(call, source, doing).await?, None)))
+            }
+            Some(Source::Snapshot(source)) => {
+                let (share, snapshot) = self.snapshot(call, source, doing).await?;
+                Ok(Some((share, Some(snapshot.time))))
+            }
+            Some(Source::Elsewhere(_)) => Err(Error::unsupported(
+                "a volume of what another connection holds",
+            )),
+        }
+    }
+
     /// Makes the missing shared folder.
     async fn make(&self, call: &Call, request: &CreateVolume, doing: &str) -> Result<Share, Error> {
         let id = &request.id;
@@ -241,19 +264,7 @@ impl Shares {
             Error::invalid(doing).because("it is not an id that this driver gives to a volume")
         })?;
         let note = Note::write(id, request.source.as_ref());
-        let source = match &request.source {
-            None => None,
-            Some(Source::Volume(source)) => Some((self.whole(call, source, doing).await?, None)),
-            Some(Source::Snapshot(source)) => {
-                let (share, snapshot) = self.snapshot(call, source, doing).await?;
-                Some((share, Some(snapshot.time)))
-            }
-            Some(Source::Elsewhere(_)) => {
-                return Err(Error::unsupported(
-                    "a volume of what another connection holds",
-                ));
-            }
-        };
+        let source = self.source(call, request, doing).await?;
         if let Some((source, _)) = &source {
             let least = source.quota() * MIB;
             if request.size.limit().is_some_and(|limit| limit < least) {
@@ -292,9 +303,12 @@ impl Shares {
                 if untouched && failure.code().is_some() {
                     call.undone();
                 }
-                if source.is_some() && failure.code() == Some(Code::SHARE_FAILED) {
-                    let error = Error::new(Kind::NotFound, doing).with_effect(call.effect());
-                    return Err(error.because("the source to copy does not exist"));
+                if failure.code() == Some(Code::SHARE_FAILED) {
+                    // Also the answer to a parameter that DSM does not take.
+                    let gone = self.source(call, request, doing).await.err();
+                    if let Some(error) = gone {
+                        return Err(error.with_effect(call.effect()));
+                    }
                 }
                 Err(failure.while_doing(call, doing))
             }
@@ -322,9 +336,9 @@ impl Shares {
         Ok(match &self.access {
             Access::Nfs { clients, .. } => {
                 let there = client.rules(call, name).await?;
-                let is_in = |one: &String| there.iter().any(|rule| rule.client == **one);
-                // DSM may write a network in another form. It has no rules for a folder but those that are set.
-                clients.iter().all(is_in) || there.len() >= clients.len()
+                let is_in =
+                    |one: &String| there.iter().any(|rule| is_same_client(&rule.client, one));
+                clients.iter().all(is_in)
             }
             Access::Smb { users } => {
                 let there = client.users(call, name).await?;
@@ -360,6 +374,12 @@ impl Shares {
             return Ok(());
         }
         set.map_err(failed)?;
+        // DSM may write a client in a form that is not known here. It has no rules for a folder but those that are set.
+        if let Access::Nfs { clients, .. } = &self.access
+            && client.rules(call, name).await.map_err(failed)?.len() >= clients.len()
+        {
+            return Ok(());
+        }
         let error = changed(call, doing);
         Err(match advice {
             Some(advice) => error.advise(advice),
@@ -392,6 +412,38 @@ fn foreign(share: &Share) -> String {
         "the shared folder `{}` is not that of a volume of this name: its description says something else",
         share.name
     )
+}
+
+/// Whether a rule is for this client, however either is written: a network may have a mask or a prefix.
+fn is_same_client(rule: &str, wanted: &str) -> bool {
+    rule.eq_ignore_ascii_case(wanted)
+        || network(rule).is_some_and(|network_of_rule| network(wanted) == Some(network_of_rule))
+}
+
+/// The part of an address that a network has, how long it is, and how long an address is.
+fn network(text: &str) -> Option<(u128, u32, u32)> {
+    let (address, prefix) = match text.split_once('/') {
+        Some((address, prefix)) => (address, Some(prefix)),
+        None => (text, None),
+    };
+    let (number, bits) = match address.trim().parse().ok()? {
+        IpAddr::V4(address) => (u128::from(u32::from(address)), 32),
+        IpAddr::V6(address) => (u128::from(address), 128),
+    };
+    let length = match prefix.map(str::trim) {
+        None => bits,
+        Some(prefix) => match prefix.parse::<Ipv4Addr>() {
+            Ok(mask) => {
+                let mask = u32::from(mask);
+                let length = mask.leading_ones();
+                (length == mask.count_ones() && bits == 32).then_some(length)?
+            }
+            Err(_) => prefix.parse().ok().filter(|length| *length <= bits)?,
+        },
+    };
+    let hosts = bits - length;
+    let first = number.checked_shr(hosts).unwrap_or(0);
+    Some((first, length, bits))
 }
 
 /// The fields are those that Synology's CSI driver writes; a node's root is root in the volume.
@@ -449,10 +501,10 @@ impl Driver for Shares {
     }
 
     async fn probe(&self, call: &Call) -> Vec<Error> {
-        let doing = format!("look at the NAS {}", self.client.address());
+        let doing = "look at the NAS";
         let at = &self.location;
         let wrong = |why: String| {
-            let error = Error::new(Kind::Invalid, doing.clone()).because(why);
+            let error = Error::new(Kind::Invalid, doing).because(why);
             vec![error.advise("correct synology.volume")]
         };
         match self.client.volume(call, at).await {
@@ -460,7 +512,7 @@ impl Driver for Shares {
             Ok(None) => wrong(format!("it has no volume {at}")),
             // Quotas and snapshots of shared folders need Btrfs.
             Ok(Some(volume)) if volume.fs_type != "btrfs" => wrong(format!("{at} is not on Btrfs")),
-            Ok(Some(_)) => self.shares(call, &doing).await.err().into_iter().collect(),
+            Ok(Some(_)) => self.shares(call, doing).await.err().into_iter().collect(),
         }
     }
 
@@ -494,7 +546,10 @@ impl Driver for Shares {
             return self.volume(id.clone(), &share);
         }
         if !fits && (!is_copy || bytes > size) {
-            return Err(conflict(format!("it exists with {bytes} bytes")));
+            return Err(conflict(format!(
+                "it exists with {bytes} bytes, and {} are asked for",
+                request.size
+            )));
         }
         if !is_copy {
             return self.volume(id.clone(), &share);

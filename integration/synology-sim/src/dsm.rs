@@ -48,6 +48,9 @@ pub struct Options {
     pub capital_uuids: bool,
     /// Whether the copy of a shared folder has its quota. csi says that it may be 0 until it is set.
     pub clones_keep_quota: bool,
+    /// How many users are listed with their permissions where no number is asked for. No source: a client has to
+    /// stand a NAS that gives a part.
+    pub users_listed: usize,
     /// Whether a copy has the description of its source and not the one that was asked for. No source.
     pub clones_keep_description: bool,
 }
@@ -127,6 +130,7 @@ impl Options {
             tls: false,
             capital_uuids: false,
             clones_keep_quota: false,
+            users_listed: usize::MAX,
             clones_keep_description: false,
         }
     }

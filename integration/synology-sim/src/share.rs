@@ -299,7 +299,7 @@ impl Dsm {
         let count = |value: Option<Value>| value.and_then(|value| value.as_u64()?.try_into().ok());
         let (offset, limit) = (
             count(offset).unwrap_or(0),
-            count(limit).unwrap_or(usize::MAX),
+            count(limit).unwrap_or(self.options.users_listed),
         );
         let all = &self.share(&name)?.permissions;
         let items: Vec<_> = all.iter().skip(offset).take(limit).collect();

@@ -12,6 +12,9 @@ const SHARE: &str = "SYNO.Core.Share";
 const PERMISSION: &str = "SYNO.Core.Share.Permission";
 const SNAPSHOT: &str = "SYNO.Core.Share.Snapshot";
 const PRIVILEGE: &str = "SYNO.Core.FileServ.NFS.SharePrivilege";
+/// How many users are asked for where a NAS does not give all at once, and how often.
+const PAGE: u64 = 500;
+const MOST_PAGES: usize = 200;
 
 /// A shared folder.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -64,6 +67,8 @@ struct Wrapped {
     rule: Option<Vec<Rule>>,
     #[serde(default, deserialize_with = "lenient::list")]
     items: Option<Vec<User>>,
+    #[serde(default, deserialize_with = "lenient::number")]
+    total: Option<u64>,
 }
 
 // === impl Share ===
@@ -233,14 +238,27 @@ impl Client {
     }
 
     pub(super) async fn users(&self, call: &Call, name: &str) -> Result<Vec<User>, Failure> {
-        let request = Request::new(PERMISSION, "list")
-            .with("name", name)
-            .with("user_group_type", "local_user")
-            .long();
-        let answer: Wrapped = self.read(call, &request).await?;
-        answer
-            .items
-            .ok_or_else(|| self.lacks(&request, "items", name))
+        let mut all = Vec::new();
+        for _ in 0..MOST_PAGES {
+            let mut request = Request::new(PERMISSION, "list")
+                .with("name", name)
+                .with("user_group_type", "local_user")
+                .long();
+            // A NAS that gives all at once is asked as Synology's own driver asks it.
+            if !all.is_empty() {
+                request = request.with("offset", all.len()).with("limit", PAGE);
+            }
+            let answer: Wrapped = self.read(call, &request).await?;
+            let items = answer
+                .items
+                .ok_or_else(|| self.lacks(&request, "items", name))?;
+            let is_last = items.is_empty();
+            all.extend(items);
+            if is_last || answer.total.is_none_or(|total| all.len() as u64 >= total) {
+                break;
+            }
+        }
+        Ok(all)
     }
 
     pub(super) async fn set_users(

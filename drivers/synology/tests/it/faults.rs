@@ -272,7 +272,13 @@ async fn codes_of_dsm_have_the_kind_that_a_caller_needs() {
     let copy = nas
         .try_create(&nas.request("copy", Some(Source::Volume(original.id))))
         .await;
-    assert_eq!(copy.expect_err("no source").kind(), Kind::NotFound);
+    let refused = copy.expect_err("refused");
+    assert_eq!(
+        refused.kind(),
+        Kind::Internal,
+        "the source is there: {}",
+        refused.chain()
+    );
     let luns = Nas::start(Version::V7_2, "").await;
     luns.sim
         .fault(Fault::once(LUN, "map_target", Action::Refuse(18_990_570)));

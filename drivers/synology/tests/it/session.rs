@@ -133,3 +133,19 @@ async fn an_account_that_is_no_administrator_logs_in_once() {
     }
     assert_eq!(nas.sim.count(LOGIN), 1);
 }
+
+#[tokio::test]
+async fn the_session_of_a_connection_that_is_removed_is_ended() {
+    let nas = Nas::start(Version::V7_2, "").await;
+    let driver = open(&config(&nas.sim, ""));
+    let found = driver.find_volume(&call(), &id("pvc-1")).await;
+    assert_eq!(found.expect_err("nothing").kind(), Kind::NotFound);
+    drop(driver);
+    for _ in 0..1000 {
+        if nas.sim.count("SYNO.API.Auth/logout") == 1 {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("nothing logs out");
+}

@@ -236,3 +236,55 @@ async fn a_folder_whose_snapshots_cannot_be_listed_is_not_deleted() {
         assert_eq!(folders(&nas), before, "{code}");
     }
 }
+
+#[tokio::test]
+async fn users_behind_the_first_page_are_found() {
+    let mut options = Options::new(Version::V7_2);
+    options.users_listed = 1;
+    let nas = Nas::of_shares_with(options, "smb").await;
+    let original = nas.create("original", None).await;
+    let copy = nas
+        .create("copy", Some(Source::Volume(original.id.clone())))
+        .await;
+    let name = folders(&nas)[1]["name"].clone();
+    let others = json!([
+        {"name": "a", "is_readonly": true, "is_writable": false, "is_deny": false},
+        {"name": "k8s", "is_readonly": false, "is_writable": true, "is_deny": false},
+    ]);
+    // The simulator lists first who was set first.
+    for users in [json!([others[0]]), json!([others[1]])] {
+        let params = json!({"name": name, "user_group_type": "local_user", "permissions": users});
+        nas.sim.call(PERMISSION, "set", &params);
+    }
+    let found = nas.driver.find_volume(&call(), &copy.id).await;
+    assert!(matches!(found, Ok(Found::Whole)), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_copy_is_open_for_its_clients_and_not_for_as_many_others() {
+    let nas = Nas::of_shares(Version::V7_2, "nfs").await;
+    let original = nas.create("original", None).await;
+    let source = Some(Source::Volume(original.id.clone()));
+    let copy = nas.create("copy", source.clone()).await;
+    let name = folders(&nas)[1]["name"].clone();
+    let rule = |client: &str| {
+        let mut rule = folders(&nas)[0]["rules"][0].clone();
+        rule["client"] = json!(client);
+        rule
+    };
+    let save = |clients: [&str; 2]| {
+        let params = json!({"share_name": name, "rule": clients.map(rule)});
+        nas.sim.call(PRIVILEGE, "save", &params);
+    };
+    let saved = || nas.sim.count("SYNO.Core.FileServ.NFS.SharePrivilege/save");
+    // As DSM may write them.
+    save(["10.0.0.0/255.255.255.0", "Node-7"]);
+    let before = saved();
+    nas.create("copy", source.clone()).await;
+    assert_eq!(saved(), before);
+    save(["10.0.1.0/24", "node-8"]);
+    let found = nas.driver.find_volume(&call(), &copy.id).await;
+    assert!(matches!(found, Ok(Found::Begun)), "{found:?}");
+    nas.create("copy", source).await;
+    assert_eq!(folders(&nas)[1]["rules"][0]["client"], "10.0.0.0/24");
+}
