@@ -1,12 +1,13 @@
 //! What the program is configured with, as a user would write it.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use integration::machine::Machine;
 use integration::place::Place;
-use integration::requirement;
 use integration::server::{Launch, Server};
+use integration::{requirement, tools};
 use serde_json::{Value, json};
 use truenas_sim::Generation;
 
@@ -78,7 +79,14 @@ impl Storage {
 
 impl Bench {
     async fn start(config: &Value, place: Place, around: Box<dyn std::any::Any + Send>) -> Self {
-        let launch = Launch::new(config.to_string());
+        Self::launched(&Launch::new(config.to_string()), place, around).await
+    }
+
+    async fn launched(
+        launch: &Launch,
+        place: Place,
+        around: Box<dyn std::any::Any + Send>,
+    ) -> Self {
         Self {
             server: launch.start(&place).await,
             place: Held::Place(place, around),
@@ -95,6 +103,7 @@ async fn directory(kind: &str, snapshots: &str, section: &str) -> Option<Bench> 
     // A share is never used below the folder of the socket.
     let storage = Place::new();
     let repository = place.path().join("repository");
+    let mut wrapper = Vec::new();
     let tool = match snapshots {
         "restic" => {
             requirement::tool("snapshots by restic in the served program", "restic")?;
@@ -103,6 +112,11 @@ async fn directory(kind: &str, snapshots: &str, section: &str) -> Option<Bench> 
                 "RESTIC_PASSWORD": "canary-of-the-repository",
                 "RESTIC_CACHE_DIR": place.path().join("cache"),
             }})
+        }
+        "kopia" => {
+            let (around, token) = kopia(&place).await?;
+            wrapper = around;
+            json!({"config_token": token})
         }
         _ => json!({}),
     };
@@ -125,9 +139,58 @@ async fn directory(kind: &str, snapshots: &str, section: &str) -> Option<Bench> 
         own.remove("shareHost");
     }
     let base = storage.base();
-    let mut bench = Bench::start(&config, place, Box::new(storage)).await;
+    let launch = Launch::new(config.to_string()).under(wrapper);
+    let mut bench = Bench::launched(&launch, place, Box::new(storage)).await;
     bench.base = Some(base);
     Some(bench)
+}
+
+/// A new repository of kopia: what the program runs in, so that it finds kopia, and the token of the repository.
+async fn kopia(place: &Place) -> Option<(Vec<OsString>, String)> {
+    const WHAT: &str = "snapshots by kopia in the served program";
+    let program = requirement::tool_from(WHAT, "OMNIBUS_KOPIA")?;
+    if !requirement::root(WHAT) {
+        return None;
+    }
+    let theirs = place.path().join("theirs");
+    let run = async |arguments: &[&str]| {
+        let own = [
+            format!("--config-file={}", theirs.join("config").display()),
+            format!("--log-dir={}", theirs.join("log").display()),
+            "--password=canary-of-the-repository".to_owned(),
+        ];
+        let arguments = own
+            .iter()
+            .map(String::as_str)
+            .chain(arguments.iter().copied());
+        let output = tools::run(&program, arguments, place.path()).await;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let repository = format!("--path={}", place.path().join("repository").display());
+    let cache = format!("--cache-directory={}", theirs.join("cache").display());
+    run(&["repository", "create", "filesystem", &repository, &cache]).await;
+    let status = run(&["repository", "status", "-t", "-s"]).await;
+    let token = status
+        .lines()
+        .find_map(|line| line.split_once("from-config --token "));
+    let (_, token) = token.expect("a token");
+    // It finds programs in fixed folders only. What it mounts is not seen outside.
+    let folder = program.parent().expect("a folder");
+    let found = "mount --bind \"$0\" /usr/local/bin && exec \"$@\"";
+    let words = [
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        found,
+    ];
+    let mut wrapper: Vec<OsString> = words.map(OsString::from).to_vec();
+    wrapper.push(folder.into());
+    Some((wrapper, token.trim().to_owned()))
 }
 
 async fn disk() -> Option<Bench> {
