@@ -34,6 +34,9 @@
 {{- end }}
 {{- include "omnibus-csi.validateBases" . }}
 {{- include "omnibus-csi.validateShares" . }}
+{{- if and .Values.controller.externalHealthMonitorController.enabled (semverCompare ">=1.13.0" (toString .Values.csiDriver.version)) }}
+{{- fail (printf "controller.externalHealthMonitorController needs csiDriver.version 1.12.0 or older, not %s: CSI 1.13 has no VOLUME_CONDITION, without which that sidecar ends at once" (toString .Values.csiDriver.version)) }}
+{{- end }}
 {{- if and .Values.podMonitor.enabled (not .Values.metrics.enabled) }}
 {{- fail "podMonitor.enabled needs metrics.enabled: there would be nothing to scrape" }}
 {{- end }}

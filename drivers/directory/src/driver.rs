@@ -88,13 +88,13 @@ pub fn from_document(
         share::warn_of_options(document, &path, flags);
     }
     let is_own_folder = layout.base.is_none();
-    if let Some(base) = layout.base.as_ref().filter(|_| kind.is_of_share()) {
-        share::refuse_below(records, base, key("controllerBasePath"))?;
-    }
     let path = layout
         .base
         .clone()
         .unwrap_or_else(|| share::own_folder(records, &layout.location, flags));
+    if kind.is_of_share() {
+        share::refuse_below(records, &path, key("controllerBasePath"))?;
+    }
     let keeper =
         tools.and_then(|tools| share::keeper(&layout.location, flags, tools, &path, is_own_folder));
     let node_of_volumes = local.then(|| node.as_str());

@@ -174,11 +174,11 @@ pub(crate) fn refuse_below(
     match records {
         Some(records) if lies_below(base, records) => Err(ConfigError::at(
             key,
-            format!("lies below {records}, the folder of the socket"),
+            format!("{base} lies below {records}, the folder of the socket"),
         )
         .advise(
             "an orchestrator may remove that folder with all that is in it, the files on a mounted share among it: \
-             name a directory elsewhere, or leave the key out",
+             name a directory elsewhere, or leave the key out where /run can be written",
         )),
         _ => Ok(()),
     }
@@ -237,6 +237,26 @@ mod tests {
             findings("node: {mount: {mount_flags: nfsvers=4.2}}\n"),
             [""; 0]
         );
+    }
+
+    #[test]
+    fn a_share_is_mounted_below_the_folder_of_the_socket_by_no_way() {
+        let refusal = |records: &str, base: &str| {
+            let text =
+                format!("driver: nfs-client\nnfs: {{shareHost: nas, shareBasePath: /s{base}}}\n");
+            let document = Document::parse(&text, &NoEnvironment).expect("document");
+            let node = NodeId::parse("node-1").expect("node");
+            let records = AbsolutePath::parse(records).expect("path");
+            crate::driver::from_document(&document, &node, Some(&records), None)
+                .err()
+                .map(|error| error.to_string())
+        };
+        // Below `/` are its own folders too: that of /run and that for temporary files.
+        for (records, base) in [("/", ""), ("/csi", ", controllerBasePath: /csi/share")] {
+            let said = refusal(records, base).expect("refused");
+            assert!(said.contains("the folder of the socket"), "{said}");
+        }
+        assert_eq!(refusal("/csi", ", controllerBasePath: /mnt/share"), None);
     }
 
     #[test]

@@ -66,7 +66,7 @@ struct Merged {
 /// Drivers whose volumes are on the node itself.
 const LOCAL: [&str; 3] = ["local-hostpath", "zfs-local-dataset", "zfs-local-zvol"];
 const NO_NAME: &str = "several files: give --csi-name for a new driver beside the old ones, or \
-                       --take-over with the connection whose driver's name goes on";
+                       --take-over with the connection whose driver name is kept";
 const HEAD: &str =
     "# Made by `omnibus-csi migrate-values`. It holds what the old files held, secrets too.\n";
 
@@ -213,7 +213,7 @@ fn is_inline(values: &Map<String, Value>) -> bool {
     kind.is_some_and(|kind| kind.ends_with("-ephemeral-inline"))
 }
 
-/// The file whose driver's name goes on: the one that is asked for, one of ours, or the only one.
+/// The file whose driver name is kept: the one that is asked for, one of ours, or the only one.
 fn heir<'a>(inputs: &'a [Input], flags: &MigrateValuesFlags) -> Result<Option<&'a Input>, String> {
     if flags.csi_name.is_some() {
         return Ok(None);

@@ -86,7 +86,7 @@ pub struct Flags {
     /// How long one call may take, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
-    /// Stop before the end, also after a failure, and leave everything for a look
+    /// Stop before the end, also after a failure, and delete nothing, so that you can look at it
     #[arg(long)]
     pub(crate) keep: bool,
     /// Write one JSON object instead of text

@@ -54,7 +54,7 @@ impl Seclusion {
     /// For people.
     pub(crate) fn explained(self) -> &'static str {
         match self {
-            Self::None => "in the mounts of this machine, for a look (--keep)",
+            Self::None => "in the mounts of this machine, so that they can be looked at (--keep)",
             Self::Mounts => "seen by this process only, and gone when it ends, however it ends",
             Self::UserAndMounts => {
                 "in a user namespace, because you are not root: enough for local directories; \

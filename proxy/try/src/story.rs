@@ -85,7 +85,7 @@ impl Story {
             if !needs.is_empty() && !needs.iter().any(|call| cluster.offered.contains(call)) {
                 self.enter(step, Outcome::NotOffered, None, "not offered".to_owned());
             } else if cluster.flags.keep && step >= Step::Unpublish {
-                self.enter(step, Outcome::Kept, None, "left for a look".to_owned());
+                self.enter(step, Outcome::Kept, None, "kept, as --keep asks".to_owned());
             } else {
                 self.run(step, cluster.work(step)).await?;
             }
