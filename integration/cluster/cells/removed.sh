@@ -29,6 +29,8 @@ cell_removed_connection() {
     claim late elsewhere 1Gi
     pod late late
     wait_until "$PATIENCE" lacks_connection late far || fail "the claim does not say what it lacks: $(k describe pvc late)"
+    # The provisioner would ask for it again after eight minutes only.
+    remove pod/late pvc/late
     # What it holds can be used, by a new pod, too; to delete it, the connection is needed.
     holds kept file kept
     remove pod/kept
@@ -40,7 +42,10 @@ cell_removed_connection() {
 
     say "-- far is put back"
     proxy_upgrade "$CLUSTER/objects/chart-proxy.yaml"
-    ready late "$((PATIENCE + 240))"
+    wait_until "$PATIENCE" serves_again far || fail "the connection far does not come back"
+    claim again elsewhere 1Gi
+    pod again again
+    ready again
     [ "$(chart_pods proxy)" = "$pods" ] || fail "pods were started again, before: $pods, now: $(chart_pods proxy)"
     still_writes stays
     kubectl delete storageclass elsewhere >/dev/null
@@ -65,6 +70,11 @@ files_of_connections() {
 
 proxy_upgrade() { # values
     helm upgrade proxy "$CHART" --values "$1" --wait --timeout "${PATIENCE}s" >&2 || fail "the values cannot be changed"
+}
+
+serves_again() { # connection
+    kubectl -n "$CHART_NAMESPACE" exec daemonset/proxy-omnibus-csi-node -c csi-driver -- \
+        omnibus-csi connections --driver-config-file=/config/driver-config-file.yaml | grep "^$1 "
 }
 
 driver_said() { # text
