@@ -61,7 +61,8 @@ pub(super) fn is_unused_ext(device: &File) -> io::Result<bool> {
 }
 
 /// Whether the kernel would write to this filesystem if it were mounted read-only: by replaying its journal, or by
-/// deleting files that were in use when the machine stopped. Of vfat, exfat and ntfs it does neither.
+/// deleting files that were in use when the machine stopped. Of vfat, exfat and ntfs it does neither: `ntfs3` leaves the
+/// log alone in a mount that only reads (`is_ro` in `log_replay` of the kernel's `fs/ntfs3/fslog.c`).
 pub(super) fn has_to_be_recovered(device: &File, kind: FilesystemKind) -> io::Result<bool> {
     match kind {
         FilesystemKind::Ext3 | FilesystemKind::Ext4 => {
