@@ -29,117 +29,35 @@ pub(super) const STALE: &str = "is not what it was when it was looked at";
 
 /// `$1` has a line for each object, with its name and the expected GUID; the rest is the command
 /// that reads them, in any order.
-pub(super) const GUARD: &str = "\
-expected=$1; shift
-seen=$(\"$@\") || return 1
-line='
-'
-while [ -n \"$expected\" ]; do
-one=${expected%%\"$line\"*}; expected=${expected#*\"$line\"}
-case $line$seen$line in *\"$line$one$line\"*) ;; *)
-printf '%s is not what it was when it was looked at\\n' \"${one%\t*}\" >&2; return 1 ;; esac
-done";
+pub(super) const GUARD: &str = include_str!("script/guard.sh");
 
 /// `$1` is the expected text with `=` before it, or empty; `$2` is the object, the rest is the
 /// command that reads the property and its source. The script treats `-` as no value, as ZFS does.
-const GUARD_PROPERTY: &str = "\
-expected=$1; object=$2; shift 2
-seen=$(\"$@\") || return 1
-tab='	'; own=
-case ${seen##*\"$tab\"} in local | received) own==${seen%\"$tab\"*} ;; esac
-case $own in = | =-) own= ;; esac
-[ \"$own\" = \"$expected\" ] && return 0
-printf '%s is not what it was when it was looked at\\n' \"$object\" >&2; return 1";
+const GUARD_PROPERTY: &str = include_str!("script/guard_property.sh");
 
 /// A stream from `send` to `receive`, which are functions. Each end reports that it is done: a pipe
 /// only reports its last part, and a killed process prints nothing. Their error output is in
 /// `said`.
-macro_rules! both_ends {
-    () => {
-        "\
-line='
-'
-both() {
-said=$( { { send \"$@\" 3>&- && echo .sent >&3; } |
-{ receive \"$@\" >&2 3>&- && echo .received >&3; }; } 3>&1 2>&1 )
-case $line$said$line in *\"$line.sent$line\"*)
-case $line$said$line in *\"$line.received$line\"*) return 0 ;; esac ;;
-esac
-said=\"$said${line}not both ends of the copy are done\"; return 1
-}
-"
-    };
-}
-
 /// `$1` counts the words of the sending command; those of the receiving one follow them. Pools that
 /// were created by ZFS before 2013 cannot receive resumable streams: they receive without that.
 const COPY: &str = concat!(
-    both_ends!(),
-    "\
-n=$1; plain=; shift
-send() {
-i=0; while [ $i -lt $n ]; do word=$1; shift; set -- \"$@\" \"$word\"; i=$((i + 1)); done
-shift $(($# - n)); \"$@\"
-}
-receive() {
-shift $n
-[ -z \"$plain\" ] || for word; do shift; [ \"$word\" = -s ] || set -- \"$@\" \"$word\"; done
-\"$@\"
-}
-both \"$@\" && exit 0
-case $said in
-*'pool must be upgraded'*) plain=yes; both \"$@\" && exit 0 ;;
-esac
-printf '%s\\n' \"$said\" >&2; exit 1"
+    include_str!("script/both_ends.sh"),
+    include_str!("script/copy.sh")
 );
 
 /// `$1` is the snapshot, `$2` the part, the rest is `zfs`. The resume point is read under the lock:
 /// an interrupted receive may still have run, and be complete by now. A part that can never resume
 /// is ended.
 const GO_ON: &str = concat!(
-    both_ends!(),
-    "\
-from=$1; to=$2; shift 2
-send() { \"$@\" send -t \"$token\"; }
-receive() { \"$@\" receive -s -u \"$to@${from##*@}\"; }
-token=$(\"$@\" get -H -o value receive_resume_token \"$to\") || exit 1
-case $token in '' | -) exit 0 ;; esac
-if said=$(\"$@\" send -nvt \"$token\" 2>&1); then
-case $said$line in
-*\"toname = $from$line\"*) both \"$@\" && exit 0 ;;
-*'toname = '*) exec \"$@\" receive -A \"$to\" ;;
-esac
-fi
-case $said in
-*'used in the initial send'* | *'resume token is corrupt'* | *'invalid backup stream'* | *'must be upgraded'*)
-exec \"$@\" receive -A \"$to\" ;;
-esac
-printf '%s\\n' \"$said\" >&2; exit 1"
+    include_str!("script/both_ends.sh"),
+    include_str!("script/go_on.sh")
 );
 
 /// `$1` is the device. The host creates it after the zvol, with an event if there is udev. While
 /// many zvols are created at once this takes longer, and longer still the more often each of them
 /// is polled. udev gives up a device that ZFS does not open in that time: when its queue is empty,
 /// the script triggers the missing events again, if there is udev and the login may.
-const SETTLE: &str = "\
-[ -e \"$1\" ] && return 0
-command -v udevadm >/dev/null 2>&1 && udevadm settle --timeout=30 --exit-if-exists=\"$1\"
-tell_again() {
-[ -d /run/udev/data ] && [ ! -e /run/udev/queue ] || return 0
-for zvol in /sys/block/zd*; do
-number=; read -r number <\"$zvol/dev\"
-[ -z \"$number\" ] || [ -e \"/run/udev/data/b$number\" ] || echo add >\"$zvol/uevent\"
-done
-}
-i=0; pause=0.1
-until [ -e \"$1\" ]; do
-[ $i -lt 30 ] || { printf '%s did not appear\\n' \"$1\" >&2; return 1; }
-sleep $pause
-i=$((i + 1))
-case $i in 1) pause=0.2 ;; 2) pause=0.5 ;; 3) pause=1 ;; 6) pause=2 ;; esac
-case $i in 5 | 10 | 15 | 20 | 25) tell_again 2>/dev/null ;; esac
-done
-return 0";
+const SETTLE: &str = include_str!("script/settle.sh");
 
 /// A received filesystem is mounted by a separate step: on Linux only root may mount, so the `zfs
 /// receive` of another login would fail after all content arrived.

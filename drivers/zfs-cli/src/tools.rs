@@ -11,9 +11,7 @@ use super::COMMAND;
 
 /// `$1` is sudo, the rest is the command. A login that is root, the owner of the root folder, needs
 /// no sudo.
-const AS_ROOT: &str = "\
-sudo=$1; shift
-if [ -O / ]; then \"$@\"; else \"$sudo\" -n -- \"$@\"; fi";
+const AS_ROOT: &str = include_str!("script/as_root.sh");
 
 /// The last word is a dataset to destroy. On Linux nfsd keeps a filesystem busy that a client has
 /// just used, until its cache expires, at the resolution of one second. Each change of any export
@@ -25,29 +23,14 @@ if [ -O / ]; then \"$@\"; else \"$sudo\" -n -- \"$@\"; fi";
 /// detected.
 macro_rules! unless_nfsd_keeps_it {
     () => {
-        "\
-for name; do :; done
-second=; { read -r second </proc/net/rpc/nfsd.export/flush; } 2>/dev/null
-case $second in '' | *[!0-9]*) second=0 ;; *) second=$((second + 1 - $(date +%s))) ;; esac
-if [ $second -gt 0 ] && dataset=$name awk '
-BEGIN { dataset = ENVIRON[\"dataset\"]; gsub(/ /, \"\\\\040\", dataset) }
-FNR == NR { if ($1 == dataset && $3 == \"zfs\") mounted[$2]; next }
-{ sub(/^# */, \"\") } $1 in mounted { kept = 1 }
-END { exit !kept }' /proc/self/mounts /proc/net/rpc/nfsd.export/content 2>/dev/null; then
-printf 'cannot unmount %s: nfsd keeps it for %s s\\n' \"$name\" $second >&2; return 1
-fi
-"
+        include_str!("script/unless_nfsd_keeps_it.sh")
     };
 }
 
 /// `$1` and `$2` are parts of messages that count as success, the rest is the command.
 macro_rules! tolerant {
     () => {
-        "\
-fine=$1; other=$2; shift 2
-said=$(\"$@\" 2>&1) && return 0
-case $said in *\"$fine\"*|*\"$other\"*) return 0 ;; esac
-printf '%s\\n' \"$said\" >&2; return 1"
+        include_str!("script/tolerant.sh")
     };
 }
 
@@ -58,27 +41,7 @@ printf '%s\\n' \"$said\" >&2; return 1"
 /// Every other refusal is final: it may be intended.
 macro_rules! raised {
     () => {
-        "\
-fine=$1; other=$2; sudo=$3; shift 3
-said=$(\"$@\" 2>&1) && return 0
-raise=no
-case $said in
-*\"$fine\"* | *\"$other\"*) return 0 ;;
-*'cannot destroy '*'ermission denied'*) ;;
-*'cannot mount '*'ermission denied'* | *'cannot unmount '*'ermission denied'* | *'cannot unshare '* | \
-*'cannot mount '*'nsufficient privileges'* | *'cannot unmount '*'nsufficient privileges'*) raise=yes ;;
-*'only root can '*'cannot '*'mount '* | *'must be superuser '*'cannot '*'mount '* | \
-*'peration not permitted'*'cannot mount '* | *'cannot mount '*'failed to create mountpoint')
-[ \"$(id -u)\" = 0 ] || raise=yes ;;
-*'cannot unmount '*'mount failed'*)
-case $said in *usy*) ;; *) [ \"$(id -u)\" = 0 ] || raise=yes ;; esac ;;
-esac
-if [ $raise = yes ] && command -v \"$sudo\" >/dev/null 2>&1; then
-by_sudo=$(\"$sudo\" -n -- \"$@\" 2>&1) && return 0
-case $by_sudo in *\"$fine\"* | *\"$other\"*) return 0 ;; esac
-said=\"$said; $by_sudo\"
-fi
-printf '%s\\n' \"$said\" >&2; return 1"
+        include_str!("script/raised.sh")
     };
 }
 
@@ -87,31 +50,7 @@ printf '%s\\n' \"$said\" >&2; return 1"
 /// is. What is not mounted is kept by no nfsd.
 macro_rules! only_if_empty {
     () => {
-        concat!(
-            "\
-before=$1; n=$2; shift 2
-for name; do :; done
-ask() {
-shift $before
-i=0; while [ $i -lt $n ]; do word=$1; shift; set -- \"$@\" \"$word\"; i=$((i + 1)); done
-shift $(($# - n)); \"$@\" get -H -o value canmount,mounted,mountpoint \"$name\"
-}
-seen=$(ask \"$@\" 2>/dev/null) || return 0
-line='
-'
-case $seen in
-\"off${line}no${line}\"*) ;;
-*\"${line}yes${line}/\"*)
-path=/${seen#*\"${line}yes${line}/\"}
-[ -z \"$(ls -A \"$path\" 2>&1)\" ] || return 0
-",
-            unless_nfsd_keeps_it!(),
-            "\
-;;
-*) return 0 ;;
-esac
-"
-        )
+        include_str!("script/only_if_empty.sh")
     };
 }
 
@@ -125,21 +64,15 @@ const DESTROY: [&str; 2] = [
     concat!(unless_nfsd_keeps_it!(), raised!()),
 ];
 const DESTROY_EMPTY: [&str; 2] = [
-    concat!(only_if_empty!(), tolerant!()),
-    concat!(only_if_empty!(), raised!()),
+    concat!(only_if_empty!(), unless_nfsd_keeps_it!(), tolerant!()),
+    concat!(only_if_empty!(), unless_nfsd_keeps_it!(), raised!()),
 ];
 
 /// The message of a script about a pool that was not found; `$said` is the error output of that
 /// query. [`failure`](super::failure) knows these messages.
 macro_rules! of_the_pool {
     () => {
-        "\
-printf '%s\\n' \"$said\" >&2
-case $said in
-*'does not exist'* | *'no such pool'*) echo 'its pool is not imported' >&2 ;;
-*) echo 'its pool cannot be looked at' >&2 ;;
-esac
-"
+        include_str!("script/of_the_pool.sh")
     };
 }
 pub(super) use of_the_pool;

@@ -29,20 +29,7 @@ const CONNECT: &str = "5s";
 /// by itself, because who is killed removes no file. The rest is the command, up to the image.
 /// `ctr` prints its progress all the time, which is not kept. Standard input is the configuration of the
 /// registry, or empty.
-const PULLING: &str = "\
-registry=$1; image=$2; seconds=$3; shift 3
-folder=
-trap '[ -z \"$folder\" ] || rm -rf \"$folder\"' EXIT
-trap 'exit 143' HUP INT TERM
-hosts=$(cat) || exit 1
-if [ -n \"$hosts\" ]; then
-umask 077
-[ -w /run ] && export TMPDIR=/run
-folder=$(mktemp -d) && mkdir \"$folder/$registry\" || exit 1
-printf '%s\\n' \"$hosts\" >\"$folder/$registry/hosts.toml\" || exit 1
-set -- \"$@\" --hosts-dir \"$folder\"
-fi
-timeout -k 5 \"$seconds\" \"$@\" \"$image\" >/dev/null";
+const PULLING: &str = include_str!("../script/pull.sh");
 
 /// Its message for a missing object.
 const ABSENT: &str = "not found";
