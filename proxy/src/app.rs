@@ -296,7 +296,7 @@ mod tests {
             tools: context.tools.clone(),
             modes: None,
         };
-        let (_, app) = App::open(root, &at).expect("a app");
+        let (_, app) = App::open(root, &at).expect("an app");
         let (mut publishing, mut grouping) = (Vec::new(), BTreeSet::new());
         for (kind, text) in texts.into_iter().chain(letting_in) {
             let document = Document::parse(&text, &NoEnvironment).expect("yaml");

@@ -91,7 +91,7 @@ impl MountTable {
         self.entries().filter(move |entry| entry.is_at(path))
     }
 
-    /// Where a mount is mounted, in limits of the filesystem below it. `None` if that is not visible.
+    /// Where a mount is mounted, in terms of the filesystem below it. `None` if that is not visible.
     pub(crate) fn location(&self, mount: &MountEntry<'_>) -> Option<Location> {
         let mut mount = *mount;
         loop {

@@ -63,7 +63,7 @@ pub struct Modes {
 // === impl Plugin ===
 
 impl Plugin {
-    /// Serves a app under a name.
+    /// Serves an app under a name.
     pub fn new(name: PluginName, modes: Modes, app: App, runner: Runner) -> Self {
         let App {
             advertised,

@@ -71,7 +71,7 @@ fn of_connections(root: &str, all: impl Iterator<Item = Connection>, names: Name
         tools: Tools::of_this_machine(),
         modes: None,
     };
-    let (_, mut app) = App::open(root, &at).expect("a app");
+    let (_, mut app) = App::open(root, &at).expect("an app");
     app.connections = Connections::named(names);
     for connection in all {
         app.connections.put(LazyConnection::fixed(connection));

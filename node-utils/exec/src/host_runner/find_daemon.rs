@@ -179,7 +179,7 @@ mod tests {
         process(proc.path(), 20, "iscsid", 500);
         process(proc.path(), 300, "iscsid", 400);
         process(proc.path(), 4, "iscsid2", 1);
-        process(proc.path(), 5, "a iscsid", 1);
+        process(proc.path(), 5, "an iscsid", 1);
         fs::create_dir(proc.path().join("sys")).unwrap();
         assert_eq!(found(proc.path(), "iscsid"), Some(300));
         assert_eq!(found(proc.path(), "multipathd"), None);

@@ -20,7 +20,7 @@ proxy:
       - requirements: {region: region1, zone: 2}";
 
 fn accessibility() -> Accessibility {
-    reach_with(TWO_ZONES, &TopologyKeys::default()).expect("a accessibility")
+    reach_with(TWO_ZONES, &TopologyKeys::default()).expect("the accessibility")
 }
 
 fn place(pairs: &[(&str, &str)]) -> Topology {
@@ -87,7 +87,7 @@ fn a_place_without_a_node_is_this_node_if_this_node_is_in_it() {
             };
             Topology::new(place.segments().iter().map(rename).collect())
         };
-        let accessibility = reach_with("driver: x", &keys).expect("a accessibility");
+        let accessibility = reach_with("driver: x", &keys).expect("the accessibility");
         let accessibility = accessibility.on_node(&Topology::node("n1"), Some(&wire(&reported)));
         let asked = |zone| accessibility.place_for_driver(&wire(&place(&[("zone", zone)])));
         assert!(Topology::node("n1").reaches(&asked("z1")), "{prefix}");
@@ -124,7 +124,7 @@ fn one_zone_of_a_cluster_is_enough_unless_all_are_demanded() {
         rule: Rule::All,
         ..TopologyKeys::default()
     };
-    let strict = reach_with(TWO_ZONES, &strict).expect("a accessibility");
+    let strict = reach_with(TWO_ZONES, &strict).expect("the accessibility");
     assert!(strict.accept(&cluster).is_err());
     assert!(strict.accept(&wanted(&[zone("2"), zone("zone1")])).is_ok());
 }
@@ -154,7 +154,7 @@ fn local_storage_follows_the_prefix_both_ways() {
         prefix: "example.org".to_owned(),
         rule: Rule::Any,
     };
-    let accessibility = reach_with("driver: x", &keys).expect("a accessibility");
+    let accessibility = reach_with("driver: x", &keys).expect("the accessibility");
     let shown = accessibility.of_volume(&[Topology::node("n1")]);
     assert_eq!(shown[0].segments()["example.org/node"], "n1");
     assert_eq!(
