@@ -17,7 +17,7 @@ mod frames;
 
 /// The connection begins as HTTP/2 does.
 const PREFACED: u8 = 1;
-/// What follows are frames.
+/// The frames that follow.
 const FRAMED: u8 = 2;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

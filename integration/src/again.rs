@@ -18,7 +18,7 @@ pub struct Again {
     tasks: Vec<(&'static str, JoinHandle<Ended>)>,
 }
 
-/// How one of them ended.
+/// The outcome of one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
     /// The number of finished rounds.

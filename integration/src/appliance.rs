@@ -107,7 +107,7 @@ impl Appliance {
         Ok(Client::new(connection.check()?)?)
     }
 
-    /// What the check of the program finds.
+    /// The findings of the check of the program.
     ///
     /// # Errors
     /// If it finds anything.
@@ -211,7 +211,7 @@ impl Appliance {
         bail!("csi-sanity: {failed:#?}\n{}", log_of(&place))
     }
 
-    /// What the run has left. If that is nothing, its dataset is removed, too.
+    /// The leftovers of the run. If that is nothing, its dataset is removed, too.
     ///
     /// # Errors
     /// If the NAS does not answer.

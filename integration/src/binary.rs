@@ -1,4 +1,4 @@
-//! Where the program under test is.
+//! The place where the program under test is.
 //!
 //! `make test` names it in `OMNIBUS_CSI`. A bare `cargo test` builds it beside the test that runs,
 //! with the profile of that test: cargo does not build the program of another package by itself.

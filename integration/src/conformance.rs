@@ -51,7 +51,7 @@ pub trait Target: Send + Sync {
     /// Its name in messages.
     fn name(&self) -> &'static str;
 
-    /// How to start the program in `place`, whose folders exist and are empty.
+    /// The way to start the program in `place`, whose folders exist and are empty.
     fn launch(&self, place: &Place) -> Launch;
 
     /// The state of the backend: volumes, snapshots and incomplete ones. Equal before and after
@@ -88,13 +88,13 @@ pub trait Target: Send + Sync {
         None
     }
 
-    /// How many folders of a hundred files a copy takes a while for. Where it is made as a whole, a few are
+    /// The number of folders of a hundred files a copy takes a while for. Where it is made as a whole, a few are
     /// as many as any.
     fn folders_of_a_large_volume(&self) -> usize {
         30
     }
 
-    /// How many volumes and snapshots are listed in pages.
+    /// The number of volumes and snapshots that are listed in pages.
     fn in_pages(&self) -> usize {
         60
     }
@@ -110,7 +110,7 @@ pub trait Target: Send + Sync {
         None
     }
 
-    /// How long a connection beside the tested one may take until it answers for the first time, where
+    /// The time that a connection beside the tested one may take until it answers for the first time, where
     /// all of them log in to something at once, on a slow machine.
     fn patience(&self) -> Duration {
         Duration::ZERO

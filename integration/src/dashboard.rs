@@ -32,7 +32,7 @@ struct Templating {
 pub struct Variable {
     /// Its name, without the dollar.
     pub name: String,
-    /// Where its values come from: `label_values(metric, label)`.
+    /// The place where its values come from: `label_values(metric, label)`.
     definition: Option<String>,
 }
 
@@ -43,7 +43,7 @@ pub struct Panel {
     /// `row`, `stat` or `timeseries`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What is above it.
+    /// The title above it.
     pub title: String,
     grid_pos: Place,
     #[serde(default)]
@@ -53,7 +53,7 @@ pub struct Panel {
     pub targets: Vec<Target>,
 }
 
-/// Where it is, in columns of 24 and in rows.
+/// The place where it is, in columns of 24 and in rows.
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct Place {
     x: u16,
@@ -81,7 +81,7 @@ pub struct Target {
     legend_format: String,
 }
 
-/// What the reader has chosen; without a choice all.
+/// The choice of the reader; without a choice all.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Choice<'a> {
     /// `$job`.

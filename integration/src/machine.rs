@@ -188,7 +188,7 @@ impl Machine {
         self.loops.push(device);
     }
 
-    /// What ran so far, in order.
+    /// The commands that ran so far, in order.
     pub fn ran(&self) -> Vec<Ran> {
         let text = fs::read(self.path("ran")).unwrap_or_default();
         let text = String::from_utf8(text).expect("arguments are text");

@@ -33,7 +33,7 @@ pub type Seen = BTreeMap<&'static str, String>;
 /// One run.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// How to start it.
+    /// The way to start it.
     pub launch: Launch,
     /// The flags that say where to listen.
     pub listeners: Vec<String>,

@@ -25,7 +25,7 @@ use crate::place::Place;
 use crate::process::Process;
 use crate::wait;
 
-/// How to start the program.
+/// The way to start the program.
 #[derive(Debug, Clone)]
 pub struct Launch {
     /// The configuration file's text.

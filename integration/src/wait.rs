@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// How long a condition may take on a slow and busy machine.
+/// The time that a condition may take on a slow and busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Waits until `condition` gives a value.

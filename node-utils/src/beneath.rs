@@ -42,7 +42,7 @@ impl Root {
         })
     }
 
-    /// Where it was when it was opened; for messages and for the volume context.
+    /// The path where it was when it was opened; for messages and for the volume context.
     pub fn path(&self) -> &AbsolutePath {
         &self.path
     }

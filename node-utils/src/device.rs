@@ -35,9 +35,9 @@ const SECTOR: u64 = 512;
 /// Major and minor number of a block device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceNumber {
-    /// Which driver.
+    /// The number of the driver.
     pub major: u32,
-    /// Which of its devices.
+    /// The number of the device.
     pub minor: u32,
 }
 
@@ -48,14 +48,14 @@ pub struct BlockDevice {
     name: String,
 }
 
-/// What attaching a volume leads to.
+/// The result of attaching a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attached {
-    /// What to mount: the multipath map if there is one, otherwise the disk.
+    /// The device to mount: the multipath map if there is one, otherwise the disk.
     pub device: BlockDevice,
     /// The disks below it; of a single disk, that disk.
     pub paths: Vec<BlockDevice>,
-    /// Which volume it is, if the device says so.
+    /// The volume it is, if the device says so.
     pub identity: Option<Identity>,
 }
 
@@ -250,12 +250,12 @@ impl BlockDevice {
             .collect())
     }
 
-    /// What lies directly on top of it: maps of the device mapper, software RAID.
+    /// The devices that lie directly on top of it: maps of the device mapper, software RAID.
     pub fn holders(&self, kernel: &Kernel) -> Result<Vec<Self>, Error> {
         self.listed(kernel, "holders")
     }
 
-    /// What it lies directly on.
+    /// The devices that it lies directly on.
     pub fn slaves(&self, kernel: &Kernel) -> Result<Vec<Self>, Error> {
         self.listed(kernel, "slaves")
     }

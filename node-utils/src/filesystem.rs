@@ -1,4 +1,4 @@
-//! What is on a block device, and how its filesystem is made, checked and grown.
+//! The content of a block device, and how its filesystem is made, checked and grown.
 //!
 //! Nothing is mounted here. The one promise: a device is formatted only if it is proved to hold
 //! nothing; whatever cannot be read, is ambiguous or unknown stays as it is. The truth is
@@ -66,7 +66,7 @@ fn tool_failed(doing: String, error: RunError, package: &str) -> Error {
     }
 }
 
-/// What is left for one command: never more than the operator allows.
+/// The time that is left for one command: never more than the operator allows.
 fn remaining(tools: &Tools, deadline: Instant) -> Duration {
     let left = deadline.saturating_duration_since(Instant::now());
     left.min(tools.timeouts().filesystem)

@@ -26,5 +26,5 @@ pub use detach::detach;
 pub use disk::{facts_of, rescan};
 pub use facts::IscsiFacts;
 
-/// How long a session may take to end after a logout that failed, or whose end was not seen.
+/// The time that a session may take to end after a logout that failed, or whose end was not seen.
 const ENDS: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! Where the kernel shows itself: sysfs, the device nodes and procfs, as plain files.
+//! The place where the kernel shows itself: sysfs, the device nodes and procfs, as plain files.
 //!
 //! Nothing is interpreted here and nothing is remembered; what an attribute means is known to the
 //! module that reads it. The truth is in sysfs(5) and in the kernel's `Documentation/ABI`; a test

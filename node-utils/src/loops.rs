@@ -20,7 +20,7 @@ use csi_types::error::{Effect, Error, Kind};
 /// Others may take a free number before we do.
 const ATTEMPTS: usize = 16;
 
-/// What begins the name of each of ours.
+/// The text that begins the name of each of ours.
 const OURS: &str = "omnibus-csi:";
 
 /// Who a loop device was made for.
@@ -168,7 +168,7 @@ impl Loop {
         Ok(self.shown_at(kernel, &mounts)?.is_some())
     }
 
-    /// Where it is shown.
+    /// The place where it is shown.
     pub(crate) fn shown_at(
         &self,
         kernel: &Kernel,

@@ -52,7 +52,7 @@ pub struct MountError {
 const BUSY_RETRIES: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 
-/// How a bind mount is made.
+/// The way a bind mount is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BindMethod {
     /// Made aside and moved into place.
@@ -80,7 +80,7 @@ impl MountError {
         self.errno == Errno::BUSY
     }
 
-    /// What the kernel answered.
+    /// The answer of the kernel.
     pub fn errno(&self) -> Errno {
         self.errno
     }

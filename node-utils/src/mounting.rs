@@ -23,10 +23,10 @@ use csi_types::capability::MountAccess;
 use csi_types::error::{Effect, Error, Kind};
 use csi_types::secrets::StageSecrets;
 
-/// What to mount, and where.
+/// The volume to mount, and where.
 #[derive(Debug, Clone, Copy)]
 pub struct MountRequest<'a> {
-    /// Which volume.
+    /// The volume.
     pub attachment: &'a Attachment,
     /// How: the options of the request, of the operator and of the secret, in this order.
     pub access: &'a MountAccess,
@@ -96,7 +96,7 @@ pub fn is_mount_of(attachment: &Attachment, entry: &MountEntry<'_>) -> bool {
     }
 }
 
-/// What is at the staging path.
+/// The content of the staging path.
 enum Found {
     Nothing,
     Volume,

@@ -134,7 +134,7 @@ impl Node {
         node
     }
 
-    /// What the operator decides about all volumes of this node.
+    /// The decisions of the operator about all volumes of this node.
     pub fn config(&self) -> &NodeConfig {
         &self.context.config
     }
@@ -292,7 +292,8 @@ impl Node {
     }
 }
 
-/// Where what is mounted at a path comes from, unless it is on the filesystem below it, as a directory of this node is.
+/// The place where what is mounted at a path comes from, unless it is on the filesystem below it, as a directory of
+/// this node is.
 fn source_at(table: &MountTable, path: &Path) -> Option<Source> {
     let top = table.layers(path).last()?;
     let below = table.by_id(top.parent);
@@ -303,7 +304,7 @@ fn source_at(table: &MountTable, path: &Path) -> Option<Source> {
 // === impl Context ===
 
 impl Context {
-    /// How long an unmount may take before its server counts as silent.
+    /// The time that an unmount may take before its server counts as silent.
     fn unmount_timeout(&self) -> Duration {
         self.tools.timeouts().mount
     }

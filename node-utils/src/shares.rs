@@ -31,19 +31,19 @@ use csi_types::capability::MountAccess;
 use csi_types::error::{Effect, Error, Kind};
 use csi_types::secrets::StageSecrets;
 
-/// How long a mounted share may take to answer.
+/// The time that a mounted share may take to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
-/// How long a share may be silent, with no copy on it that moves bytes, before it is taken away. A failover of a server
-/// takes up to two minutes.
+/// The time that a share may be silent, with no copy on it that moves bytes, before it is taken away. A failover of a
+/// server takes up to two minutes.
 const PATIENCE: Duration = Duration::from_mins(3);
 /// What it is left at least where a call has less time than that, and needs the rest to mount it again.
 const LEAST: Duration = Duration::from_secs(5);
-/// How long an answer counts. A copy of many files asks once, and not for each.
+/// The time that an answer counts. A copy of many files asks once, and not for each.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long the kernel may take to let go of a share.
+/// The time that the kernel may take to let go of a share.
 const LETS_GO_WITHIN: Duration = Duration::from_secs(5);
 
-/// What this process mounts, by path. Several users of one path share what is mounted there.
+/// The mounts of this process, by path. Several users of one path share what is mounted there.
 static POINTS: Mutex<BTreeMap<AbsolutePath, Point>> = Mutex::new(BTreeMap::new());
 
 /// A share, and where it is mounted while it is used.
@@ -68,7 +68,7 @@ pub struct ShareMount {
 #[derive(Debug, Default)]
 struct Point {
     users: usize,
-    /// How it was mounted by this process; `None` if it was not.
+    /// The way it was mounted by this process; `None` if it was not.
     mounted: Option<MountAccess>,
     is_own_folder: bool,
     /// Folders that were made to mount it, the outermost first.
@@ -93,7 +93,7 @@ struct Failure {
     advice: Option<String>,
 }
 
-/// What is at the path.
+/// The state of the path.
 enum State {
     Nothing,
     Answers,
@@ -441,7 +441,7 @@ impl ShareMount {
         })
     }
 
-    /// How long it has given no sign of life.
+    /// The time that it has given no sign of life.
     fn silent_for(
         &self,
         is_silent: bool,

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: threads with mounts of their own.
+//! Common parts of the tests of this crate: threads with mounts of their own.
 //!
 //! A mount namespace belongs to a thread; each test that mounts runs on a thread that has left the
 //! common one, so that nothing it does is seen outside or survives it.

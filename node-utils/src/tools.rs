@@ -1,4 +1,4 @@
-//! Where each program of this node runs, and how long it may take.
+//! The place where each program of this node runs, and how long it may take.
 //!
 //! In a container some tools are the container's and some the host's; who wraps a tool only says
 //! which of them it needs. compat: "Programs of the host".
@@ -15,7 +15,7 @@ pub use exec::{
 /// A place where programs run.
 pub type Place = Arc<dyn Runner>;
 
-/// Where each program of this node runs.
+/// The place where each program of this node runs.
 #[derive(Clone)]
 pub struct Tools {
     here: Place,
@@ -28,7 +28,7 @@ pub struct Tools {
     timeouts: Timeouts,
 }
 
-/// How long one command may take.
+/// The time that one command may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
     /// `mount` and its helpers: `MOUNT_DEFAULT_TIMEOUT`.
@@ -37,7 +37,8 @@ pub struct Timeouts {
     pub iscsi: Duration,
     /// `nvme`: `NVMEOF_DEFAULT_TIMEOUT`.
     pub nvme: Duration,
-    /// What reads or writes a filesystem, `mkfs` and `fsck` among them: `FILESYSTEM_DEFAULT_TIMEOUT`.
+    /// The limit of programs that read or write a filesystem, `mkfs` and `fsck` among them:
+    /// `FILESYSTEM_DEFAULT_TIMEOUT`.
     pub filesystem: Duration,
 }
 
@@ -47,7 +48,7 @@ pub struct Timeouts {
 pub struct InvalidTimeout {
     /// Its name.
     pub variable: &'static str,
-    /// What it says.
+    /// The value.
     pub value: String,
 }
 
@@ -115,17 +116,17 @@ impl Tools {
         }
     }
 
-    /// Where our own programs are: `blkid`, `mkfs`, `fsck`, `nvme` and the like.
+    /// The place where our own programs are: `blkid`, `mkfs`, `fsck`, `nvme` and the like.
     pub fn here(&self) -> &dyn Runner {
         &*self.here
     }
 
-    /// Where `iscsiadm` runs.
+    /// The place where `iscsiadm` runs.
     pub fn iscsi(&self) -> &dyn Runner {
         &*self.iscsi
     }
 
-    /// Where the host's programs are: `multipath`, `zfs`, `zpool`, `oneclient`.
+    /// The place where the host's programs are: `multipath`, `zfs`, `zpool`, `oneclient`.
     pub fn host(&self) -> &dyn Runner {
         &*self.host
     }
@@ -135,7 +136,7 @@ impl Tools {
         Arc::clone(&self.host)
     }
 
-    /// Where `mount` runs for a filesystem.
+    /// The place where `mount` runs for a filesystem.
     pub fn mount(&self, filesystem: &str) -> &dyn Runner {
         if ON_HOST.contains(&filesystem) {
             &*self.mount_on_host
@@ -149,7 +150,7 @@ impl Tools {
         &self.iscsiadm
     }
 
-    /// How the machine is entered where `iscsiadm` runs; `None` is here.
+    /// The way the machine is entered where `iscsiadm` runs; `None` is here.
     pub fn iscsi_access(&self) -> Option<&HostAccess> {
         self.iscsi_access.as_ref()
     }
@@ -162,7 +163,7 @@ impl Tools {
         self
     }
 
-    /// How long one command may take.
+    /// The time that one command may take.
     pub fn timeouts(&self) -> Timeouts {
         self.timeouts
     }

@@ -197,7 +197,7 @@ impl Node {
         detach(&self.tools, &self.kernel, &facts(nsid), deadline).await
     }
 
-    /// What was run since the last time.
+    /// The commands since the last time.
     fn commands(&self) -> Vec<String> {
         std::mem::take(&mut *self.ran.0.lock().expect("lock"))
     }
@@ -368,7 +368,7 @@ async fn a_connection_of_the_predecessor_is_used_and_its_name_kept_until_it_is_g
     node.detach(1).await.expect("detached");
 }
 
-/// What the defaults of a connection are chosen for.
+/// The outage that the defaults of a connection are chosen for.
 #[tokio::test]
 #[ignore = "changes the packet filter of this machine, and takes minutes: for the lab"]
 async fn writing_survives_a_silent_cut_of_two_minutes() {

@@ -1,4 +1,4 @@
-//! What `Debug` of a message prints in place of a field that may hold secrets. Which fields get which
+//! The text that `Debug` of a message prints in place of a field that may hold secrets. Which fields get which
 //! mask is decided by the generator, from the markers in `csi.proto`. These types borrow or count;
 //! they never hold a copy of a value.
 

@@ -1,4 +1,4 @@
-//! What one configuration file makes of this process: its connections, its node, what it advertises.
+//! The app that one configuration file makes: its connections, its node, what it advertises.
 //!
 //! Used by serving, `check` and `try` alike. A file with its own driver makes one connection
 //! without a name; the code below does not distinguish the two. No backend is contacted.
@@ -42,11 +42,11 @@ pub struct InvalidConfig {
     pub document: Arc<Document>,
     /// Why.
     pub error: ConfigError,
-    /// What it makes without what is wrong.
+    /// The app without what is wrong.
     pub rest: Option<Box<App>>,
 }
 
-/// What one configuration file makes of this process.
+/// The app that one configuration file makes.
 #[derive(Debug)]
 pub struct App {
     /// The driver that the file names.

@@ -155,7 +155,7 @@ pub fn carry_out<T>(work: impl Future<Output = T>) -> Result<T, ExitCode> {
     Ok(done)
 }
 
-/// How often a line says that the storage is waited for.
+/// The interval at which a line says that the storage is waited for.
 const PROGRESS: Duration = Duration::from_secs(5);
 
 /// Says now and then, by `say`, that an answer is waited for, and for how long at most if that is known.

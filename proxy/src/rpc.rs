@@ -1,4 +1,4 @@
-//! How a call runs: detached from its client, guarded, with a deadline, logged and measured.
+//! The way a call runs: detached from its client, guarded, with a deadline, logged and measured.
 //!
 //! Each call is one `async fn`: it decodes its request, finds its connection, which may have to be built,
 //! is admitted with the keys of what it works on, and works.
@@ -132,7 +132,7 @@ impl Runner {
         &self.tracker
     }
 
-    /// Which objects calls work on.
+    /// The objects calls work on.
     pub(crate) fn in_flight(&self) -> &InFlight {
         &self.in_flight
     }

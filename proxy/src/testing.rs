@@ -44,7 +44,7 @@ use crate::routing::folder::States;
 use crate::rpc::{Deadlines, Runner};
 use crate::telemetry::metrics::Metrics;
 
-/// What the next verb does instead of working.
+/// The trouble of the next verb, instead of its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// It waits until the test releases it.
@@ -171,7 +171,7 @@ impl Memory {
         self.state().trouble = Some(trouble);
     }
 
-    /// How many verbs were asked for.
+    /// The number of verbs that were asked for.
     pub(crate) fn asked(&self) -> u64 {
         self.state().entered
     }
@@ -182,7 +182,7 @@ impl Memory {
         self.state().speeds.get(&id).cloned()
     }
 
-    /// Which nodes were let in (`+`) and shut out (`-`).
+    /// The nodes that were let in (`+`) and shut out (`-`).
     pub(crate) fn nodes(&self) -> Vec<String> {
         self.state().nodes.clone()
     }

@@ -13,7 +13,7 @@ pub const SMALL_ANSWER: usize = 1 << 20;
 /// What large answers may have together, in the whole process.
 const ALL: usize = 64 << 20;
 
-/// What is counted as one.
+/// A unit of counting.
 const UNIT: usize = 1 << 10;
 
 /// Bytes that may be in flight.

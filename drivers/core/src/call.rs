@@ -102,7 +102,7 @@ impl Call {
         self.state.changed.store(false, Ordering::Release);
     }
 
-    /// What is known about changes so far.
+    /// The changes that are known so far.
     pub fn effect(&self) -> Effect {
         if self.state.changed.load(Ordering::Acquire) {
             Effect::Possible

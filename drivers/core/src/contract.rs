@@ -97,7 +97,7 @@ impl Fresh {
         }
     }
 
-    /// How many calls run at once, for storage on which each of them takes long.
+    /// The number of calls that run at once, for storage on which each of them takes long.
     #[must_use]
     pub fn with_callers(mut self, callers: usize) -> Self {
         self.callers = callers.max(2);

@@ -1,4 +1,4 @@
-//! How a process makes drivers: each crate of drivers exports one [`DriverFactory`], and what a process has
+//! The way a process makes drivers: each crate of drivers exports one [`DriverFactory`], and what a process has
 //! to know about the drivers of its build is a fold over a list of them.
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub trait DriverHost {
     /// The node that it runs on.
     fn node(&self) -> &NodeId;
 
-    /// Where drivers keep what has to survive a restart of the process, if there is such a directory.
+    /// The directory where drivers keep what has to survive a restart of the process, if there is such a directory.
     fn records(&self) -> Option<&AbsolutePath>;
 
     /// Whether the process uses the storage for the calls of a controller. One that does not only attaches

@@ -24,7 +24,7 @@ const DIGITS: usize = 32;
 /// The least space that [`snapshot_leaf`] needs: a letter, the separator and the hash.
 pub const MIN_LEAF: usize = 1 + MARK.len() + DIGITS;
 
-/// How ids of the volumes of one connection are made.
+/// The way ids of the volumes of one connection are made.
 #[derive(Debug, Clone)]
 pub struct VolumeNaming {
     template: Option<Template>,

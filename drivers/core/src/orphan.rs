@@ -10,7 +10,7 @@ use std::time::SystemTime;
 /// One orphan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Orphan {
-    /// What it is.
+    /// Its kind.
     pub kind: OrphanKind,
     /// Its name in the backend.
     pub object: String,
@@ -20,7 +20,7 @@ pub struct Orphan {
     pub created: SystemTime,
 }
 
-/// What an orphan is.
+/// The kind of an orphan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OrphanKind {
     /// A partial volume: no call has ever returned it.

@@ -13,13 +13,13 @@ use crate::volume::Secrets;
 /// The prefix of scoped keys.
 const SCOPE: &str = "democratic-csi.org/";
 
-/// What stands for a secret.
+/// The text that stands for a secret.
 const MASK: &str = "********";
 
 /// A shorter secret would turn a text into stars and tell its length by them.
 const SHORTEST: usize = 4;
 
-/// What encodings of URLs leave as it is besides letters and digits.
+/// The characters that encodings of URLs leave as they are besides letters and digits.
 const PLAIN_IN_URLS: [&str; 4] = ["-_.~", "-_.~/", "-._*", ""];
 
 /// A text of a storage without a secret, also as it stands in JSON and in URLs: who quotes a request quotes it

@@ -55,7 +55,7 @@ pub enum TemplateError {
     /// It, or its output, is too long.
     #[error("the {what} is longer than {limit} bytes")]
     TooLong {
-        /// Which of the two.
+        /// The name of the number.
         what: &'static str,
         /// Its limit.
         limit: usize,
@@ -127,7 +127,7 @@ impl Template {
     }
 }
 
-/// What is wrong with the text of a template. Filters after a `|` are of other languages.
+/// The error about the text of a template. Filters after a `|` are of other languages.
 fn syntax(source: &str, reason: impl fmt::Display) -> String {
     let is_piped = source.split("{{").skip(1).any(|part| {
         part.split("}}")

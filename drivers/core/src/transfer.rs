@@ -33,7 +33,7 @@ pub struct CopyTag(String);
 #[derive(Clone, PartialEq, Eq)]
 pub struct Bookmark(String);
 
-/// What there is to be copied.
+/// The kind and the size of the data to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExportInfo {
     /// Its format.

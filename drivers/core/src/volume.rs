@@ -39,7 +39,7 @@ pub struct CreateVolume {
     pub topology: TopologyRequirement,
 }
 
-/// What a new volume is filled with.
+/// The source of a new volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// The content of a snapshot.
@@ -68,11 +68,11 @@ pub struct Volume {
     pub id: VolumeId,
     /// Its size in bytes; `None` where nothing limits it.
     pub capacity: Option<u64>,
-    /// How a node reaches it.
+    /// The way a node reaches it.
     pub attachment: Attachment,
-    /// What it was filled with, as far as that is recorded.
+    /// The source that it was filled with, as far as that is recorded.
     pub source: Option<Source>,
-    /// Where it is reachable; empty means everywhere.
+    /// The place where it is reachable; empty means everywhere.
     pub topology: Vec<Topology>,
 }
 
@@ -141,13 +141,13 @@ pub struct Snapshot {
     pub created: SystemTime,
     /// Whether volumes can be made of it now.
     pub ready: bool,
-    /// Where it is reachable; empty means everywhere.
+    /// The place where it is reachable; empty means everywhere.
     pub topology: Vec<Topology>,
     /// The group that it was taken with, if it was.
     pub group: Option<GroupSnapshotId>,
 }
 
-/// Which snapshots to list.
+/// The snapshots to list.
 #[derive(Debug, Clone, Default)]
 pub struct SnapshotFilter {
     /// Only those of this volume.
@@ -159,11 +159,11 @@ pub struct SnapshotFilter {
 pub struct PageRequest {
     /// The most entries; `None` leaves it to the driver.
     pub max: Option<usize>,
-    /// Where to continue, from [`Page::next`].
+    /// The place to continue, from [`Page::next`].
     pub after: Option<PageToken>,
 }
 
-/// Where the next page of a list begins. Its text belongs to the driver, at most 99 bytes: a list
+/// The place where the next page of a list begins. Its text belongs to the driver, at most 99 bytes: a list
 /// over several connections adds to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageToken(pub String);
@@ -173,7 +173,7 @@ pub struct PageToken(pub String);
 pub struct Page<T> {
     /// The entries.
     pub entries: Vec<T>,
-    /// Where to continue; `None` at the end.
+    /// The place to continue; `None` at the end.
     pub next: Option<PageToken>,
 }
 
@@ -188,7 +188,7 @@ impl Elsewhere {
     const SNAPSHOT: &str = "snapshot-elsewhere";
     const VOLUME: &str = "volume-elsewhere";
 
-    /// What it is in one word, and its handle: as drivers record it.
+    /// Its kind in one word, and its handle: as drivers record it.
     pub fn record(&self) -> (&'static str, &str) {
         match self {
             Self::Snapshot(handle) => (Self::SNAPSHOT, handle.as_str()),

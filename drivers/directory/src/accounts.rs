@@ -27,7 +27,7 @@ pub(crate) enum AccountError {
     Unreadable {
         /// The file.
         file: String,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
 }

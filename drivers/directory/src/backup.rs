@@ -53,7 +53,7 @@ pub(crate) trait Repository: Debug + Send + Sync {
         self.location().is_some()
     }
 
-    /// What tells this repository from others, if something says where it is. It may hold a secret.
+    /// A text that tells this repository from others, if something says where it is. It may hold a secret.
     fn location(&self) -> Option<&str>;
 
     /// The id that the repository got when it was made; `None` if the tool does not say it.
@@ -66,7 +66,7 @@ pub(crate) trait Repository: Debug + Send + Sync {
     /// The same, and an error where there is no repository: nothing is known of its snapshots.
     fn list(&self, call: &Call) -> Result<Vec<Backup>, Error>;
 
-    /// What has that id, of whichever instance.
+    /// The snapshot that has that id, of whichever instance.
     fn get(&self, call: &Call, id: &BackupId) -> Result<Known, Error>;
 
     /// Makes the repository, unless it is there.
@@ -126,13 +126,13 @@ pub(crate) struct Backup {
     pub(crate) size: Option<u64>,
 }
 
-/// What the sections of both tools have, checked. Never prints a value of the environment.
+/// The settings that the sections of both tools have, checked. Never prints a value of the environment.
 #[derive(Clone, Default)]
 pub(crate) struct ToolConfig {
     pub(crate) global_flags: Vec<String>,
     pub(crate) tags: Vec<String>,
     pub(crate) env: BTreeMap<Variable, SecretString>,
-    /// What GOMEMLIMIT is where nothing else sets it.
+    /// The value of GOMEMLIMIT where nothing else sets it.
     memory_limit: Option<String>,
 }
 
@@ -232,7 +232,8 @@ impl ToolConfig {
     }
 }
 
-/// What one tool may have of the memory of the container: two run at the same time now and then, beside this process.
+/// The share that one tool may have of the memory of the container: two run at the same time now and then, beside
+/// this process.
 fn share_of(limit: &str) -> Option<String> {
     let limit: u64 = limit.trim().parse().ok()?;
     Some((limit / 3).to_string())

@@ -109,7 +109,7 @@ pub(crate) struct Base {
     creation: Creation,
     /// The id that the configuration names.
     configured: Option<BaseId>,
-    /// Where this node keeps its records, if there is such a place.
+    /// The path where this node keeps its records, if there is such a place.
     records: Option<AbsolutePath>,
     /// The marker that was last found to be the one on record.
     seen: Mutex<Option<Identity>>,
@@ -442,7 +442,7 @@ impl Base {
             .ok_or_else(|| self.refuse(BaseError::Damaged(path.clone())))
     }
 
-    /// Where the id of this base is on record.
+    /// The path where the id of this base is on record.
     fn record_path(&self) -> Option<AbsolutePath> {
         self.records
             .as_ref()

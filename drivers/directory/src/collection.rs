@@ -18,7 +18,7 @@ impl Collection {
         }
     }
 
-    /// What lies on it, for messages.
+    /// The noun for an object there, for messages.
     pub(crate) fn noun(self) -> &'static str {
         match self {
             Self::Volumes => "volume",

@@ -20,7 +20,7 @@ pub use crate::kopia::KopiaSection;
 pub use crate::quota::{Enforce, ProjectIds, Quotas};
 pub use crate::restic::ResticSection;
 
-/// How a snapshot is made.
+/// The way a snapshot is made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SnapshotDriver {
     /// A copy of the directory, in the base.
@@ -67,7 +67,7 @@ pub struct DirectoryConfig {
     /// The project ids that volumes may have: `first-last`.
     #[serde(default)]
     pub quota_project_ids: ProjectIds,
-    /// How snapshots are made.
+    /// The way snapshots are made.
     #[serde(default)]
     pub snapshots: SnapshotsConfig,
 }
@@ -86,7 +86,7 @@ pub struct SnapshotsConfig {
     pub kopia: Option<KopiaSection>,
 }
 
-/// Where volumes lie and how they are made: the checked form of a section.
+/// The place where volumes lie and how they are made: the checked form of a section.
 #[derive(Debug, Clone)]
 pub struct Layout {
     /// The base directory as nodes see it.
@@ -97,15 +97,15 @@ pub struct Layout {
     pub creation: Creation,
     /// The id that it has to have.
     pub(crate) base_id: Option<BaseId>,
-    /// How a snapshot is made whose class does not say it.
+    /// The way a snapshot is made whose class does not say it.
     pub default_driver: SnapshotDriver,
-    /// What new volumes look like.
+    /// The permissions of new volumes.
     pub permissions: Permissions,
     /// Whether their sizes are enforced.
     pub quotas: Quotas,
 }
 
-/// What a new volume looks like from outside.
+/// The owner, group and mode of a new volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Permissions {
     /// Its mode; `None` leaves what the system gives, or what was copied.

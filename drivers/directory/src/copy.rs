@@ -31,7 +31,7 @@ use attributes::DirAttributes;
 pub(crate) use attributes::times;
 use workers::{Directory, Job, Progress, Queue, Worker};
 
-/// How often a long copy says where it is.
+/// The interval at which a long copy says where it is.
 const PROGRESS: Duration = Duration::from_secs(10);
 /// Directories of the source kept open on the way down, so that a move of one does no harm. Deeper
 /// ones are found again by going up; a hundred copies at once still need few descriptors. Files that are

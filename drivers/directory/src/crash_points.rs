@@ -31,7 +31,7 @@ pub(crate) mod testing {
         STOP_AT.store(number, Ordering::SeqCst);
     }
 
-    /// How many marks were passed since then.
+    /// The number of marks that were passed since then.
     pub(crate) fn passed() -> usize {
         PASSED.load(Ordering::SeqCst)
     }

@@ -262,7 +262,7 @@ fn content(top: &Path) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// What is being made, deleted or locked, without the locks that stay.
+/// The objects that are being made, deleted or locked, without the locks that stay.
 fn leftovers(base: &Path) -> Vec<PathBuf> {
     let list = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten();
     let private = ["making", "trash", "makers"].map(|name| base.join(".omnibus-csi").join(name));

@@ -43,7 +43,7 @@ pub struct DirectoryDriver {
     pub(crate) share: Option<Arc<dyn KeepMounted>>,
     /// Whether this process only attaches volumes, and so does not use the base.
     pub(crate) only_attaches: bool,
-    /// How long the caller of a snapshot waits for it to be ready.
+    /// The time that the caller of a snapshot waits for it to be ready.
     pub(crate) patience: Duration,
 }
 
@@ -189,7 +189,7 @@ impl DirectoryDriver {
         })
     }
 
-    /// How the class wants a snapshot to be made.
+    /// The way the class wants a snapshot to be made.
     fn snapshot_driver(&self, parameters: &Parameters) -> Result<SnapshotDriver, Error> {
         let scope = Scope {
             driver: self.kind.name(),

@@ -1,4 +1,4 @@
-//! What the system says about files, turned into the kinds of the contract.
+//! The errors of files, turned into the kinds of the contract.
 //!
 //! The only place that reads error numbers for the sake of a caller; code that acts on a number
 //! (already there, gone) does so where it stands.

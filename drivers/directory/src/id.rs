@@ -20,7 +20,7 @@ const MAX_NAME: usize = driver_core::text::MAX_STRING;
 const MAX_ENTRY: usize = 255;
 /// At most so much of the readable part of a shortened snapshot remains.
 const KEPT: usize = 48;
-/// What every handle of ours begins with.
+/// The text that every handle of ours begins with.
 const HANDLE: &str = "snapshot_driver=filecopy&snapshot_id=";
 
 /// The directory name of a volume: letters, digits, `_` and `-`, the first a letter or digit.
@@ -44,7 +44,7 @@ pub enum Tool {
 #[derive(Clone, PartialEq, Eq)]
 pub struct BackupId(String);
 
-/// Where a snapshot is, as its handle says.
+/// The place where a snapshot is, as its handle says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SnapshotHandle {
     /// It is a directory of the base.

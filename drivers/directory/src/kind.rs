@@ -19,7 +19,7 @@ pub enum DirectoryKind {
     LustreClient,
 }
 
-/// Where the nodes find the base directory.
+/// The place where the nodes find the base directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
     /// It is a directory of the node itself.

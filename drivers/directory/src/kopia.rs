@@ -65,7 +65,7 @@ const POLICY: [&str; 14] = [
     "--ignore-unknown-types",
     "true",
 ];
-/// What kopia says of a snapshot that is not there.
+/// The messages of kopia about a snapshot that is not there.
 const NOT_THERE: [&str; 3] = [
     "no snapshots matched",
     "invalid content hash",
@@ -73,15 +73,15 @@ const NOT_THERE: [&str; 3] = [
 ];
 const WRONG_LOGIN: [&str; 1] = ["invalid repository password"];
 const WRONG_TOKEN: [&str; 1] = ["invalid token"];
-/// What kopia says where it is connected, and the repository is not there.
+/// The messages of kopia where it is connected, and the repository is not there.
 const NO_REPOSITORY: [&str; 3] = [
     "unable to open repository",
     "error opening repository",
     "error getting kopia.repository",
 ];
-/// What kopia says of a snapshot that it cannot read, and leaves out of a list.
+/// The message of kopia about a snapshot that it cannot read, and leaves out of a list.
 const LEFT_OUT: &str = "unable to parse snapshot manifest";
-/// What a folder of kopia's is called, and the file in it that its process has locked.
+/// The name of a folder of kopia's, and the file in it that its process has locked.
 const HOME: &str = "omnibus-csi-kopia-";
 const HOME_LOCK: &str = "lock";
 const CONFIG: &str = "repository.config";
@@ -89,7 +89,7 @@ const CONFIG: &str = "repository.config";
 /// `snapshots.kopia`, as it is written.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct KopiaSection {
-    /// Where the repository is and its password, as `kopia repository status -t -s` prints it.
+    /// The place where the repository is and its password, as `kopia repository status -t -s` prints it.
     #[serde(default)]
     config_token: Option<SecretString>,
     /// Flags of every command.
@@ -118,7 +118,7 @@ pub(crate) struct Kopia {
     instance: Option<String>,
     /// The host of new snapshots.
     host: String,
-    /// What kopia keeps of its connection, once there is one.
+    /// The files that kopia keeps of its connection, once there is one.
     home: tokio::sync::Mutex<Option<Arc<Home>>>,
 }
 
@@ -333,7 +333,7 @@ impl Kopia {
         }
     }
 
-    /// Where kopia keeps what it has to know of the repository, which it is connected to.
+    /// The place where kopia keeps what it has to know of the repository, which it is connected to.
     fn connected(&self, call: &Call) -> Result<Arc<Home>, Error> {
         let doing = "connecting to the repository of kopia";
         let turn = Handle::current().block_on(timeout_at(call.deadline(), self.home.lock()));

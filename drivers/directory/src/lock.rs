@@ -27,7 +27,7 @@ pub(crate) struct MakerLock {
     file: OwnedFd,
 }
 
-/// What became of an attempt to take a lock without waiting.
+/// The result of an attempt to take a lock without waiting.
 enum Tried {
     Absent,
     Held,

@@ -85,7 +85,7 @@ fn clone_all(on: &Directories, base: &Path, from: &Source, who: usize) {
 
 const FILES: usize = 150;
 const CLONES: usize = 12;
-/// How often a lock is lost in all, so that the work comes to an end.
+/// The number of times that a lock is lost in all, so that the work comes to an end.
 const LOSSES: usize = 60;
 
 #[test]

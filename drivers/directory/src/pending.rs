@@ -15,7 +15,7 @@ use driver_core::{Call, CreateSnapshot, Error, Kind, Snapshot, Snapshots as _, T
 use crate::driver::DirectoryDriver;
 use crate::id::{NamePart, SnapshotDir, VolumeDir};
 
-/// How long the caller of a snapshot waits for it to be ready. The snapshotter of Kubernetes gives up after a
+/// The time that the caller of a snapshot waits for it to be ready. The snapshotter of Kubernetes gives up after a
 /// minute by default, and asks again while a snapshot is not ready.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Copies of one base that go on after the answer. More would use up the threads of the connection: their callers

@@ -62,7 +62,7 @@ pub struct ProjectIds {
     last: u32,
 }
 
-/// What the configuration says about quotas.
+/// The section about quotas.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quotas {
     /// Whether new volumes get one.
@@ -71,7 +71,7 @@ pub struct Quotas {
     pub ids: ProjectIds,
 }
 
-/// How the size of a new volume is enforced.
+/// The way the size of a new volume is enforced.
 #[derive(Debug)]
 pub(crate) enum Enforcement {
     /// Its directory is a project.
@@ -90,7 +90,7 @@ pub(crate) struct NewProject {
     volume: String,
 }
 
-/// What the filesystem limits.
+/// The object that the filesystem limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Limited {
     Project(u32),
@@ -315,7 +315,7 @@ fn refused(doing: &str, errno: Errno) -> Error {
 // === impl Limited ===
 
 impl Limited {
-    /// What it has and may have, in bytes; `None` if quotas were turned off since, so that there is no limit.
+    /// Its use and its limit, in bytes; `None` if quotas were turned off since, so that there is no limit.
     fn quota(self, dir: &OwnedFd) -> Result<Option<(u64, u64)>, Errno> {
         match self {
             Self::Project(id) if projects::is_enforced(dir)? => {
@@ -377,7 +377,7 @@ impl Enforcement {
         }))
     }
 
-    /// What a volume has to be.
+    /// The form that a volume has to be.
     pub(crate) fn form(&self) -> Form {
         match self {
             Self::Project(_) => Form::Directory,

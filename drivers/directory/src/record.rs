@@ -36,7 +36,7 @@ const UNDOUBTED: u64 = 1 << 30;
 /// Keys that the provisioner adds of its own accord and that may differ between retries.
 const CALLERS_OWN: &str = "csi.storage.k8s.io/";
 
-/// What is remembered about a volume.
+/// The record of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VolumeRecord {
     pub(crate) capacity: u64,
@@ -45,7 +45,7 @@ pub(crate) struct VolumeRecord {
     pub(crate) created: SystemTime,
 }
 
-/// What is remembered about a snapshot.
+/// The record of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SnapshotRecord {
     pub(crate) name: String,
@@ -210,7 +210,7 @@ fn is_digest(word: &str) -> bool {
     word.len() == 16 && word.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// Who can have written a record.
+/// The possible writers of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Root,

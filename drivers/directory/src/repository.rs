@@ -15,7 +15,7 @@ use crate::failure::failed;
 use crate::id::{BackupId, NamePart, SnapshotHandle, Tool, VolumeDir};
 use crate::volumes::{Directories, VolumeSpec, at_least};
 
-/// Where a snapshot is restored, in the room beside the volume that is made of it.
+/// The place where a snapshot is restored, in the room beside the volume that is made of it.
 const RESTORED: &str = "restored";
 
 impl Directories {

@@ -36,9 +36,9 @@ const HOST: &str = "undefined";
 /// The first pause before a locked repository is tried again, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// How often the progress of a backup is logged.
+/// The interval at which the progress of a backup is logged.
 const PROGRESS: Duration = Duration::from_secs(30);
-/// What restic says of a repository that was never made.
+/// The message of restic about a repository that was never made.
 const NO_CONFIG: &str = "unable to open config file";
 /// Why it cannot open it, as the stores say it. Anything else, such as a refused login, says nothing of it.
 const NO_REPOSITORY: [&str; 4] = [
@@ -86,7 +86,7 @@ pub(crate) struct Restic {
     instance: Option<String>,
 }
 
-/// What a backup prints.
+/// The lines that a backup prints.
 #[derive(Debug, Deserialize)]
 struct Message {
     #[serde(rename = "message_type")]

@@ -22,10 +22,10 @@ use tokio::time::Instant;
 use crate::digest::hex;
 use crate::kind::Location;
 
-/// Where a server mounts shares that no administrator has named a directory for. Nothing but this program may remove
-/// what is in it: who removes a folder removes what is mounted in it as well.
+/// The place where a server mounts shares that no administrator has named a directory for. Nothing but this program
+/// may remove what is in it: who removes a folder removes what is mounted in it as well.
 const FOLDER: &str = "/run/omnibus-csi-shares";
-/// What is said about options that keep locks from other machines.
+/// The warning about options that keep locks from other machines.
 pub(crate) const LOCKS_ADVICE: &str = "two controllers, as during an upgrade, would take each other's copies for \
     leftovers; NFS 4 needs no such option";
 /// The options of SMB that say a password.

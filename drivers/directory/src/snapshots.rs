@@ -27,7 +27,7 @@ use crate::staging_area::{Form, failed_making};
 use crate::store::Store;
 use crate::volumes::Directories;
 
-/// What the names begin with that the snapshotter of Kubernetes makes up.
+/// The text that the names begin with that the snapshotter of Kubernetes makes up.
 const USUAL: &str = "snapshot-";
 
 impl Directories {

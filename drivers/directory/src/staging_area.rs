@@ -40,9 +40,9 @@ const TRASH: &str = "trash";
 const LOCKS: &str = "makers";
 /// The prefix of temporary names in a collection; no id has it.
 const TEMPORARY: &str = ".omnibus-csi-";
-/// What the folder beside something that is filled is called, after its name.
+/// The end of the name of the folder beside something that is filled.
 const ROOM: &str = ".room";
-/// What a directory has, and what it passes on.
+/// The access control list of a directory, and the one that it passes on.
 const ACL: &str = "system.posix_acl_access";
 const DEFAULT_ACL: &str = "system.posix_acl_default";
 /// Locks that processes take in turn, whose files stay: for giving a name to a snapshot, for choosing the project of a
@@ -59,13 +59,13 @@ pub(crate) struct StagingArea {
     number: AtomicU64,
     lock: Mutex<Weak<MakerLock>>,
     needs_cleanup: AtomicBool,
-    /// What this process was making and could not discard: its storage was away.
+    /// The work that this process was making and could not discard: its storage was away.
     undiscarded: Mutex<BTreeSet<String>>,
     quotas: Quotas,
     pub(crate) stale_qgroups: StaleQgroups,
 }
 
-/// What is made.
+/// The form of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Directory,
@@ -86,7 +86,7 @@ pub(crate) struct OpenStagingArea<'a> {
 #[derive(Debug)]
 pub(crate) struct Staged<'a> {
     area: &'a StagingArea,
-    /// Where it lies until then, and under which name.
+    /// The place where it lies until then, and under which name.
     place: BorrowedFd<'a>,
     entry: String,
     tree: OwnedFd,
@@ -94,7 +94,7 @@ pub(crate) struct Staged<'a> {
     committed: bool,
 }
 
-/// What comes with something that is filled: a folder with room for links.
+/// The room of something that is filled: a folder with room for links.
 #[derive(Debug)]
 struct StagedFolder<'a> {
     staging: &'a OpenStagingArea<'a>,
@@ -103,7 +103,7 @@ struct StagedFolder<'a> {
     _lock: Arc<MakerLock>,
 }
 
-/// Where the folder of something that is filled is.
+/// The place where the folder of something that is filled is.
 #[derive(Debug)]
 enum FolderPlace {
     Beside,
@@ -420,7 +420,7 @@ fn room(entry: &str) -> String {
     format!("{entry}{ROOM}")
 }
 
-/// What is said when another process has taken work of this one for a leftover.
+/// The error when another process has taken work of this one for a leftover.
 fn taken_away(doing: &str) -> Error {
     Error::new(Kind::Unreachable, doing)
         .because("another process has taken this work for a leftover of a process that is gone, and removed it")

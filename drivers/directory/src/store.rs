@@ -154,7 +154,7 @@ impl Store {
         Ok(identity(&now) == identity(&then))
     }
 
-    /// What is said when a name is taken by no directory.
+    /// The error when a name is taken by no directory.
     pub(crate) fn taken(on: impl AsFd, name: &str, doing: &str) -> Error {
         match rustix::fs::statat(on, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Error::new(Kind::Pending, doing)
@@ -164,7 +164,7 @@ impl Store {
         }
     }
 
-    /// What is said when a name to delete is taken by no directory. compat: "local-hostpath": behind a
+    /// The error when a name to delete is taken by no directory. compat: "local-hostpath": behind a
     /// link there may be the data of the volume, and to say that they are deleted would be wrong.
     fn undeletable(on: &OwnedFd, collection: Collection, name: &str) -> Error {
         let why = match rustix::fs::readlinkat(on, name, Vec::new()) {
@@ -267,7 +267,7 @@ impl Store {
         Ok(space.f_bavail.saturating_mul(space.f_frsize))
     }
 
-    /// What stands in the way of using the base, found out without changing anything in it.
+    /// The problems that stand in the way of using the base, found out without changing anything in it.
     pub(crate) fn problems(&self) -> Vec<Error> {
         let base = match self.base.open() {
             Ok(Some(base)) => base,

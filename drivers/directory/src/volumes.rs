@@ -32,7 +32,7 @@ use crate::record::{self, SnapshotRecord, VolumeRecord, digest};
 use crate::staging_area::{Form, Staged, failed_making};
 use crate::store::Store;
 
-/// How often something is made again that another process removed as a leftover.
+/// The number of times that something is made again that another process removed as a leftover.
 const ATTEMPTS: usize = 5;
 
 /// The directories of one driver; every verb blocks.
@@ -49,7 +49,7 @@ pub(crate) struct Directories {
     pub(crate) pending: PendingCopies,
 }
 
-/// What a volume is to be filled with, found and open.
+/// The source of a volume, found and open.
 pub(crate) struct CopySource {
     pub(crate) collection: Collection,
     pub(crate) name: String,
@@ -64,11 +64,11 @@ pub(crate) struct Content<'a> {
     /// Whether it has its name still.
     pub(crate) still_exists: &'a dyn Fn() -> Result<bool, Error>,
     pub(crate) least: u64,
-    /// What it is, for errors.
+    /// Its kind and name, for errors.
     pub(crate) description: String,
 }
 
-/// What a volume is to be.
+/// The request for a volume.
 pub(crate) struct VolumeSpec {
     pub(crate) dir: VolumeDir,
     pub(crate) record: VolumeRecord,
@@ -78,7 +78,7 @@ pub(crate) struct VolumeSpec {
 }
 
 impl CopySource {
-    /// What it is, for errors.
+    /// Its kind and name, for errors.
     fn description(&self) -> String {
         format!("{} {}", self.collection.noun(), self.name)
     }
@@ -118,7 +118,7 @@ impl Directories {
         }
     }
 
-    /// How the size of a volume that is made in `collection` is enforced; `None` if it is not. An error if the
+    /// The way the size of a volume that is made in `collection` is enforced; `None` if it is not. An error if the
     /// configuration requires it.
     fn enforcement(
         &self,
@@ -154,7 +154,7 @@ impl Directories {
         }
     }
 
-    /// What a volume is to be, as far as its request says.
+    /// The request for a volume, as far as its request says.
     pub(crate) fn spec(&self, request: &CreateVolume) -> Result<VolumeSpec, Error> {
         let dir = VolumeDir::parse(&request.id)?;
         let source = request.source.as_ref().map(normalised).transpose()?;
@@ -223,7 +223,7 @@ impl Directories {
         self.make_of(call, &collection, spec, &content)
     }
 
-    /// What to say about a source that this node does not have. It may be on another node: if the
+    /// The error about a source that this node does not have. It may be on another node: if the
     /// request names a place, this error makes the scheduler choose another one, while "not found"
     /// would keep the volume here for ever. compat: "local-hostpath".
     fn elsewhere(&self, error: Error, topology: &TopologyRequirement) -> Error {

@@ -69,7 +69,7 @@ struct Filesystem {
     limits: Limits,
 }
 
-/// How a filesystem limits volumes.
+/// The way a filesystem limits volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Limits {
     OfProjects,
@@ -140,7 +140,7 @@ impl Image {
         }
     }
 
-    /// What tells whose files are counted together; 0 for those of no volume.
+    /// The number that tells whose files are counted together; 0 for those of no volume.
     fn counted_with(&self, path: &Path) -> u64 {
         match self.filesystem.limits {
             Limits::OfProjects => self.number(path),
@@ -329,7 +329,7 @@ fn assert_stopped(written: (u64, String), at: u64, what: &str) {
     assert!(bytes > at - MIB, "{what}: {bytes} of {at}");
 }
 
-/// What `df` shows of a directory, as `NodeGetVolumeStats` does.
+/// The numbers that `df` shows of a directory, as `NodeGetVolumeStats` does.
 fn shown(dir: &Path) -> (u64, u64) {
     let stat = rustix::fs::statvfs(dir).unwrap();
     let total = stat.f_blocks * stat.f_frsize;

@@ -53,7 +53,7 @@ const SMB: Client = Client {
     login: "username=csi,password=lab-password",
 };
 
-/// What the server shares, until it is dropped.
+/// The folders that the server shares, until it is dropped.
 struct Server;
 
 /// Also after a start of the server, which forgets it.
@@ -130,7 +130,7 @@ async fn create(driver: &DirectoryDriver, name: &str) -> Result<(), Error> {
     driver.create_volume(&call(), &request).await.map(drop)
 }
 
-/// What drivers have mounted in folders of their own; the tests run one after the other.
+/// The folders that drivers have mounted in folders of their own; the tests run one after the other.
 fn mounted() -> Vec<PathBuf> {
     let table = MountTable::read().unwrap();
     let points = table.entries().map(|entry| entry.point().into_owned());

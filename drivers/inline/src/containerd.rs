@@ -43,10 +43,10 @@ struct Section {
     /// Its namespace.
     #[serde(default)]
     namespace: Option<String>,
-    /// What keeps its snapshots.
+    /// The program that keeps its snapshots.
     #[serde(default)]
     snapshotter: Option<String>,
-    /// How `ctr` is run.
+    /// The way `ctr` is run.
     #[serde(default)]
     cli: Cli,
 }
@@ -122,7 +122,7 @@ impl ContainerdInline {
         })
     }
 
-    /// What the registry of an image is shown: the secret of the pod, or else what its attributes say.
+    /// The credentials that the registry of an image is shown: the secret of the pod, or else what its attributes say.
     fn credentials(
         &self,
         secrets: &Secrets,
@@ -185,7 +185,7 @@ impl ContainerdInline {
         Ok(())
     }
 
-    /// Which volume a snapshot is; nothing if it was not labelled yet.
+    /// The volume a snapshot is; nothing if it was not labelled yet.
     async fn volume_of(&self, call: &Call, key: &str) -> Result<Option<Option<String>>, Error> {
         let found = self.ctr.snapshot(call, key).await?;
         Ok(found.map(|found| found.labels.get(VOLUME).cloned()))

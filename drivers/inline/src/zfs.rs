@@ -27,13 +27,13 @@ pub use settings::Settings;
 
 use crate::open::unsupported;
 
-/// Where the pod of a volume sees it.
+/// The place where the pod of a volume sees it.
 const TARGET: &str = "omnibus-csi:target_path";
-/// How often a verb is planned again after a concurrent change of the pool.
+/// The number of times that a verb is planned again after a concurrent change of the pool.
 const ROUNDS: usize = 8;
 /// The first pause before a retry of a dataset in use; each is twice as long as the one before.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How many datasets are asked for in one exchange.
+/// The number of datasets that are asked for in one exchange.
 const PAGE: usize = 200;
 
 /// Volumes that are datasets of this node and live with a pod. `B` says how they are changed.
@@ -62,7 +62,7 @@ impl<B: Backend> ZfsInline<B> {
         Self { settings, backend }
     }
 
-    /// Where its datasets are changed.
+    /// The backend where its datasets are changed.
     pub fn backend(&self) -> &B {
         &self.backend
     }

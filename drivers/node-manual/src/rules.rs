@@ -55,7 +55,7 @@ pub(crate) fn of(attachment: &Attachment) -> AccessRules {
     }
 }
 
-/// What some kind of attachment allows: for the calls that come without a volume context.
+/// The rules that some kind of attachment allows: for the calls that come without a volume context.
 pub(crate) fn of_any() -> AccessRules {
     any_mode(ANY)
 }

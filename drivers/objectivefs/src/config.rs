@@ -12,7 +12,7 @@ use crate::name::Pool;
 
 /// The section of the configuration.
 pub(crate) const SECTION: &str = "objectivefs";
-/// Where filesystems are: `s3://`, `minio://` and the like.
+/// The place where filesystems are: `s3://`, `minio://` and the like.
 pub(crate) const OBJECTSTORE: Variable = Variable::constant("OBJECTSTORE");
 
 /// Words of which one is in the name of a variable that must not be shown.
@@ -31,7 +31,7 @@ const SECRET: [&str; 7] = [
 struct Section {
     /// The bucket that volumes are made in.
     pool: String,
-    /// How the tool is run.
+    /// The way the tool is run.
     #[serde(default)]
     cli: Cli,
     /// Its environment.
@@ -54,7 +54,7 @@ pub(crate) type Env = BTreeMap<Variable, SecretString>;
 /// `objectivefs`, checked.
 #[derive(Debug)]
 pub(crate) struct Config {
-    /// What all volumes lie in.
+    /// The pool in which all volumes lie.
     pub(crate) pool: Pool,
     /// Whether the tool is run by sudo.
     pub(crate) sudo: bool,

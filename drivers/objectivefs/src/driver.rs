@@ -24,9 +24,9 @@ use crate::tool::{Done, Tool};
 /// The value of `driver:`.
 pub const KIND: &str = "objectivefs";
 
-/// What stands before the name of a variable, in classes and in secrets.
+/// The text that stands before the name of a variable, in classes and in secrets.
 const ENV: &str = "env.";
-/// What the token of a page begins with.
+/// The text that the token of a page begins with.
 const TOKEN: &str = "o1/";
 
 /// A driver whose volumes are filesystems of one pool.
@@ -91,7 +91,7 @@ impl ObjectiveFs {
         Ok(env)
     }
 
-    /// How nodes reach a volume. `parameters` are those of its class, where they are known.
+    /// The way nodes reach a volume. `parameters` are those of its class, where they are known.
     fn attachment(&self, id: &VolumeId, parameters: &Parameters) -> Result<Attachment, Error> {
         let mut env = self.config.for_nodes();
         env.extend(of_class(parameters)?);

@@ -16,9 +16,9 @@ use crate::config::Env;
 const TOOL: Program = Program::constant("mount.objectivefs");
 const SUDO: Program = Program::constant("sudo");
 
-/// What `create` says with exit code 1 of a filesystem that is there.
+/// The message of `create` with exit code 1 of a filesystem that is there.
 const EXISTS: &str = "filesystem already exists";
-/// What `destroy` says with exit code 68 of a filesystem that is not there.
+/// The message of `destroy` with exit code 68 of a filesystem that is not there.
 const NO_FILESYSTEM: &str = "does not look like an ObjectiveFS filesystem";
 
 /// The tool, where it runs and how.
@@ -28,7 +28,7 @@ pub(crate) struct Tool {
     sudo: bool,
 }
 
-/// What a creation or a deletion came to.
+/// The outcome of a creation or a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Done {
     /// It was done now.
@@ -37,7 +37,7 @@ pub(crate) enum Done {
     Already,
 }
 
-/// What an exit code means.
+/// An exit code.
 #[derive(Debug, thiserror::Error)]
 struct ExitCode(i32);
 

@@ -13,7 +13,7 @@ use russh::keys::ssh_key::Fingerprint;
 use russh::keys::{Algorithm, HashAlg, PublicKey, check_known_hosts_path, known_hosts};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// How the host key of the server is verified.
+/// The way the host key of the server is verified.
 #[derive(Clone)]
 pub struct HostKeys(Rule);
 
@@ -78,7 +78,7 @@ impl HostKeys {
         Ok(Self(Rule::Pinned(pins)))
     }
 
-    /// What a `known_hosts` text lists for the host. Hashed names and `@revoked` lines count,
+    /// The keys that a `known_hosts` text lists for the host. Hashed names and `@revoked` lines count,
     /// patterns with `*` and certificate authorities do not.
     pub fn known(text: &str) -> Result<Self, InvalidHostKey> {
         let lines: Vec<&str> = text.lines().map(str::trim).collect();

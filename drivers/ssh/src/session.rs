@@ -106,7 +106,7 @@ pub(crate) enum ScriptOutcome {
     Lost(String),
 }
 
-/// What a script printed, and how it ended.
+/// The output of a script, and how it ended.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: Status,

@@ -8,7 +8,7 @@ use secrecy::SecretString;
 use crate::host_key::HostKeys;
 use crate::key::Key;
 
-/// How to reach one machine.
+/// The settings to reach one machine.
 pub struct Settings {
     /// Its name or address.
     pub host: String,
@@ -20,7 +20,7 @@ pub struct Settings {
     pub key: Option<Key>,
     /// The password, also used for keyboard-interactive.
     pub password: Option<SecretString>,
-    /// How the host key is verified.
+    /// The way the host key is verified.
     pub host_keys: HostKeys,
     /// The time limit for connecting and logging in.
     pub connect_within: Duration,

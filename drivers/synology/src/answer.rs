@@ -35,7 +35,7 @@ pub(crate) enum Unread {
     Odd(&'static str),
 }
 
-/// What DSM says of a change.
+/// The answer of DSM to a change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Done {
     /// The uuid of the LUN or snapshot that was made.

@@ -18,10 +18,10 @@ const LUN: &str = "SYNO.Core.ISCSI.LUN";
 const TARGET: &str = "SYNO.Core.ISCSI.Target";
 const VOLUME: &str = "SYNO.Core.Storage.Volume";
 
-/// How many questions one call asks at once.
+/// The number of questions one call asks at once.
 const AT_ONCE: usize = 8;
 
-/// What a copy is marked with. compat: "Synology": as democratic-csi, which is what made the other copies.
+/// The mark of a copy. compat: "Synology": as democratic-csi, which is what made the other copies.
 const CLONE_TYPE: &str = "democratic-csi";
 
 /// A LUN as it is listed, of any package.
@@ -571,7 +571,7 @@ impl Client {
         self.change(call, request).await.map(drop)
     }
 
-    /// What is free on a volume of the NAS.
+    /// The free space of a volume of the NAS.
     pub(crate) async fn free(&self, call: &Call, path: &str) -> Result<Capacity, Error> {
         let doing = format!("look at the free space of {path}");
         let free = self

@@ -27,8 +27,8 @@ use crate::login;
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 /// The time limit of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many changing operations run at once without `serialize`. Sixteen creations at once were measured on DSM
-/// 7.1.1 (jasoncheng7115/jt-pve-storage-synology, docs/TESTING.md), which does them one after the other.
+/// The number of changing operations that run at once without `serialize`. Sixteen creations at once were measured on
+/// DSM 7.1.1 (jasoncheng7115/jt-pve-storage-synology, docs/TESTING.md), which does them one after the other.
 const PARALLEL: usize = 16;
 /// The largest answer before the login.
 const LARGEST_AT_LOGIN: usize = 256 << 10;
@@ -36,7 +36,7 @@ const LARGEST_AT_LOGIN: usize = 256 << 10;
 const LARGEST: usize = 512 << 10;
 /// The largest list: a LUN takes about 1 KiB of it, a snapshot half of that.
 const LARGEST_LIST: usize = 8 << 20;
-/// How many lists are read at once: what one NAS sends takes no more memory than these.
+/// The number of lists that are read at once: what one NAS sends takes no more memory than these.
 const LISTS: usize = 4;
 /// From this age on a session that has never worked may have ended, too: DSM ends one after 15 idle minutes.
 const OLD: Duration = Duration::from_mins(10);
@@ -101,7 +101,7 @@ pub(crate) struct Request {
     params: BTreeMap<String, Value>,
 }
 
-/// What a login gives.
+/// The result of a login.
 #[derive(Default, Deserialize)]
 struct LoggedIn {
     #[serde(default, deserialize_with = "lenient::text")]
@@ -130,7 +130,7 @@ impl Request {
         self
     }
 
-    /// What it asks for, such as `SYNO.Core.ISCSI.LUN list`.
+    /// The name of the call, such as `SYNO.Core.ISCSI.LUN list`.
     pub(crate) fn name(&self) -> String {
         format!("{} {}", self.api, self.method)
     }
@@ -207,7 +207,7 @@ impl Client {
         })
     }
 
-    /// Where it is.
+    /// Its address.
     pub(crate) fn address(&self) -> String {
         self.connection.address()
     }

@@ -48,13 +48,13 @@ struct HttpConnection {
     /// Accept any certificate.
     #[serde(default)]
     allow_insecure: bool,
-    /// How the NAS calls the session.
+    /// The name that the NAS gives the session.
     #[serde(default, deserialize_with = "unless_falsy")]
     session: Option<String>,
     /// One changing operation after the other.
     #[serde(default)]
     serialize: bool,
-    /// How the certificate is checked.
+    /// The way the certificate is checked.
     #[serde(default)]
     tls: TlsOptions,
 }
@@ -69,7 +69,7 @@ pub(crate) enum Protocol {
     Https,
 }
 
-/// Where the NAS is and who logs in. Never prints a password.
+/// The place where the NAS is and who logs in. Never prints a password.
 #[derive(Clone)]
 pub(crate) struct Connection {
     pub(crate) protocol: Protocol,
@@ -219,7 +219,7 @@ impl Connection {
         })
     }
 
-    /// Where it is, as a user would write it.
+    /// Its address, as a user would write it.
     pub(crate) fn address(&self) -> String {
         let scheme = match self.protocol {
             Protocol::Http => "http",

@@ -62,7 +62,7 @@ struct VolumeState {
     targets: Vec<Target>,
 }
 
-/// How a volume is shown.
+/// The way a volume is shown.
 #[derive(Debug, Clone, Copy)]
 struct Shown<'a> {
     target: &'a Target,

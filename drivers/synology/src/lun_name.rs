@@ -14,7 +14,7 @@ use crate::config::IscsiSettings;
 const LONGEST_NAME: usize = 200;
 /// The longest IQN (RFC 3720).
 const LONGEST_IQN: usize = 223;
-/// What ids may hold and names of LUNs may not, or cannot give back: DSM refuses `_`, and names are in
+/// Characters that ids may hold and names of LUNs may not, or cannot give back: DSM refuses `_`, and names are in
 /// small letters.
 const BANNED: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_:.+";
 
@@ -93,7 +93,7 @@ impl Names {
         })
     }
 
-    /// What the prefix makes of the name of a shared target.
+    /// The name of a shared target, made of the prefix.
     pub(crate) fn shared(&self, name: &str, number: u32) -> String {
         format!("{}{name}-{number}", self.prefix)
     }

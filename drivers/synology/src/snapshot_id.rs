@@ -9,7 +9,7 @@ pub(crate) struct LunSnapshotId {
     pub(crate) snapshot: String,
 }
 
-/// Which LUN.
+/// The LUN.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LunRef {
     /// By its uuid.

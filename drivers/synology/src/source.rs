@@ -15,7 +15,7 @@ const NONE: &str = "none";
 pub(crate) enum Origin {
     /// Nothing.
     Unknown,
-    /// What the note says.
+    /// The text of the note.
     Known(Option<Source>),
 }
 
@@ -35,7 +35,7 @@ impl Origin {
         source.map_or(Self::Unknown, |source| Self::Known(Some(source)))
     }
 
-    /// What the note says, if there is one.
+    /// The text of the note, if there is one.
     pub(crate) fn source(self) -> Option<Source> {
         match self {
             Self::Unknown => None,

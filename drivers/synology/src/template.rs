@@ -13,7 +13,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-/// What names the call, the session and the object: no template may say it. Which of two values for one
+/// Parameters that name the call, the session and the object: no template may say it. Which of two values for one
 /// key DSM takes is not known.
 const OURS: [&str; 7] = [
     "_sid",
@@ -29,7 +29,7 @@ const OURS: [&str; 7] = [
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Template(Map<String, Value>);
 
-/// What is wrong with a key.
+/// The problem with a key.
 #[derive(Debug, thiserror::Error)]
 enum Problem {
     #[error("a key of a template may have letters, digits and `_` only")]

@@ -1,4 +1,4 @@
-//! How the certificate of an appliance is checked: by the authorities of the system or by one's own, by
+//! The way the certificate of an appliance is checked: by the authorities of the system or by one's own, by
 //! its fingerprint, or not at all. The drivers that speak HTTP to an appliance share it.
 
 #![forbid(unsafe_code)]
@@ -23,7 +23,7 @@ use serde::{Deserialize, Deserializer};
 /// Names a file of more authorities in PEM, beside those of the system. compat: "Environment".
 const MORE_AUTHORITIES: &str = "NODE_EXTRA_CA_CERTS";
 
-/// How the certificate of an appliance is checked.
+/// The way the certificate of an appliance is checked.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TlsOptions {

@@ -15,10 +15,10 @@ use driver_zfs::step::{Expected, Failed, Guess, Next, Step, Test};
 
 /// Destroys a snapshot if it is one of ours.
 const DESTROY: &str = include_str!("script/destroy.sh");
-/// What that says where no channel program may run.
+/// The answer where no channel program may run.
 const REFUSED: &str = "refused";
 
-/// What a step says that was done.
+/// The word by which a step says that it was done.
 const DONE: &str = "done";
 
 /// Runs a command if what the look before it has printed is as expected.

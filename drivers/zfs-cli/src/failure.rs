@@ -35,7 +35,7 @@ const UNKNOWN_POOL: &Reason = &(
     "see `zpool status` on the storage host",
 );
 
-/// What `zfs` prints if an object does not exist. It reports a missing pool as a missing dataset,
+/// The messages of `zfs` if an object does not exist. It reports a missing pool as a missing dataset,
 /// so queries check the pool separately.
 const ABSENT: [&str; 3] = [
     "dataset does not exist",
@@ -59,7 +59,7 @@ pub(super) fn of(error: &RunError, doing: &str, effect: Effect) -> Failed {
     failed
 }
 
-/// How long nfsd keeps a filesystem busy, if the message says so.
+/// The time that nfsd keeps a filesystem busy, if the message says so.
 fn kept_for(said: &str) -> Option<Duration> {
     let (_, rest) = said.split_once(KEPT)?;
     let (seconds, _) = rest.split_once(' ')?;

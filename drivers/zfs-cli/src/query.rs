@@ -55,12 +55,12 @@ else if (next_one == \"@\" || next_one == \"/\") keep = index(ENVIRON[\"wanted\"
 }
 keep";
 
-/// What to filter by.
+/// The filter of an output.
 #[derive(Clone, Copy, Default)]
 struct Filter<'a> {
     /// A program of awk; empty for all that there is.
     program: &'a str,
-    /// What it knows by these names.
+    /// The text that it knows by these names.
     wanted: &'a str,
     name: &'a str,
 }

@@ -113,7 +113,7 @@ pub(crate) struct Disk<'a> {
     pub(crate) out: &'a [NodeName],
 }
 
-/// What is said of an attribute that the host does not know: its key, the host and its kernel.
+/// The message about an attribute that the host does not know: its key, the host and its kernel.
 fn unknown(line: &str) -> Error {
     let mut words = line.split(' ');
     let mut word = || words.next().unwrap_or("-");

@@ -12,32 +12,32 @@ const SH: Program = Program::constant("sh");
 const SUDO: Program = Program::constant("sudo");
 const SECRETS: Variable = Variable::constant("secrets");
 
-/// How long a script may take: a tool in Python on a slow host takes seconds for each call.
+/// The time that a script may take: a tool in Python on a slow host takes seconds for each call.
 const SCRIPT: Duration = Duration::from_mins(2);
-/// How long a script may wait for the lock that it takes by itself: `patience` in `lio_saved.sh`.
+/// The time that a script may wait for the lock that it takes by itself: `patience` in `lio_saved.sh`.
 const TURN: Duration = Duration::from_secs(30);
 
 /// Runs a tool that has its own command language; see there.
 const TOOL: &str = include_str!("script/tool.sh");
-/// How often a tool is run again that read a file during a write.
+/// The number of times that a tool is run again that read a file during a write.
 pub(crate) const TRIES: &str = "3";
 
 /// The paths of a host that the target stacks share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPaths {
-    /// Where configfs is mounted.
+    /// The place where configfs is mounted.
     pub configfs: String,
-    /// Where debugfs is mounted.
+    /// The place where debugfs is mounted.
     pub debugfs: String,
     /// The lock that `targetcli` holds while it runs.
     pub targetcli_lock: String,
-    /// What `targetcli` saves; `None` is the file of whatever version there is.
+    /// The file that `targetcli` saves; `None` is the file of whatever version there is.
     pub targetcli_saved: Option<String>,
     /// The folder of our own locks; `None` is that of the user that commands run as.
     pub locks: Option<String>,
 }
 
-/// How the scripts of one stack are run.
+/// The way the scripts of one stack are run.
 #[derive(Debug, Clone)]
 pub(crate) struct Scripts {
     text: &'static str,

@@ -15,7 +15,7 @@ use crate::{Answer, Failed};
 /// Longer than any command of a small pool takes on a slow machine.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// What a command printed.
+/// The output of a command.
 #[derive(Debug)]
 pub struct Printed {
     /// Whether it succeeded.

@@ -1,4 +1,4 @@
-//! What LIO and nvmet have in configfs: objects in the order in which they are made.
+//! The objects of LIO and nvmet in configfs: objects in the order in which they are made.
 
 use std::fs;
 use std::io::ErrorKind;

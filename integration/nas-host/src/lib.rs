@@ -11,11 +11,11 @@ pub mod usershares;
 
 use std::fmt;
 
-/// What this machine did not do, in its own words.
+/// The refusal of this machine, in its own words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failed(pub String);
 
-/// What a change of this machine ends with.
+/// The result of a change of this machine.
 pub type Answer<T> = Result<T, Failed>;
 
 impl fmt::Display for Failed {

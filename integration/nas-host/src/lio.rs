@@ -6,7 +6,7 @@ use crate::configfs::Object;
 
 const CORE: &str = "/sys/kernel/config/target/core/iblock_0";
 const ISCSI: &str = "/sys/kernel/config/target/iscsi";
-/// What the kernel needs for any of it.
+/// The modules of the kernel for any of it.
 pub const MODULES: [&str; 2] = ["target_core_iblock", "iscsi_target_mod"];
 
 /// A block device that targets can show.
@@ -31,9 +31,9 @@ pub struct Target {
     pub iqn: String,
     /// `address:port`.
     pub portals: Vec<String>,
-    /// Who is let in: all if there are none.
+    /// The initiators that are let in: all if there are none.
     pub initiators: Vec<String>,
-    /// What is demanded of initiators, and what the target then proves.
+    /// The demand on initiators, and what the target then proves.
     pub chap: Option<Chap>,
     /// Names of disks by their LUN numbers.
     pub disks: Vec<(u64, String)>,
@@ -61,7 +61,7 @@ fn store(name: &str) -> PathBuf {
 // === impl Disk ===
 
 impl Disk {
-    /// What it is in configfs.
+    /// Its objects in configfs.
     pub fn objects(&self) -> Vec<Object> {
         let folder = store(&self.name);
         let readonly = if self.readonly { ",readonly=1" } else { "" };
@@ -99,7 +99,7 @@ impl Chap {
 // === impl Target ===
 
 impl Target {
-    /// What it is in configfs. Its disks come before it.
+    /// Its objects in configfs. Its disks come before it.
     pub fn objects(&self) -> Vec<Object> {
         let folder = Path::new(ISCSI).join(&self.iqn);
         let group = folder.join("tpgt_1");

@@ -1,4 +1,4 @@
-//! Which code each wrong request gets, and that it changes nothing.
+//! The code that each wrong request gets, and that it changes nothing.
 
 use csi_proto::v1 as csi;
 use csi_proto::v1::volume_capability::access_mode::Mode;

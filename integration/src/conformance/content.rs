@@ -1,4 +1,4 @@
-//! What is in a volume, after snapshots, restores and clones.
+//! The content of a volume, after snapshots, restores and clones.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};

@@ -16,7 +16,7 @@ use super::world::World;
 use crate::requirement;
 use crate::tree::Tree;
 
-/// How often a stop point is tried before it counts as out of reach: another thread may have done
+/// The number of times that a stop point is tried before it counts as out of reach: another thread may have done
 /// the work that this one did in the undisturbed run.
 const ATTEMPTS: usize = 4;
 

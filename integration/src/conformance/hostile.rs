@@ -33,10 +33,10 @@ const CLEAN: [Code; 8] = [
 /// How far the first string of a place is from that of the place before. A prime, so that it comes by all.
 const STRIDE: usize = 97;
 
-/// Where a string stands in a message: field names from the outside in.
+/// The place where a string stands in a message: field names from the outside in.
 type Path = Vec<FieldDescriptor>;
 
-/// How a string is put into a map.
+/// The way a string is put into a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum As {
     Text,
@@ -256,7 +256,7 @@ fn inner_of(field: &FieldDescriptor) -> prost_reflect::MessageDescriptor {
     }
 }
 
-/// What a terminal or a reader of a log would not see as it is.
+/// The characters that a terminal or a reader of a log would not see as it is.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')

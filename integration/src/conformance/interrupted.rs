@@ -19,7 +19,7 @@ use crate::tree::Tree;
 use crate::volume;
 use crate::wait;
 
-/// How many copies may be over before their check could begin.
+/// The number of copies that may be over before their check could begin.
 const ATTEMPTS: usize = 20;
 
 /// Enough files that a copy takes a while, without filling a disk.
@@ -52,7 +52,7 @@ pub async fn insist(
     }
 }
 
-/// What [`insist`] ends with.
+/// The result of [`insist`].
 async fn the_volume(world: &World<'_>, request: csi::CreateVolumeRequest) -> csi::Volume {
     let made = insist(&mut world.client.clone(), request).await;
     let made = made.expect("a copy").into_inner().volume;

@@ -1,4 +1,4 @@
-//! What is asked of the connections beside the tested one.
+//! The load of the connections beside the tested one.
 //!
 //! Nothing is made there: what is listed stays as it is.
 

@@ -20,7 +20,7 @@ pub const TESTED: &str = "tested";
 pub struct Proxied<T> {
     target: T,
     beside: Vec<(&'static str, String)>,
-    /// Where those have what is theirs.
+    /// The place where those have what is theirs.
     _homes: Vec<Place>,
 }
 

@@ -23,15 +23,15 @@ use super::messages;
 
 /// A running server with its target, its folder and its clients.
 pub struct World<'a> {
-    /// What is tested.
+    /// The tested program.
     pub target: &'a dyn Target,
-    /// Where it lives.
+    /// The place where it lives.
     pub place: Place,
     /// The running program.
     pub server: Server,
     /// Clients of it.
     pub client: Client,
-    /// What is asked of the connections beside the tested one.
+    /// The load of the connections beside the tested one.
     load: Option<Load>,
     grows_on_the_node: OnceCell<bool>,
     empty: Tree,

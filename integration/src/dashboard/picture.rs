@@ -17,7 +17,7 @@ const COLOURS: [&str; 8] = [
     "#3274d9", "#56a64b", "#e0752d", "#8f3bb8", "#e02f44", "#0aa2a2", "#b8860b", "#6b6b6b",
 ];
 
-/// What a panel shows: its series with their names.
+/// The series that a panel shows, with their names.
 pub type Shown = Vec<(String, Series)>;
 
 /// Draws the panels.

@@ -1,4 +1,4 @@
-//! What a stage costs beside the bare commands that do the same: login, wait, mkfs, mount.
+//! The cost of a stage beside the bare commands that do the same: login, wait, mkfs, mount.
 //!
 //! Both are measured in turn, in the same run, each time on a volume that is new, so that the speed
 //! of the machine drops out of the ratio. Processes are counted from the program's own log, in a
@@ -15,7 +15,7 @@ use super::calls::Node;
 use super::fixture::{Access, ExportKind};
 use crate::server::{Launch, log_of};
 
-/// How often each is measured; the median counts.
+/// The number of times that each is measured; the median counts.
 const ROUNDS: usize = 7;
 /// The ratio that should not be passed.
 const RATIO: f64 = 1.2;

@@ -14,7 +14,7 @@ use super::leftovers::Leftovers;
 use super::life;
 use super::storage::configfs::names;
 
-/// How long udev and multipathd may take. Minutes, not seconds: on an emulated machine that others slow
+/// The time that udev and multipathd may take. Minutes, not seconds: on an emulated machine that others slow
 /// down each of udev's workers takes seconds, and what is waited for is the test's own preparation.
 const PREPARATION: Duration = Duration::from_mins(2);
 /// The same, for `udevadm`.

@@ -14,13 +14,13 @@ use crate::place::Place;
 use crate::server::{Launch, Server, log_of};
 use crate::volume;
 
-/// What kubelet waits for a call.
+/// The time that kubelet waits for a call.
 pub const KUBELET: Duration = Duration::from_mins(2);
 
 /// A node in a folder of its own: the real program, its paths, and whose volumes it has.
 #[derive(Debug)]
 pub struct Node {
-    /// Where it lives.
+    /// The place where it lives.
     pub place: Place,
     /// The running program.
     pub server: Server,

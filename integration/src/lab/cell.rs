@@ -32,7 +32,7 @@ pub struct Cell {
     pub limit: Duration,
     /// When `make test-real` runs it; `make test-all` runs every one.
     pub when: When,
-    /// How many machines it needs.
+    /// The number of machines it needs.
     pub machines: Machines,
     work: Work,
 }
@@ -91,7 +91,7 @@ const ALWAYS: [&str; 26] = [
 /// Of each of them one cell is run in turn.
 const TURNS: [&str; 6] = ["hostpath", "nfs", "smb", "iscsi", "nvmeof", "zfs-local"];
 
-/// What `make test-real` runs on a day, counted from any begin.
+/// The cells that `make test-real` runs on a day, counted from any begin.
 pub fn due(day: u64) -> Vec<Cell> {
     let mut chosen = Vec::new();
     for protocol in TURNS {
@@ -163,7 +163,7 @@ pub fn all() -> Vec<Cell> {
     cells
 }
 
-/// What `make bench` measures.
+/// The measurements of `make bench`.
 fn benches() -> impl Iterator<Item = Cell> {
     let zvols = ("zfs-local-zvol", ExportKind::Zvol, EXT4);
     let all = [
@@ -303,7 +303,7 @@ fn appliances() -> Vec<Cell> {
     cells
 }
 
-/// What democratic-csi made.
+/// The volumes that democratic-csi made.
 fn migrations() -> impl Iterator<Item = Cell> {
     migration::ALL.into_iter().map(|migration| Cell {
         limit: Duration::from_mins(20),
@@ -436,7 +436,7 @@ fn faults() -> Vec<Cell> {
 
 const EXT4: Access = Access::Mount("ext4");
 
-/// What must never happen, on every kind of volume that it could happen to.
+/// The events that must never happen, on every kind of volume that it could happen to.
 fn nevers() -> Vec<Cell> {
     let mut cells = vec![
         cell("never-hung", hung::a_silent_server_delays_no_other_volume),

@@ -27,7 +27,7 @@ const SHARED: &str = "/srv/omnibus-clients";
 const SMB_SHARE: &str = "omnibus-clients";
 const NUMBER: u32 = 78;
 const HERE: &str = "127.0.0.1";
-/// How many specs its capabilities call for.
+/// The number of specs its capabilities call for.
 const RAN: usize = 74;
 /// Words of the specs that are skipped: modification and groups are not offered, and nothing grows on the node.
 const SKIPPED: [&str; 7] = [

@@ -32,7 +32,7 @@ struct Cycles {
     node: Node,
     fixture: Fixture,
     pod: PathBuf,
-    /// How long each call took without a kill.
+    /// The time that each call took without a kill.
     takes: [Duration; 4],
     rng: Rng,
 }

@@ -18,13 +18,13 @@ use futures_util::FutureExt as _;
 use super::command;
 use super::leftovers::Leftovers;
 
-/// Where it is left inside the machine.
+/// The place where it is left inside the machine.
 pub const FOLDER: &str = "/root/evidence";
 
-/// How many lines of the program's log are shown at once.
+/// The number of lines of the program's log that are shown at once.
 const SHOWN: usize = 15;
 
-/// How a cell that failed ends.
+/// The way a cell that failed ends.
 pub const FAILED: i32 = 1;
 
 static GOES_ON: AtomicBool = AtomicBool::new(false);

@@ -18,7 +18,7 @@ use super::fixture::{Access, ExportKind, Fixture};
 /// A kind of volume that depends on a network.
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
-    /// What cells of it are called.
+    /// The name of its cells.
     pub name: &'static str,
     export: ExportKind,
     filesystem: &'static str,

@@ -53,7 +53,7 @@ pub enum ExportKind {
     Zvol,
 }
 
-/// How a pod uses it.
+/// The way a pod uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Mounted, with this filesystem; none names what a share needs no name for.
@@ -69,17 +69,17 @@ pub struct Fixture {
     pub volume: Volume,
     /// The secrets of a stage.
     pub secrets: BTreeMap<String, String>,
-    /// How it is used.
+    /// The way it is used.
     pub capability: VolumeCapability,
     /// The access of the capability.
     pub access: Access,
-    /// What it is on the storage side.
+    /// Its form on the storage side.
     pub backing: Backing,
-    /// What exports it.
+    /// The exporter of the volume.
     pub export: Export,
 }
 
-/// What holds the bytes.
+/// The holder of the bytes.
 #[derive(Debug)]
 pub enum Backing {
     /// A dataset, or a directory in one.
@@ -88,7 +88,7 @@ pub enum Backing {
     Zvol(Zvol),
 }
 
-/// What leads to the bytes.
+/// The way to the bytes.
 #[derive(Debug)]
 pub enum Export {
     /// Nothing: they are on the node.
@@ -361,7 +361,7 @@ impl Fixture {
         }
     }
 
-    /// What the storage has in a file of the volume, when no node has it.
+    /// The content of a file of the volume, when no node has it.
     pub fn stored(&self, file: &str) -> Vec<u8> {
         match (&self.backing, self.access) {
             // Over NFS and SMB the dataset stays where it is; the node's own is mounted by hand.

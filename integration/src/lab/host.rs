@@ -27,11 +27,11 @@ use crate::binary::{omnibus_csi, profile_dir};
 
 /// From nothing: two package downloads, a kernel module, a first start, all emulated.
 const BUILD: Duration = Duration::from_mins(80);
-/// What goes quickly, on a machine that is busy with other things.
+/// The limit for work that goes quickly, on a machine that is busy with other things.
 const SHORT: Duration = Duration::from_mins(5);
 /// The state with the program in it.
 const ARMED: &str = "armed";
-/// How many states of failed cells are kept; each takes some hundred MiB.
+/// The number of states of failed cells that are kept; each takes some hundred MiB.
 const KEPT: usize = 3;
 
 /// The lab's machine or pair, up and with the program in it.
@@ -44,7 +44,7 @@ pub struct Lab {
     kept: Vec<String>,
 }
 
-/// How a cell ended.
+/// The outcome of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// As it should; the line, if any, is for the results.
@@ -155,7 +155,7 @@ impl Lab {
         self.inside(cell, seed, folder).await
     }
 
-    /// How many panics the consoles show since the machines were started.
+    /// The number of panics the consoles show since the machines were started.
     async fn kernel_panics(&self) -> usize {
         let mut panics = 0;
         for machine in ["storage", "node"] {

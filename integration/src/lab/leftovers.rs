@@ -1,4 +1,4 @@
-//! What this machine has attached and mounted, as the kernel shows it.
+//! The attachments and mounts of this machine, as the kernel shows it.
 //!
 //! Read from sysfs, procfs and the iSCSI database alone, never from what a tool says. Two readings
 //! are compared: what is there after an unstage and was not there before the stage was left behind.
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// How long the kernel may take to finish what was asked of it: controllers and SMB sessions go
+/// The time that the kernel may take to finish what was asked of it: controllers and SMB sessions go
 /// asynchronously.
 const SETTLING: Duration = Duration::from_secs(20);
 
@@ -21,7 +21,7 @@ pub struct Leftovers(pub BTreeSet<String>);
 // === impl Leftovers ===
 
 impl Leftovers {
-    /// What is there now.
+    /// The present state.
     pub fn read() -> Self {
         let mut all = BTreeSet::new();
         mounts(&mut all);

@@ -13,11 +13,11 @@ use super::content;
 use super::fixture::{Access, ExportKind, Fixture, LARGER, SIZE};
 use super::leftovers::Leftovers;
 
-/// What the file in a volume is called.
+/// The name of the file in a volume.
 pub const FILE: &str = "content";
 /// The length of what is written.
 pub const LENGTH: usize = 3 << 20;
-/// Where a device is written: neither its begin nor its end.
+/// The place where a device is written: neither its begin nor its end.
 const OFFSET: u64 = 17 << 20;
 
 /// The whole life.

@@ -1,4 +1,4 @@
-//! What must never happen on a node, each as it would come about on a real one.
+//! Events that must never happen on a node, each as it would come about on a real one.
 //!
 //! What a fault looks like is made on the storage side or by hand on the node; what the program then
 //! says and does is compared with the bytes on the storage side and with the kernel's own lists.

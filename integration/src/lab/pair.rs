@@ -95,7 +95,7 @@ impl Far {
         assert!(child.wait().expect("an end").success(), "{command}");
     }
 
-    /// What a file there holds, by its digest: bytes are slow to decrypt here.
+    /// The content of a file there, by its digest: bytes are slow to decrypt here.
     ///
     /// # Panics
     /// If it cannot be read.
@@ -109,7 +109,7 @@ impl Far {
         self.write(&place.config(), config.as_bytes());
     }
 
-    /// How to start there what would be started here. Its socket is a socket here, too.
+    /// The way to start there what would be started here. Its socket is a socket here, too.
     pub(super) fn launch(&self, launch: Launch, place: &Place) -> Launch {
         let socket = place.socket().display().to_string();
         let mut words: Vec<String> = vec!["ssh".into()];
@@ -122,7 +122,7 @@ impl Far {
     }
 }
 
-/// What a file here holds.
+/// The content of a file here.
 ///
 /// # Panics
 /// If it cannot be read.

@@ -43,7 +43,7 @@ pub async fn the_replay_brings_it_back_or_away(export_kind: ExportKind, access: 
     content::same(&content::bytes(2, LENGTH), &stored(&fixture), "the storage");
 }
 
-/// What a start of the machine does to everything but files: iscsid's records and the folders of the
+/// The effect of a start of the machine on everything but files: iscsid's records and the folders of the
 /// orchestrator stay.
 async fn start_again(node: &mut Node, fixture: &Fixture) {
     node.server.kill().await;

@@ -50,9 +50,9 @@ pub struct Served {
     whole: Option<&'static str>,
     /// Below which volumes and detached snapshots are made, in `v` and `s`.
     pub(super) root: &'static str,
-    /// Who logs in to the storage host, if it is not this machine.
+    /// The login to the storage host, if it is not this machine.
     pub login: Login,
-    /// How its volumes are used.
+    /// The way its volumes are used.
     pub access: Access,
 }
 
@@ -283,7 +283,7 @@ impl Served {
         !self.is_of_the_node()
     }
 
-    /// How large its volumes are at first, and what they grow to: enough for each filesystem, and little to
+    /// The sizes of its volumes at first, and what they grow to: enough for each filesystem, and little to
     /// format on an emulated processor. TrueNAS takes no quota below 1 GiB.
     fn sizes(&self) -> (u64, u64) {
         match self.kind {
@@ -398,7 +398,7 @@ fn folders(folder: &Path) -> Vec<PathBuf> {
     paths.filter(|path| path.is_dir()).collect()
 }
 
-/// What targets and subsystems are saved for the next start of this machine.
+/// The targets and subsystems that are saved for the next start of this machine.
 fn saved() -> Vec<String> {
     let mut all = Vec::new();
     for file in [

@@ -383,7 +383,7 @@ impl Cluster {
     }
 }
 
-/// What a node calls itself, with all its parts.
+/// The name of a node by itself, with all its parts.
 async fn id_of(node: &Node) -> String {
     let mut client = node.server.client().node;
     let info = within("info", client.node_get_info(csi::NodeGetInfoRequest {})).await;

@@ -16,7 +16,7 @@ use crate::share::Share;
 use crate::target::Target;
 use crate::version::Version;
 
-/// What a simulated NAS is like.
+/// The properties of a simulated NAS.
 #[derive(Debug, Clone)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -25,7 +25,7 @@ use crate::version::Version;
 pub struct Options {
     /// The release.
     pub version: Version,
-    /// Who may log in.
+    /// The account that may log in.
     pub account: String,
     /// With this password.
     pub password: String,
@@ -33,7 +33,7 @@ pub struct Options {
     pub volumes: Vec<VolumeOptions>,
     /// The most LUNs, targets and snapshots of a LUN; models differ.
     pub most: (usize, usize, usize),
-    /// How often a LUN that is being deleted, copied or snapshotted is still listed so. democratic-csi
+    /// The number of times that a LUN that is being deleted, copied or snapshotted is still listed so. democratic-csi
     /// waits for deletions, Synology's CSI driver for copies.
     pub lag: usize,
     /// Whether every call has to echo the token of the login. pve (see [`crate`]): a setting of DSM.
@@ -79,7 +79,7 @@ pub(crate) struct Dsm {
     pub(crate) shares: Vec<Share>,
     /// Objects of other packages: the list that shows each, and how it is shown.
     pub(crate) foreign: Vec<(String, Value)>,
-    /// Where each call is recorded.
+    /// The place where each call is recorded.
     pub(crate) record: Option<File>,
     /// How much later each answer comes.
     pub(crate) slowness: Duration,
@@ -99,7 +99,7 @@ pub(crate) struct Held {
     pub(crate) shares: Vec<Share>,
 }
 
-/// How a call says who it is.
+/// The way a call says who it is.
 #[derive(Debug, Default)]
 pub(crate) struct Carrier {
     pub(crate) cookie: Option<String>,
@@ -230,7 +230,7 @@ impl Dsm {
             .find(|volume| volume.path == path)
     }
 
-    /// What is free on a volume: thin LUNs take nothing.
+    /// The free space of a volume: thin LUNs take nothing.
     pub(crate) fn free(&self, path: &str) -> u64 {
         let size = self.volume(path).map_or(0, |volume| volume.size);
         let luns = self.luns.iter().filter(|lun| lun.location == path);
@@ -457,7 +457,7 @@ fn node_method(method: &str, params: Params) -> Result<Value, Failure> {
     Ok(json!({"nodes": [{"uuid": "00000001-5eed-4000-8000-000000000001"}]}))
 }
 
-/// Which method a form asks for. Cinder writes these three as JSON, too.
+/// The method a form asks for. Cinder writes these three as JSON, too.
 pub(crate) fn named(form: &[u8]) -> Result<(String, String, u64), Failure> {
     let mut found: BTreeMap<String, String> = form_urlencoded::parse(form).into_owned().collect();
     let mut take = |key: &str| {

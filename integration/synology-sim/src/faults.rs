@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-/// What goes wrong.
+/// The fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
@@ -40,7 +40,7 @@ pub struct Fault {
     /// It is applied so often.
     #[serde(default = "once")]
     pub times: usize,
-    /// What goes wrong.
+    /// The fault.
     pub action: Action,
 }
 
@@ -48,7 +48,7 @@ fn once() -> usize {
     1
 }
 
-/// What to do with one call.
+/// The action for one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) action: Option<Action>,

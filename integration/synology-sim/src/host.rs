@@ -22,10 +22,10 @@ use crate::dsm::{Held, VolumeOptions};
 
 /// Sizes of zvols are multiples of their blocks.
 const BLOCK: u64 = 16 << 10;
-/// How long udev, or a server that has just stopped to export it, may keep a dataset busy.
+/// The time that udev, or a server that has just stopped to export it, may keep a dataset busy.
 const BUSY: Duration = Duration::from_secs(30);
 
-/// What a new LUN or shared folder is filled with.
+/// The source of a new LUN or shared folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
     Nothing,
@@ -55,7 +55,7 @@ enum Kind<'a> {
     Folder { name: &'a str },
 }
 
-/// What was made of it.
+/// The objects that were made of it.
 #[derive(Debug)]
 struct Made {
     dataset: String,
@@ -288,7 +288,7 @@ impl Host {
 // === impl Wanted ===
 
 impl Wanted<'_> {
-    /// Where a folder is.
+    /// The place where a folder is.
     fn path(&self) -> Answer<Option<String>> {
         let Kind::Folder { name } = self.kind else {
             return Ok(None);

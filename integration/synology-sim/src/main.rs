@@ -22,7 +22,7 @@ struct Arguments {
     /// The release of DSM: 6.2, 7.0, 7.1 or 7.2.
     #[arg(long, default_value = "7.2")]
     dsm: Version,
-    /// Where HTTP is served, and below /sim/ faults, counts and the state.
+    /// The address where HTTP is served, and below /sim/ faults, counts and the state.
     #[arg(long, default_value = "127.0.0.1:5000")]
     http: SocketAddr,
     /// Unknown parameters, and those in the URL, are refused or recorded.
@@ -43,7 +43,7 @@ struct Arguments {
     /// The pool of this machine.
     #[arg(long, default_value = "tank", requires = "this_machine")]
     pool: String,
-    /// Who may log in.
+    /// The account that may log in.
     #[arg(long, default_value = "csi")]
     account: String,
     /// With this password.

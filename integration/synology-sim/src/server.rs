@@ -75,7 +75,7 @@ impl Simulator {
         })
     }
 
-    /// Where it listens.
+    /// The address where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -114,7 +114,7 @@ impl Simulator {
         dsm.expire_sessions();
     }
 
-    /// How often a method was called, such as `SYNO.Core.ISCSI.LUN/create`.
+    /// The number of times that a method was called, such as `SYNO.Core.ISCSI.LUN/create`.
     pub fn count(&self, call: &str) -> usize {
         locked(&self.dsm).counts.get(call).copied().unwrap_or(0)
     }
@@ -163,7 +163,7 @@ impl Simulator {
         locked(&self.dsm).counts.values().sum()
     }
 
-    /// How many exchanges in a row that were: calls at once count as one. Slow the NAS down to see it.
+    /// The number of exchanges in a row: calls at once count as one. Slow the NAS down to see it.
     pub fn rounds(&self) -> usize {
         locked(&self.dsm).rounds
     }
@@ -425,7 +425,7 @@ impl Drop for Busy {
     }
 }
 
-/// What a client gets, and how much later.
+/// The reply to a client, and how much later.
 struct Reply {
     answer: Answer,
     delay: Option<Duration>,

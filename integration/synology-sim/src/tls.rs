@@ -7,7 +7,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::TlsAcceptor;
 
-/// What a listener needs, and the certificate in DER.
+/// The parts of a listener, and the certificate in DER.
 pub(crate) fn acceptor() -> io::Result<(TlsAcceptor, Vec<u8>)> {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]);
     let made = made.map_err(io::Error::other)?;

@@ -24,14 +24,14 @@ async fn nas(version: Version) -> Simulator {
 
 strict::tests!(nas, #[ignore = "changes the storage of the lab"]);
 
-/// What a call answers, if it is not refused.
+/// The answer of a call, if it is not refused.
 fn done(nas: &Simulator, api: &str, method: &str, params: &Value) -> Value {
     let answer = nas.call(api, method, params);
     assert_eq!(answer["success"], true, "{method}: {:?}", nas.violations());
     answer["data"].clone()
 }
 
-/// What there is of the NAS in the pool, each with its size.
+/// The parts of the NAS in the pool, each with its size.
 async fn made() -> Vec<String> {
     let words = [
         "zfs",

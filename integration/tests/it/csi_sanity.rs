@@ -8,7 +8,7 @@ use integration::requirement;
 use integration::sanity::{self, PENDING, Questions, SPECS, Spec, UNATTACHED, ended};
 use integration::server::{Launch, log_of};
 
-/// What is skipped, by the words with which a spec's name begins or which it holds, and why.
+/// The skipped specs, by the words with which a spec's name begins or which it holds, and why.
 const SKIPPED: [(&str, &str); 10] = [
     (
         "ControllerPublishVolume",
@@ -108,7 +108,7 @@ async fn csi_sanity_passes_over_a_connection_behind_the_proxy() {
     assert_eq!((ran, specs.len()), (RAN_BEHIND_THE_PROXY, SPECS));
 }
 
-/// How many pass there: three of `ControllerExpandVolume`, three of `ControllerPublishVolume`, one of
+/// The number of those that pass there: three of `ControllerExpandVolume`, three of `ControllerPublishVolume`, one of
 /// `ControllerUnpublishVolume`, and two lives of a volume.
 const RAN_BEHIND_THE_PROXY: usize = RAN + 9;
 
@@ -164,5 +164,5 @@ fn count(specs: &[Spec]) {
     );
 }
 
-/// How many run.
+/// The number of those that run.
 const RAN: usize = 68;

@@ -18,7 +18,7 @@ use integration::{requirement, tools, volume};
 use life::{Life, Outcome};
 use storage::Storage;
 
-/// Where the calls of a row are made.
+/// The place where the calls of a row are made.
 #[derive(Debug, Clone, Copy)]
 enum How {
     /// Here, and the calls on the node so.
@@ -31,7 +31,7 @@ enum How {
     Not(&'static str),
 }
 
-/// Where the calls on a node are made.
+/// The place where the calls on a node are made.
 #[derive(Debug, Clone, Copy)]
 enum OnNode {
     /// Here.

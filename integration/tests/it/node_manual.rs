@@ -25,10 +25,10 @@ struct Bench {
     server: Server,
 }
 
-/// What came of staging a volume.
+/// The result of staging a volume.
 #[derive(Debug)]
 struct Staged {
-    /// What ran, one line each: `here: mount -t nfs …`.
+    /// The commands that ran, one line each: `here: mount -t nfs …`.
     lines: Vec<String>,
     answer: Result<(), Status>,
     took: Duration,
@@ -113,7 +113,7 @@ impl Bench {
 // === impl Staged ===
 
 impl Staged {
-    /// What the answer says, without what is different in each run.
+    /// The text of the answer, without what is different in each run.
     fn message(&self, bench: &Bench) -> String {
         let place = bench.machine.place.path().display().to_string();
         let text = self.answer.as_ref().err().map(Status::message);

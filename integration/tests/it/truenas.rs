@@ -250,7 +250,7 @@ async fn the_check_says_which_nas_answers_where_and_how() {
     }
 }
 
-/// What `make truenas-test` runs against an appliance, as far as nothing is mounted.
+/// The suites that `make truenas-test` runs against an appliance, as far as nothing is mounted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_suites_for_an_appliance_pass_on_the_simulator_and_see_what_is_left() {
     for (generation, kind, service) in [

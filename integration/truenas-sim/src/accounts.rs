@@ -22,7 +22,7 @@ pub struct User {
 pub struct ApiKey {
     /// Its name.
     pub name: String,
-    /// Whose key it is.
+    /// The user of the key.
     pub user: String,
     /// The part after the dash.
     pub secret: String,
@@ -94,7 +94,7 @@ pub(crate) struct Token {
     pub(crate) single_use: bool,
 }
 
-/// How a login by key ends.
+/// The way a login by key ends.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum KeyCheck {
     Good(i64, String),

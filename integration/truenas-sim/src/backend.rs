@@ -1,4 +1,4 @@
-//! What stands behind the protocols: datasets, files, exports, services.
+//! The storage behind the protocols: datasets, files, exports, services.
 //!
 //! The rows of shares, targets and jobs are kept in front of it; a backend is shown the rows after
 //! each change and makes them true. [`crate::model::Model`] does so in memory, the one in `host` on the
@@ -21,7 +21,7 @@ pub enum Kind {
     Volume,
 }
 
-/// Where the value of a property comes from.
+/// The place where the value of a property comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// Set on the dataset itself.
@@ -39,7 +39,7 @@ pub enum Source {
 pub struct Property {
     /// The exact value.
     pub raw: String,
-    /// Where it comes from.
+    /// The place where it comes from.
     pub source: Source,
 }
 
@@ -48,7 +48,7 @@ pub struct Property {
 pub struct Dataset {
     /// The full name.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Native properties by their name in ZFS.
     pub properties: BTreeMap<String, Property>,
@@ -117,7 +117,7 @@ pub struct Pool {
     pub status: String,
 }
 
-/// Which datasets are asked for.
+/// The datasets that are asked for.
 #[derive(Debug, Clone)]
 pub enum Scope {
     /// All of them.
@@ -133,7 +133,7 @@ pub enum Scope {
 pub struct NewDataset {
     /// The full name.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Native properties by their name in ZFS.
     pub properties: BTreeMap<String, String>,
@@ -145,7 +145,7 @@ pub struct NewDataset {
     pub ancestors: bool,
 }
 
-/// How a dataset is destroyed.
+/// The way a dataset is destroyed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Destroy {
     /// Children and snapshots, too.
@@ -329,7 +329,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
 
     /// Makes the exports as the rows say; services that do not run export nothing.
     async fn apply_exports(&self, rows: &Rows) -> Answer<()>;
-    /// Who is connected.
+    /// The connected sessions.
     async fn sessions(&self) -> Answer<Vec<Session>>;
     /// A subsystem has left one of its ports: the kernel ends the connections there.
     async fn left_port(&self, subsystem: &str);

@@ -1,4 +1,4 @@
-//! How many calls, exchanges and bytes went over the wire, per method.
+//! The number of calls, exchanges and bytes that went over the wire, per method.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::nas::Nas;
 
-/// What one method cost.
+/// The cost of one method.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Cost {
     /// Requests.
@@ -20,7 +20,7 @@ pub struct Cost {
     pub bytes_out: u64,
 }
 
-/// What was counted since the start or the last reset.
+/// The counts since the start or the last reset.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// By method.

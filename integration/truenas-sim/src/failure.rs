@@ -31,7 +31,7 @@ pub(crate) const EDATASETISLOCKED: i32 = 205;
 /// `ENOTAUTHENTICATED` of the middleware.
 pub(crate) const ENOTAUTHENTICATED: i32 = 207;
 
-/// How a call failed.
+/// The failure of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Failure {
     /// Several checks, or the validator: class `ValidationErrors`.

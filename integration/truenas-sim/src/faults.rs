@@ -22,10 +22,10 @@ pub struct Rule {
     /// This many matching calls pass first.
     #[serde(default)]
     pub skip: u32,
-    /// How many calls it then applies to; absent: all.
+    /// The number of calls it then applies to; absent: all.
     #[serde(default)]
     pub times: Option<u32>,
-    /// What happens.
+    /// The action.
     pub action: Action,
 }
 
@@ -80,7 +80,7 @@ impl Rule {
     }
 }
 
-/// What a rule does.
+/// The action of a rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
@@ -112,7 +112,7 @@ pub enum Action {
     NotAuthenticated,
     /// The session ends, as if it had become too old.
     ExpireSession,
-    /// What the limit of 20 calls in flight answers.
+    /// The answer of the limit of 20 calls in flight.
     TooManyCalls,
     /// `EBUSY`, `Rate Limit Exceeded`.
     RateLimit,
@@ -268,7 +268,7 @@ impl Faults {
         self.released.notify_waiters();
     }
 
-    /// How many calls and jobs are held now.
+    /// The number of calls and jobs that are held now.
     pub fn holding(&self) -> usize {
         self.with(|inner| inner.holding)
     }

@@ -56,7 +56,7 @@ impl Generation {
         }
     }
 
-    /// What `system.version` answers.
+    /// The answer of `system.version`.
     pub fn version(self) -> &'static str {
         match self {
             Self::Core13 => "TrueNAS-13.0-U6.8",
@@ -69,7 +69,7 @@ impl Generation {
         }
     }
 
-    /// What `system.version_short` answers.
+    /// The answer of `system.version_short`.
     pub fn version_short(self) -> &'static str {
         let version = self.version();
         version
@@ -78,7 +78,7 @@ impl Generation {
             .unwrap_or(version)
     }
 
-    /// What `GET /api/versions` lists. `None`: the release has no such page.
+    /// The list of `GET /api/versions`. `None`: the release has no such page.
     pub fn api_versions(self) -> Option<&'static [&'static str]> {
         match self {
             Self::Core13 | Self::V22_12 | Self::V24_10 => None,

@@ -41,7 +41,7 @@ pub(crate) struct Host {
     acls: Mutex<BTreeMap<String, Value>>,
 }
 
-/// What only an appliance can do.
+/// Work that only an appliance can do.
 fn unsupported<T>(what: &str) -> Answer<T> {
     let text = format!("truenas-sim cannot do this on real storage: {what}");
     Err(Problem::Other(text))

@@ -23,13 +23,13 @@ struct Arguments {
     /// The storage is that of this machine: its pools of these names, nfsd, samba, LIO and nvmet.
     #[arg(long)]
     this_machine: bool,
-    /// Where plain HTTP is served.
+    /// The address where plain HTTP is served.
     #[arg(long, default_value = "127.0.0.1:8080")]
     http: SocketAddr,
-    /// Where TLS is served.
+    /// The address where TLS is served.
     #[arg(long, default_value = "127.0.0.1:8443")]
     https: SocketAddr,
-    /// Where faults are injected and calls are counted.
+    /// The address where faults are injected and calls are counted.
     #[arg(long, default_value = "127.0.0.1:8089")]
     control: SocketAddr,
     /// The password of root.

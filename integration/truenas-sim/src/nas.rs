@@ -42,7 +42,7 @@ pub(crate) struct Nas {
     /// Counts up when every connection is to be cut.
     cuts: watch::Sender<u64>,
     boot: Mutex<String>,
-    /// What a login of 26 can be bound to: the certificate.
+    /// The binding of a login of 26: the certificate.
     pub(crate) end_point: Vec<u8>,
     rates: Mutex<BTreeMap<(String, IpAddr), VecDeque<Duration>>>,
     connections: AtomicU64,

@@ -280,7 +280,7 @@ fn pairs(text: &str) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// What starts with `extra.`; a value is JSON, or else text: `normalize_query_parameter` of `restful.py`.
+/// The parameters that start with `extra.`; a value is JSON, or else text: `normalize_query_parameter` of `restful.py`.
 fn extra(text: &str) -> Option<Value> {
     let given: serde_json::Map<String, Value> = pairs(text)
         .filter_map(|(key, value)| {

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::random;
 
-/// What the server keeps of a key.
+/// The stored form of a key.
 #[derive(Clone)]
 pub(crate) struct Secret {
     key_id: i64,
@@ -71,7 +71,7 @@ pub(crate) struct First {
     nonce: Vec<u8>,
 }
 
-/// What a client says of the TLS channel below the exchange.
+/// The statement of a client about the TLS channel below the exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Channel {
     /// Nothing: `n`.

@@ -21,7 +21,7 @@ pub(crate) enum Protocol {
     Local,
 }
 
-/// What is sent to the client next.
+/// The next message to the client.
 #[derive(Debug)]
 pub(crate) enum Out {
     Text(String),
@@ -49,7 +49,7 @@ pub(crate) struct Session {
     /// Over TLS.
     pub(crate) encrypted: bool,
     pub(crate) legacy_jobs: AtomicBool,
-    /// How many calls were accepted and not yet answered.
+    /// The number of calls that were accepted and not yet answered.
     pub(crate) pending: AtomicUsize,
     /// Ten calls run at a time.
     pub(crate) running: Semaphore,

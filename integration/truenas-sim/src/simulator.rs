@@ -22,7 +22,7 @@ use crate::model::Model;
 use crate::nas::Nas;
 use crate::{Generation, random, scram, server, tls};
 
-/// How a NAS is set up.
+/// The way a NAS is set up.
 #[derive(Clone)]
 pub struct Options {
     /// Its release.
@@ -33,11 +33,11 @@ pub struct Options {
     pub users: BTreeMap<String, User>,
     /// The password of `root`.
     pub root_password: String,
-    /// Where plain HTTP is served; port 0 takes a free one.
+    /// The address where plain HTTP is served; port 0 takes a free one.
     pub http: SocketAddr,
-    /// Where TLS is served.
+    /// The address where TLS is served.
     pub https: SocketAddr,
-    /// Where the control endpoint is served; `None`: nowhere.
+    /// The address where the control endpoint is served; `None`: nowhere.
     pub control: Option<SocketAddr>,
     /// The names of the certificate.
     pub certificate_names: Vec<String>,
@@ -236,7 +236,7 @@ impl Simulator {
         self.nas.expire_sessions();
     }
 
-    /// How many websockets are open.
+    /// The number of websockets that are open.
     pub fn connections(&self) -> usize {
         self.nas.open_sessions().len()
     }
@@ -246,7 +246,7 @@ impl Simulator {
         self.nas.jobs.evict(id);
     }
 
-    /// What is made to go wrong.
+    /// The faults of this simulator.
     pub fn faults(&self) -> &Faults {
         &self.nas.faults
     }

@@ -106,7 +106,7 @@ pub(crate) enum Type {
     Tagged(String, BTreeMap<String, Self>),
 }
 
-/// What bounds a number, a text or a list.
+/// The bounds of a number, a text or a list.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     pub(crate) min: Option<i64>,

@@ -25,7 +25,7 @@ pub use program::{InvalidProgram, Program};
 pub(crate) use routine::{Routine, RoutineCalls};
 
 const SH: Program = Program::constant("sh");
-/// What a function is called by a shell that was started for it.
+/// The name of a function in a shell that was started for it.
 const FUNCTION: &str = "omnibus_function";
 /// The variable with a list that a script is run around.
 pub(crate) const LIST: &str = "omnibus_list";
@@ -66,7 +66,7 @@ pub(crate) enum Script {
     Around(&'static str),
 }
 
-/// Which exit codes are an answer rather than a failure.
+/// The exit codes that are an answer rather than a failure.
 ///
 /// A batch stops at the first command whose ending is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -254,7 +254,7 @@ impl Command {
         &self.environment
     }
 
-    /// What the command reads.
+    /// The input of the command.
     pub fn input(&self) -> &Input {
         &self.input
     }
@@ -273,17 +273,17 @@ impl Command {
         }
     }
 
-    /// Which exit codes are answers.
+    /// The exit codes that are answers.
     pub fn accept(&self) -> &Accept {
         &self.accept
     }
 
-    /// How long the command may take.
+    /// The time that the command may take.
     pub fn deadline(&self) -> Duration {
         self.deadline
     }
 
-    /// How many bytes of standard output the command may print.
+    /// The number of bytes of standard output the command may print.
     pub fn output_cap(&self) -> usize {
         self.output_cap
     }

@@ -22,7 +22,7 @@ pub enum RunError {
     Invalid {
         /// The command.
         command: CommandLine,
-        /// What is wrong with it.
+        /// The fault of the command.
         #[source]
         source: InvalidCommand,
     },
@@ -31,7 +31,7 @@ pub enum RunError {
     NotFound {
         /// The program.
         program: Program,
-        /// Where it was looked for.
+        /// The place where it was looked for.
         place: String,
     },
     /// The process could not be started.
@@ -48,7 +48,7 @@ pub enum RunError {
     QueueTimeout {
         /// The command.
         command: CommandLine,
-        /// How long it waited.
+        /// The time that it waited.
         waited: Duration,
     },
     /// The machine that should run it could not be reached; nothing was sent.
@@ -87,7 +87,7 @@ pub enum RunError {
     Lost {
         /// The command.
         command: CommandLine,
-        /// What hid the end.
+        /// The error that hid the end.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
@@ -96,7 +96,7 @@ pub enum RunError {
     Failed {
         /// The command.
         command: CommandLine,
-        /// How it ended.
+        /// The status with which it ended.
         status: Status,
         /// The end of standard error.
         stderr: StderrTail,

@@ -28,12 +28,12 @@ const CHROOT: Program = Program::constant("chroot");
 const NSENTER: Program = Program::constant("nsenter");
 const PATH: Variable = Variable::constant("PATH");
 
-/// How the host is entered.
+/// The way the host is entered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostAccess {
     /// `chroot` into the host's root filesystem, mounted here.
     Chroot {
-        /// Where it is mounted; `/host` in the image.
+        /// The path where it is mounted; `/host` in the image.
         root: PathBuf,
     },
     /// `nsenter` into the mount and network namespaces of a daemon's oldest process, for hosts
@@ -42,12 +42,12 @@ pub enum HostAccess {
     Daemon {
         /// The daemon's name as the kernel has it, such as `iscsid`.
         name: String,
-        /// Where proc(5) is mounted here.
+        /// The path where proc(5) is mounted here.
         proc: PathBuf,
     },
     /// `nsenter` into the mount namespace of the host's first process. It needs `hostPID`.
     Init {
-        /// Where proc(5) is mounted here.
+        /// The path where proc(5) is mounted here.
         proc: PathBuf,
     },
 }

@@ -26,7 +26,7 @@ const SH: Program = Program::constant("sh");
 /// is 1 in 65.
 const FILES: u64 = 1 << 16;
 
-/// What both tools exit with when the lock is not free in time.
+/// The exit code of both tools when the lock is not free in time.
 const NOT_FREE: i32 = 75;
 
 /// `$1` is the file, `$2` the seconds to wait, `$3` the folder, `$4` the file descriptor. `$5` is `list` if the

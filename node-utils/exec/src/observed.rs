@@ -28,11 +28,11 @@ pub struct Observation<'a> {
     pub commands: &'a [Command],
     /// From the call to its result, including the wait for a permit if the limit is inside.
     pub elapsed: Duration,
-    /// How it ended.
+    /// Its outcome.
     pub outcome: RunOutcome,
 }
 
-/// How an exchange ended, for counting.
+/// The way an exchange ended, for counting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RunOutcome {
     /// All commands ended as accepted.

@@ -1,4 +1,4 @@
-//! How a command ended and what it printed.
+//! The way a command ended and what it printed.
 //!
 //! Nothing is interpreted here. Only the module that wraps a tool knows what an exit code or a line means.
 
@@ -7,7 +7,7 @@ use std::fmt;
 use crate::command::{Accept, Command};
 use crate::error::{RunError, StderrTail};
 
-/// How a process ended.
+/// The outcome of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
     /// By itself, with this code.
@@ -20,7 +20,7 @@ pub enum Status {
 #[derive(Clone, PartialEq, Eq)]
 #[must_use = "an output says whether the command failed"]
 pub struct Output {
-    /// How it ended.
+    /// Its outcome.
     pub status: Status,
     /// Standard output, up to the cap of the command.
     pub stdout: Vec<u8>,

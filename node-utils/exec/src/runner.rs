@@ -133,11 +133,11 @@ pub struct Batch {
 pub struct BatchError {
     /// The first step that was not done, counted from zero.
     pub step: usize,
-    /// How many steps there are.
+    /// The number of steps.
     pub of: usize,
     /// The command of that step.
     pub command: CommandLine,
-    /// What happened to it.
+    /// The error of that step.
     #[source]
     pub source: RunError,
 }

@@ -94,7 +94,7 @@ impl<'a> Script<'a> {
         self.shell.input().bytes()
     }
 
-    /// How long the whole list may take.
+    /// The time that the whole list may take.
     pub fn deadline(&self) -> Duration {
         self.commands.iter().map(Command::deadline).sum()
     }

@@ -43,7 +43,7 @@ pub struct BeneathError {
     source: std::io::Error,
 }
 
-/// What went wrong, as far as the caller can act on it.
+/// The kind of failure, as far as the caller can act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BeneathErrorKind {
     /// No entry of that name.
@@ -108,7 +108,7 @@ impl BeneathError {
         }
     }
 
-    /// What went wrong.
+    /// The kind of failure.
     pub fn kind(&self) -> BeneathErrorKind {
         self.kind
     }

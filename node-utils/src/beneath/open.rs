@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
-/// What to do at a mount point.
+/// The behaviour at a mount point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mounts {
     /// Open what is mounted there.

@@ -16,7 +16,7 @@ use super::component::{BeneathError, Component};
 use super::open::{Mounts, open_beneath};
 use super::walk::{Reentry, Step, Visitor, walk};
 
-/// How often a directory that was emptied and is not empty is emptied again.
+/// The number of times that a directory that was emptied and is not empty is emptied again.
 const ROUNDS: usize = 64;
 
 struct Removal<'a, 'b> {
@@ -30,7 +30,7 @@ struct Removal<'a, 'b> {
 struct Parts<'a> {
     /// The tree.
     name: &'a Component,
-    /// How many names for parts were tried.
+    /// The number of names for parts that were tried.
     tried: usize,
     pending: Vec<Component>,
 }

@@ -18,7 +18,7 @@ use super::open::{Mounts, open_beneath};
 /// way back from depth n costs n² steps, at 20,000 ten seconds.
 pub(crate) const DEEP: usize = 256;
 
-/// What to do with an entry.
+/// The next step at an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// It is dealt with.
@@ -27,9 +27,9 @@ pub(crate) enum Step {
     Descend,
 }
 
-/// What a walk does.
+/// The operations of a walk.
 pub(crate) trait Visitor {
-    /// What is being done, for messages.
+    /// The work, for messages.
     fn doing(&self) -> &'static str;
 
     /// Asked between entries.
@@ -65,7 +65,7 @@ pub(crate) trait Visitor {
     }
 }
 
-/// What to do about a directory that cannot be entered.
+/// The behaviour at a directory that cannot be entered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reentry {
     /// Leave it alone.
@@ -103,7 +103,7 @@ pub(crate) fn walk(
     })
 }
 
-/// What failed, and at which entry of the current directory; without one, at the directory itself.
+/// The error, and at which entry of the current directory; without one, at the directory itself.
 type Failure = (Errno, Option<CString>);
 
 fn descend_and_climb(

@@ -47,7 +47,7 @@ impl fmt::Display for Identity {
 }
 
 impl BlockDevice {
-    /// Which volume it shows; of a partition or a multipath map, that of the disk below. `None` for
+    /// The volume it shows; of a partition or a multipath map, that of the disk below. `None` for
     /// devices that have no identifier: loop devices, zvols, other maps.
     pub fn wwid(&self, kernel: &Kernel) -> Result<Option<Identity>, Error> {
         let disk = self.disk(kernel)?;

@@ -23,14 +23,14 @@ use csi_types::error::{Effect, Error, Kind};
 
 const MULTIPATH: Program = Program::constant("multipath");
 
-/// How long udev may take to say what it thinks of a disk. It needs milliseconds where it runs.
+/// The time that udev may take to say what it thinks of a disk. It needs milliseconds where it runs.
 const UDEV: Duration = Duration::from_secs(3);
 
-/// How long the daemon may take to make a map. It needs a second or two; on a busy host where every
+/// The time that the daemon may take to make a map. It needs a second or two; on a busy host where every
 /// volume is attached at once after a reboot, many.
 const MAP: Duration = Duration::from_secs(30);
 
-/// How long to retry while a map is held open: udev reads a device after each unmount.
+/// The time to retry while a map is held open: udev reads a device after each unmount.
 const RETRY_PERIOD: Duration = Duration::from_secs(5);
 
 /// The map over these disks, if there is one. Disks in two maps are two volumes, and an error.
@@ -245,7 +245,7 @@ pub async fn remove(
     }
 }
 
-/// What the daemon, or its tool, is asked to do with a map.
+/// The order to the daemon, or its tool, about a map.
 #[derive(Debug, Clone, Copy)]
 enum Order {
     Resize,

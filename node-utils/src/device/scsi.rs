@@ -26,14 +26,14 @@ pub enum Asked {
     Same(Option<Identity>),
     /// It shows another one: everything known about its content is stale.
     Changed {
-        /// What it showed.
+        /// The identity before.
         before: Option<Identity>,
-        /// What it shows.
+        /// The identity now.
         now: Option<Identity>,
     },
 }
 
-/// What the kernel has cached about the disk.
+/// The data that the kernel has cached about the disk.
 pub fn fingerprint(kernel: &Kernel, disk: &BlockDevice) -> Result<Fingerprint, Error> {
     let path = disk.directory(kernel).join("device/vpd_pg83");
     let page = match kernel::read_bytes(&path) {

@@ -11,7 +11,7 @@ use crate::kernel::{self, Kernel};
 use crate::mount::{MountEntry, MountTable};
 use csi_types::error::Error;
 
-/// Who uses a device.
+/// The user of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Usage {
     /// A filesystem on it, or on one of its partitions, is mounted here.
@@ -38,7 +38,7 @@ impl fmt::Display for Usage {
 }
 
 impl BlockDevice {
-    /// How the device or one of its partitions is used; `None` if it is not. Opens the device, which
+    /// The way the device or one of its partitions is used; `None` if it is not. Opens the device, which
     /// can block as long as it does not answer.
     pub fn in_use(&self, kernel: &Kernel, mounts: &MountTable) -> Result<Option<Usage>, Error> {
         let mut devices = self.partitions(kernel)?;
@@ -89,7 +89,7 @@ impl BlockDevice {
             .is_ok_and(|holders| holders.contains(other))
     }
 
-    /// Where this very device is mounted, or its node bound.
+    /// The place where this very device is mounted, or its node bound.
     pub fn mounted(&self, kernel: &Kernel, mounts: &MountTable) -> Option<Usage> {
         let node = self.node(kernel);
         mounts.entries().find_map(|entry| {

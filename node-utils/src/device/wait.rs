@@ -12,7 +12,7 @@ use crate::blocking::{self, Doing, Limits};
 use crate::kernel::Kernel;
 use csi_types::error::{Error, Kind};
 
-/// How long a pause grows.
+/// The time that a pause grows.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     next: Duration,

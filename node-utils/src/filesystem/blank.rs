@@ -26,10 +26,10 @@ const SAMPLE: u64 = 4096;
 /// superblock (`sparse_super` of ext4(5)). With blocks of 1 KiB it is one block further, within the sample.
 const EXT_GROUPS: [u64; 3] = [8 << 20, 32 << 20, 128 << 20];
 const EXT_COPIES: [u64; 5] = [1, 3, 5, 7, 9];
-/// What a blank piece is like: compared as a whole, it costs nothing beside the reading.
+/// A blank piece: compared as a whole, it costs nothing beside the reading.
 static BLANK: [u8; PIECE] = [0; PIECE];
 
-/// How to make a device blank, for errors.
+/// The way to make a device blank, for errors.
 pub(crate) const HOW_TO_EMPTY: &str = "overwrite all of it with zeros (`blkdiscard --zeroout`)";
 
 /// The parts of a device of that size which have to be zeros.

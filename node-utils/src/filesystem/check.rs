@@ -57,7 +57,7 @@ enum Verdict {
     Broken,
 }
 
-/// What an exit code means: `fsck(8)`, `e2fsck(8)`, `xfs_repair(8)`.
+/// The meaning of an exit code: `fsck(8)`, `e2fsck(8)`, `xfs_repair(8)`.
 fn verdict(kind: FilesystemKind, code: Option<i32>) -> Verdict {
     use FilesystemKind as K;
     match (kind, code) {

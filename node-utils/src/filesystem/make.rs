@@ -12,7 +12,7 @@ use crate::tools::Tools;
 use csi_types::error::{Effect, Error, Kind};
 use csi_types::filesystem::as_args;
 
-/// What came of the wish for a filesystem.
+/// The outcome of ensuring a filesystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ensured {
     /// The wanted one was made.

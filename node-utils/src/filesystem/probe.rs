@@ -1,4 +1,4 @@
-//! What is on a device.
+//! The content of a device.
 
 use std::fmt;
 use std::fs::File;
@@ -19,7 +19,7 @@ const NOTHING: i32 = 2;
 /// `blkid -p` found several things at once.
 const AMBIVALENT: i32 = 8;
 
-/// What is on a device.
+/// The content of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     /// Nothing: a filesystem may be made.
@@ -134,7 +134,7 @@ fn doubtful(doing: String, why: &str) -> Error {
     ))
 }
 
-/// What the lines of `blkid -o export` say.
+/// The content that the lines of `blkid -o export` name.
 fn known(text: &str) -> Option<Content> {
     let value = |key: &str| {
         let mut lines = text.lines();
@@ -197,7 +197,7 @@ async fn settle(
     .await
 }
 
-/// What is read where the labels of every format stand.
+/// The bytes that are read where the labels of every format stand.
 struct Bytes {
     /// Zeros alone, but for the mark of a making.
     are_zeros: bool,

@@ -146,7 +146,7 @@ fn tool(program: &str, options: &[&str], path: &Path) {
     assert!(done.status.success(), "{program}: {done:?}");
 }
 
-/// What another program may have left on a device, and how to write it.
+/// Content that another program may have left on a device, and how to write it.
 type Left<'a> = (&'a str, Box<dyn Fn() + 'a>);
 
 /// Whether this process has `CAP_SYS_RESOURCE`.

@@ -15,7 +15,7 @@ const BLOCK: u64 = 512;
 const MAGIC: u32 = 0xfeed_babe;
 /// A record of an unmount fills at most one log buffer of 256 KiB and its headers.
 const LONGEST: u64 = (256 << 10) / BLOCK + 16;
-/// What one header describes; a longer record has more of them.
+/// The length that one header describes; a longer record has more of them.
 const OF_A_HEADER: u32 = 32 << 10;
 const UNMOUNT: u8 = 0x20;
 

@@ -21,7 +21,7 @@ use csi_types::attachment::{DeviceId, Iscsi, Portal};
 use csi_types::error::{Effect, Error, Kind};
 use csi_types::secrets::StageSecrets;
 
-/// How long the other portals may take once the volume can be used. One that answers takes a
+/// The time that the other portals may take once the volume can be used. One that answers takes a
 /// fraction of a second.
 const OTHERS: Duration = Duration::from_secs(5);
 
@@ -74,7 +74,7 @@ pub(super) struct Request {
     pub(super) facts: IscsiFacts,
     /// The identifier that the disk must have.
     identity: Option<DeviceId>,
-    /// What the volume's secrets say about its sessions.
+    /// The settings of its sessions in the volume's secrets.
     pub(super) settings: Settings,
 }
 

@@ -17,14 +17,14 @@ use crate::tools::Tools;
 use csi_types::attachment::Portal;
 use csi_types::error::{Effect, Error, Kind};
 
-/// How long a login is retried: a new or restarting target takes a while to accept logins.
+/// The time that a login is retried: a new or restarting target takes a while to accept logins.
 const LOGIN_PERIOD: Duration = Duration::from_mins(1);
 
 /// The pauses between two tries.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 
-/// How long a session may take to appear once the daemon has it. A retry by the daemon ends in this time, too.
+/// The time that a session may take to appear once the daemon has it. A retry by the daemon ends in this time, too.
 const SHOWN: Duration = Duration::from_secs(20);
 
 const NOT_KNOWN: &str = "this version of iscsiadm does not know a setting, or not its value";
@@ -32,7 +32,7 @@ const NOT_KNOWN: &str = "this version of iscsiadm does not know a setting, or no
 /// The time that is reserved for a last check and for the cleanup.
 const MARGIN: Duration = Duration::from_secs(2);
 
-/// How a portal is connected.
+/// The way a portal is connected.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Connector<'a> {
     pub(super) tools: &'a Tools,

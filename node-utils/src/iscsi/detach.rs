@@ -62,7 +62,7 @@ pub async fn detach(
     Ok(())
 }
 
-/// What was removed.
+/// The removed object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Given {
     Session,

@@ -21,7 +21,7 @@ use crate::tools::Tools;
 use csi_types::attachment::{Iqn, Lun};
 use csi_types::error::{Effect, Error, Kind};
 
-/// How long a disk may take to appear once its session works: a target needs this long to export a new
+/// The time that a disk may take to appear once its session works: a target needs this long to export a new
 /// volume.
 const APPEAR: Duration = Duration::from_secs(30);
 
@@ -264,7 +264,7 @@ pub(super) fn user(
     Ok((map, usage))
 }
 
-/// Which volume a device is, as far as sysfs shows; `None` for what did not come by iSCSI.
+/// The volume a device is, as far as sysfs shows; `None` for what did not come by iSCSI.
 pub fn facts_of(kernel: &Kernel, device: &BlockDevice) -> Result<Option<IscsiFacts>, Error> {
     let disk = device.disk(kernel)?;
     let paths = if disk.is_multipath_map(kernel)? {

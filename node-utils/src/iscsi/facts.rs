@@ -54,7 +54,7 @@ impl IscsiFacts {
         self.lun
     }
 
-    /// Where the target is reached, in order.
+    /// The place where the target is reached, in order.
     pub fn portals(&self) -> &[Portal] {
         &self.portals
     }

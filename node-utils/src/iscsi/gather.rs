@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt as _};
 use tokio::time::Instant;
 
-/// How many run at once: each may be a process.
+/// The number of those that run at once: each may be a process.
 const AT_ONCE: usize = 8;
 
 /// The results of the attempts.
@@ -14,7 +14,7 @@ const AT_ONCE: usize = 8;
 pub(super) struct Gathered<T, E> {
     pub(super) done: Vec<T>,
     pub(super) failed: Vec<E>,
-    /// How many were abandoned after the grace period.
+    /// The number of those that were abandoned after the grace period.
     pub(super) left: usize,
 }
 

@@ -11,7 +11,7 @@ use super::session::Session;
 use crate::blocking;
 use csi_types::attachment::{Host, Portal};
 
-/// How long a name may take. A resolver that hangs must not block a volume, which may not need it.
+/// The time that a name may take. A resolver that hangs must not block a volume, which may not need it.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A portal and the addresses of its name.

@@ -21,7 +21,7 @@ use crate::tools::Tools;
 use csi_types::attachment::Portal;
 use csi_types::error::{Effect, Error, Kind};
 
-/// Where distributions have the records, as they were built: Debian from 13 on, Fedora and SUSE;
+/// The place where distributions have the records, as they were built: Debian from 13 on, Fedora and SUSE;
 /// all others; built from source.
 const DATABASES: [&str; 3] = [
     "var/lib/iscsi/nodes",
@@ -31,7 +31,7 @@ const DATABASES: [&str; 3] = [
 
 const END: &str = "# END RECORD";
 
-/// What `iscsiadm` prints in the place of a password.
+/// The text that `iscsiadm` prints in the place of a password.
 const MASK: &str = "********";
 
 /// Puts settings into the record that `iscsiadm` has just made.

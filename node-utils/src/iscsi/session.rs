@@ -20,7 +20,7 @@ use csi_types::error::Error;
 const FLAT_FROM: u64 = 256;
 const FLAT: u64 = 0x4000;
 
-/// What a session is doing.
+/// The state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// It works.
@@ -42,7 +42,7 @@ pub(super) struct Session {
     host: u32,
     /// Its number among the targets of the adapter.
     target_id: u32,
-    /// Where it was asked to go, and where it went: a name and its address, or after a redirection
+    /// The place where it was asked to go, and where it went: a name and its address, or after a redirection
     /// two addresses.
     places: Vec<Portal>,
 }
@@ -117,7 +117,7 @@ impl Session {
         self.places.iter().any(|portal| place.is(portal))
     }
 
-    /// Where it was asked to go.
+    /// The place where it was asked to go.
     pub(super) fn portal(&self) -> Option<Portal> {
         self.places.first().cloned()
     }
@@ -215,7 +215,7 @@ impl LunDisk {
     }
 }
 
-/// Where the connections of a session were asked to go, then where they went.
+/// The place where the connections of a session were asked to go, then where they went.
 fn places(home: &Path) -> Result<Vec<Portal>, Error> {
     let mut asked = Vec::new();
     let mut went = Vec::new();

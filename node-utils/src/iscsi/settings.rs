@@ -15,7 +15,7 @@ const REPLACEMENT: &str = "node.session.timeo.replacement_timeout";
 const LOGIN_TIMEOUT: &str = "node.conn[0].timeo.login_timeout";
 const LOGIN_RETRIES: &str = "node.session.initial_login_retry_max";
 
-/// What a volume says about its sessions, by the names that `iscsiadm` has for them.
+/// The settings of sessions in a volume, by the names that `iscsiadm` has for them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Settings(Vec<(String, SecretString)>);
 

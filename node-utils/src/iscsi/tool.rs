@@ -57,7 +57,7 @@ const NOT_CONNECTED: i32 = 32;
 /// `ISCSI_ERR_REQ_TIMEDOUT`: the daemon did not answer.
 const DAEMON_SILENT: i32 = 33;
 
-/// How long a database that fails is tried again. It has a lock of its own, but makes and removes
+/// The time that a database that fails is tried again. It has a lock of its own, but makes and removes
 /// directories outside of it.
 const DATABASE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -207,7 +207,7 @@ impl<'a> Tool<'a> {
     }
 }
 
-/// What a failure means, and what can be done about it.
+/// The meaning of a failure, and what can be done about it.
 fn explained(doing: &str, error: RunError) -> Error {
     let (kind, advice) = match (error.exit_code(), &error) {
         (Some(code), _) => meaning(code),
@@ -279,7 +279,7 @@ mod tests {
 
     const NODE: &str = "iscsiadm -m node -T iqn.2005-10.org.x:a -p";
 
-    /// What open-iscsi 2.1.11 printed.
+    /// The messages of open-iscsi 2.1.11.
     const NO_RECORDS: &str = "iscsiadm: No records found\n";
     const AUTHORIZATION: &str = "\
 iscsiadm: Could not login to [iface: default, target: iqn.2005-10.org.x:a, portal: 10.0.0.1,3260].

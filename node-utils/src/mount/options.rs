@@ -13,15 +13,15 @@ use sys_mount::MountFlags as SuperFlags;
 /// A list of mount options, sorted.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct MountOptions {
-    /// What belongs to the one mount.
+    /// The attributes of the one mount.
     pub attributes: Attributes,
-    /// What belongs to the filesystem and has a flag of its own.
+    /// The options of the filesystem that have a flag of their own.
     pub superblock: Superblock,
-    /// What only the filesystem understands, in order.
+    /// The options that only the filesystem understands, in order.
     pub data: Vec<String>,
-    /// What means nothing to the kernel.
+    /// The options that mean nothing to the kernel.
     pub user: Vec<String>,
-    /// What asks for another operation than mounting: `bind`, `remount`, `shared`.
+    /// The options that ask for another operation than mounting: `bind`, `remount`, `shared`.
     pub operations: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ const RELATIME: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_RELATIME;
 const NODIRATIME: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NODIRATIME;
 const NOSYMFOLLOW: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW;
 
-/// What statvfs says of `nosymfollow`; missing in rustix.
+/// The flag of statvfs for `nosymfollow`; missing in rustix.
 const ST_NOSYMFOLLOW: u64 = 0x2000;
 
 /// Flags that sys-mount does not name.
@@ -181,7 +181,7 @@ fn name(option: &str) -> &str {
     option.split_once('=').map_or(option, |(name, _)| name)
 }
 
-/// What may be said of an option that is left out.
+/// The part that may be said of an option that is left out.
 fn shown(option: &str) -> &str {
     let like = |(word, _): &(&str, Meaning)| strsim::damerau_levenshtein(word, option) <= MISSPELT;
     let has_value = option.contains('=');
@@ -192,7 +192,7 @@ fn shown(option: &str) -> &str {
     }
 }
 
-/// How many letters of a word may be wrong.
+/// The number of letters of a word that may be wrong.
 const MISSPELT: usize = 2;
 
 impl fmt::Debug for MountOptions {
@@ -258,7 +258,7 @@ impl Attributes {
         self.set.is_empty() && self.atime.is_none()
     }
 
-    /// What `mount_setattr` sets, and what it clears for that.
+    /// The flags that `mount_setattr` sets, and what it clears for that.
     pub(crate) fn changes(self) -> (MountAttrFlags, MountAttrFlags) {
         let clear = match self.atime {
             Some(_) => MountAttrFlags::MOUNT_ATTR__ATIME,

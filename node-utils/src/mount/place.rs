@@ -84,12 +84,12 @@ impl Place {
         self.device.into()
     }
 
-    /// Which device it stands for, if it is a block device's node.
+    /// The device it stands for, if it is a block device's node.
     pub(crate) fn block_device(&self) -> Option<DeviceNumber> {
         (self.kind == FileType::BlockDevice).then(|| self.special.into())
     }
 
-    /// What it is, for messages.
+    /// Its kind, for messages.
     pub(crate) fn kind_name(&self) -> &'static str {
         match self.kind {
             FileType::Directory => "a directory",

@@ -23,7 +23,7 @@ const SERVERS: [&str; 8] = [
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "9p",
 ];
 
-/// What the kernel adds to the root of a mount whose directory was removed.
+/// The text that the kernel adds to the root of a mount whose directory was removed.
 const DELETED: &[u8] = b"//deleted";
 
 /// A path as the mount table spells it, without links. Only its last component may be on a filesystem
@@ -172,12 +172,12 @@ impl<'a> MountEntry<'a> {
         })
     }
 
-    /// Where it is mounted.
+    /// The place where it is mounted.
     pub fn point(&self) -> Cow<'a, Path> {
         path(decode(self.point))
     }
 
-    /// Which directory of its filesystem is shown there.
+    /// The directory of its filesystem that is shown there.
     pub fn root(&self) -> Cow<'a, Path> {
         path(decode(self.root.strip_suffix(DELETED).unwrap_or(self.root)))
     }

@@ -13,10 +13,10 @@ const MOUNT: Program = Program::constant("mount");
 const OBJECTIVEFS: Program = Program::constant("mount.objectivefs");
 const ONECLIENT: Program = Program::constant("oneclient");
 
-/// What `mount.cifs` reads the user and the password from.
+/// The variable from which `mount.cifs` reads the user and the password.
 const USER: Variable = Variable::constant("USER");
 const PASSWD: Variable = Variable::constant("PASSWD");
-/// What `oneclient` reads its token from.
+/// The variable from which `oneclient` reads its token.
 const TOKEN: Variable = Variable::constant("ONECLIENT_ACCESS_TOKEN");
 const OBJECTSTORE: Variable = Variable::constant("OBJECTSTORE");
 /// The options that are security labels.
@@ -25,7 +25,7 @@ const LICENSE: &str = "OBJECTIVEFS_LICENSE";
 /// The rest of a license is the key of its administrator, which no mount needs.
 const LICENSE_LENGTH: usize = 24;
 
-/// What files and directories of an SMB share that is given to a group show unless an option says otherwise:
+/// The modes that files and directories of an SMB share that is given to a group show unless an option says otherwise:
 /// what mount.cifs(8) says, and the group may write.
 const GROUP_MODES: [([&str; 2], &str); 2] = [
     (["file_mode=", "fmask="], "0775"),
@@ -39,11 +39,11 @@ const HIDDEN: [&str; 4] = ["pass", "password", "token", "secret"];
 pub(super) struct Plan<'a> {
     pub(super) place: &'a dyn Runner,
     pub(super) command: Command,
-    /// What is mounted, for messages.
+    /// The source of the mount, for messages.
     pub(super) source: String,
 }
 
-/// Who logs in to an SMB server, taken out of the options.
+/// The account for an SMB server, taken out of the options.
 #[derive(Default)]
 struct Login {
     user: Option<String>,
@@ -130,7 +130,7 @@ fn with_options(command: Command, options: String) -> Command {
     command.secret_arg(SecretString::from(options))
 }
 
-/// Who logs in travels in the environment of `mount.cifs`: arguments are seen by every user of the
+/// The account travels in the environment of `mount.cifs`: arguments are seen by every user of the
 /// node.
 fn smb<'a>(
     tools: &'a Tools,

@@ -1,4 +1,4 @@
-//! What a program that mounts complained about, and what can be done about it.
+//! The complaints of a program that mounts, and the remedies.
 //!
 //! The texts were captured from mount.nfs of nfs-utils 2.8 and mount.cifs of cifs-utils 7, or, where
 //! no server gave them, read in their sources.
@@ -110,7 +110,7 @@ const OBJECTIVEFS: &[Reason] = &[(
     "the passphrase is missing or wrong",
 )];
 
-/// What is true of every kind.
+/// The reasons that are true of every kind.
 const ANY: &[Reason] = &[
     (
         "unknown filesystem type",

@@ -1,4 +1,4 @@
-//! What a name of ZFS on this node stands for.
+//! The kinds of objects that a name of ZFS on this node may stand for.
 
 use exec::{Command, Program, RunError};
 use tokio::time::Instant;
@@ -15,7 +15,7 @@ const ZFS: Program = Program::constant("zfs");
 /// replayed.
 pub(super) const ASKED: &str = "type,mountpoint,readonly,atime,devices,exec,setuid,context,fscontext,defcontext,\
                      rootcontext";
-/// What each property that is switched from its default asks of a mount.
+/// The option that each property that is switched from its default asks of a mount.
 const SWITCHES: [(&str, &str, &str); 5] = [
     ("readonly", "on", "ro"),
     ("atime", "off", "noatime"),
@@ -24,7 +24,7 @@ const SWITCHES: [(&str, &str, &str); 5] = [
     ("setuid", "off", "nosuid"),
 ];
 
-/// What a name of ZFS stands for.
+/// The object that a name of ZFS stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asset {
     /// A dataset, which is mounted.

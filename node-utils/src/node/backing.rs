@@ -1,4 +1,4 @@
-//! What is behind a path where something is mounted: a device, a device that is gone, or none.
+//! The source behind a path where something is mounted: a device, a device that is gone, or none.
 //!
 //! A filesystem on a block device has the number of that device. btrfs is an exception: its device is
 //! the source of the mount. A block volume is a device node, or that of the read-only loop device on
@@ -16,7 +16,7 @@ use csi_types::error::{Error, Kind};
 /// `BTRFS_SUPER_MAGIC` of `linux/magic.h`.
 const BTRFS: u64 = 0x9123_683E;
 
-/// What is behind a mount point.
+/// The source behind a mount point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Backing {
     /// This block device.
@@ -27,7 +27,7 @@ pub(super) enum Backing {
     Other,
 }
 
-/// What is behind an opened path.
+/// The source behind an opened path.
 pub(super) fn backing(kernel: &Kernel, place: &Place) -> Result<Backing, Error> {
     if let Some(number) = place.block_device() {
         // Its number may have passed on: a node that is only shown keeps no device.
@@ -65,7 +65,7 @@ pub(super) fn is_whole(place: &Place) -> Result<bool, Error> {
         .is_some_and(|entry| &*entry.root() == Path::new("/")))
 }
 
-/// What the mount table says is behind the topmost mount at `path`, without touching it; `None` if
+/// The source behind the topmost mount at `path`, without touching it; `None` if
 /// nothing is mounted there.
 pub(super) fn topmost(kernel: &Kernel, path: &AbsolutePath) -> Result<Option<Backing>, Error> {
     let table = MountTable::read().map_err(unreadable)?;

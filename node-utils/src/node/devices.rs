@@ -18,7 +18,7 @@ use csi_types::secrets::StageSecrets;
 
 pub(super) use real::Attachers;
 
-/// What is needed to detach a volume: one line, which begins with the kind of attachment.
+/// The facts that are needed to detach a volume: one line, which begins with the kind of attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Facts(String);
 

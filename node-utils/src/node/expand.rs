@@ -18,10 +18,10 @@ use crate::device::{self, BlockDevice};
 use crate::loops::Loop;
 use csi_types::error::{Effect, Error, Kind};
 
-/// How long a device may take to show a size that its storage has already.
+/// The time that a device may take to show a size that its storage has already.
 const LATENCY: Duration = Duration::from_secs(20);
 
-/// What can grow.
+/// A volume that can grow.
 enum Found {
     /// Nothing: no device of ours.
     Nothing,

@@ -29,7 +29,7 @@ const UNCHANGED: i32 = 1;
 /// A filesystem on a device, ready to be mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ready {
-    /// What to mount: the disk, or a partition of it.
+    /// The device to mount: the disk, or a partition of it.
     pub(super) device: BlockDevice,
     /// Its filesystem, which may differ from the requested one.
     pub(super) kind: FilesystemKind,
@@ -266,7 +266,7 @@ fn mounted_at(doing: String, path: &AbsolutePath) -> Result<FilesystemKind, Erro
 // === impl Ready ===
 
 impl Ready {
-    /// What the kernel calls it.
+    /// Its name in the kernel.
     pub(super) fn in_kernel(&self) -> &'static str {
         match self.kind {
             FilesystemKind::Ntfs => "ntfs3",

@@ -49,7 +49,7 @@ pub(super) enum Shape {
     File,
 }
 
-/// What a call made to open its target.
+/// The parts that a call made to open its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Made {
     Nothing,

@@ -1,4 +1,4 @@
-//! Which paths may be unmounted and deleted.
+//! The paths that may be unmounted and deleted.
 //!
 //! A request to unpublish or unstage names only a volume and a path, so the path decides. Allowed are paths
 //! below the folders of the orchestrator, and paths that carry our mark: an extended attribute that is written
@@ -64,7 +64,7 @@ fn is_built_by_kubelet(path: &Path) -> bool {
     })
 }
 
-/// What may be done with a path.
+/// The owner of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     /// It may be unmounted and deleted.

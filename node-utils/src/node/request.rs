@@ -13,15 +13,15 @@ use csi_types::secrets::StageSecrets;
 pub struct NodeConfig {
     /// Options for every volume: `node.mount.mount_flags`.
     pub mount_flags: MountFlags,
-    /// How filesystems are made and checked: `node.format` and `node.mount.checkFilesystem`.
+    /// The way filesystems are made and checked: `node.format` and `node.mount.checkFilesystem`.
     pub filesystem: FilesystemSettings,
 }
 
-/// Where a volume is staged. Never the root directory.
+/// The path where a volume is staged. Never the root directory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StagingPath(AbsolutePath);
 
-/// Where a volume is published for one pod. Never the root directory.
+/// The path where a volume is published for one pod. Never the root directory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TargetPath(AbsolutePath);
 
@@ -30,24 +30,24 @@ pub struct TargetPath(AbsolutePath);
 pub struct StageRequest {
     /// Where.
     pub staging: StagingPath,
-    /// Which volume.
+    /// The volume.
     pub attachment: Attachment,
-    /// How it is going to be used.
+    /// The way it is going to be used.
     pub capability: VolumeCapability,
-    /// What its storage asks for.
+    /// The secrets for its storage.
     pub secrets: StageSecrets,
 }
 
 /// Shows a staged volume to one pod.
 #[derive(Debug, Clone)]
 pub struct PublishRequest {
-    /// Where it was staged.
+    /// The place where it was staged.
     pub staging: StagingPath,
-    /// Where the pod wants it.
+    /// The place where the pod wants it.
     pub target: TargetPath,
-    /// Which volume.
+    /// The volume.
     pub attachment: Attachment,
-    /// How the pod uses it.
+    /// The way the pod uses it.
     pub capability: VolumeCapability,
     /// Whether the pod must not write.
     pub readonly: bool,
@@ -56,13 +56,13 @@ pub struct PublishRequest {
 /// Grows the node part of a volume whose storage grew.
 #[derive(Debug, Clone)]
 pub struct ExpandRequest {
-    /// Where the volume is mounted: published or staged.
+    /// The path where the volume is mounted: published or staged.
     pub path: AbsolutePath,
     /// The size that was asked for, in bytes.
     pub required: Option<u64>,
 }
 
-/// What is known about a mounted volume.
+/// The known facts about a mounted volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeStats {
     /// Space; `None` where the filesystem does not answer.
@@ -78,9 +78,9 @@ pub struct VolumeStats {
 pub struct Usage {
     /// All of it.
     pub total: u64,
-    /// What is taken.
+    /// The used part.
     pub used: u64,
-    /// What an ordinary user can still take.
+    /// The part that an ordinary user can still take.
     pub available: u64,
 }
 
@@ -93,7 +93,7 @@ pub enum Health {
     Abnormal {
         /// One word for machines, in `CamelCase`.
         reason: &'static str,
-        /// What was seen.
+        /// The observation.
         message: String,
     },
 }

@@ -44,7 +44,7 @@ struct Bench {
     /// The same node, which does not see one of the devices any more.
     blind: OnceCell<Node>,
     storage: LoopStorage,
-    /// How many child processes there were.
+    /// The number of child processes so far.
     children: Arc<AtomicUsize>,
     runtime: tokio::runtime::Runtime,
 }

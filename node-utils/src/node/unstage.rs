@@ -180,7 +180,7 @@ pub(super) fn clean_up(path: &AbsolutePath, directory: bool) -> Result<(), Error
     Ok(())
 }
 
-/// What is recorded at a path where nothing is mounted.
+/// The record at a path where nothing is mounted.
 pub(super) fn recorded(path: &AbsolutePath) -> Result<Vec<Facts>, Error> {
     match Place::open(path.as_path()) {
         Ok(place) if place.is_directory() && !place.is_mount_point() => record::read(&place),

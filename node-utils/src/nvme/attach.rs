@@ -18,14 +18,14 @@ use crate::tools::Tools;
 use csi_types::attachment::Nvmeof;
 use csi_types::error::{Effect, Error, Kind};
 
-/// How long a connection may take to work, and its namespace to appear, after the command ended.
+/// The time that a connection may take to work, and its namespace to appear, after the command ended.
 const APPEAR: Duration = Duration::from_secs(30);
 
-/// How long the other routes may take once the volume can be used: a dead one takes the kernel
+/// The time that the other routes may take once the volume can be used: a dead one takes the kernel
 /// three seconds.
 const OTHERS: Duration = Duration::from_secs(5);
 
-/// What sysfs shows of the volume.
+/// The state of the volume in sysfs.
 #[derive(Debug)]
 struct Seen {
     controllers: Vec<Controller>,

@@ -19,7 +19,7 @@ use csi_types::error::{Effect, Error, Kind};
 const NVME: Program = Program::constant("nvme");
 const MODPROBE: Program = Program::constant("modprobe");
 
-/// How the kernel behaves when the target is cut off, unless the volume says otherwise.
+/// The way the kernel behaves when the target is cut off, unless the volume says otherwise.
 ///
 /// Input and output wait while the kernel reconnects and fail when it gives up; a filesystem does
 /// not survive that. It gives up after half an hour, by default after ten minutes: a storage server
@@ -44,7 +44,7 @@ const HOST: [&str; 2] = ["hostnqn", "hostid"];
 /// Options whose value is a key.
 const SECRET: [&str; 3] = ["dhchap-secret", "dhchap-ctrl-secret", "tls-key"];
 
-/// How long loading a module may take to show its device node.
+/// The time that loading a module may take to show its device node.
 const NODE: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// A way to a target, and what its other side is called in the kernel.
@@ -133,7 +133,7 @@ impl Resolved {
     }
 }
 
-/// Where a way leads, without its options: one may be a key.
+/// The place where a way leads, without its options: one may be a key.
 fn place(way: &Transport) -> String {
     let (fabric, address) = (way.fabric.as_str(), &way.address);
     match way.port {

@@ -21,7 +21,7 @@ pub(super) struct Controller {
     host_id: Option<String>,
 }
 
-/// What a controller is good for.
+/// The usability of a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// It works.

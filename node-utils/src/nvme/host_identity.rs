@@ -19,7 +19,7 @@ use csi_types::error::{Error, Kind};
 
 const PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
-/// What every image of democratic-csi carries: the same on all nodes of all clusters.
+/// The identity that every image of democratic-csi carries: the same on all nodes of all clusters.
 ///
 /// compat: "NVMe over fabrics".
 const SHARED: [&str; 2] = [

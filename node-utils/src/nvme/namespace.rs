@@ -17,11 +17,11 @@ use crate::tools::Tools;
 use csi_types::attachment::{Nqn, Nsid};
 use csi_types::error::{Error, Kind};
 
-/// How long a scan may take to show a new size. The kernel scans in the background, one command to
+/// The time that a scan may take to show a new size. The kernel scans in the background, one command to
 /// the target for each namespace.
 const SCAN: Duration = Duration::from_secs(10);
 
-/// How long to wait for a new size that was not announced.
+/// The time to wait for a new size that was not announced.
 const MAYBE: Duration = Duration::from_secs(1);
 
 /// One disk of a subsystem.
@@ -82,7 +82,7 @@ fn is_disk(name: &str) -> bool {
         .is_some_and(|(left, right)| number(left) && number(right))
 }
 
-/// What volume a disk, a partition of it or a map over it shows, if it came over a network.
+/// The volume that a disk, a partition of it or a map over it shows, if it came over a network.
 pub fn facts_of(kernel: &Kernel, device: &BlockDevice) -> Result<Option<NvmeFacts>, Error> {
     let mut disk = device.disk(kernel)?;
     if disk.is_multipath_map(kernel)? {

@@ -39,12 +39,12 @@ struct Server {
 }
 
 impl Server {
-    /// What is mounted does not answer any more. The server answers those who mount it again.
+    /// The mounted share does not answer any more. The server answers those who mount it again.
     fn falls_silent(&self) {
         self.silent.lock().expect("lock").store(true, SeqCst);
     }
 
-    /// What is mounted fails from now on.
+    /// The mounted share fails from now on.
     fn forgets(&self) {
         self.dead.lock().expect("lock").store(true, SeqCst);
     }

@@ -155,7 +155,7 @@ fn empty() -> libc::dqblk {
     }
 }
 
-/// What the commands of [`quotactl`] read or write.
+/// Structures that the commands of [`quotactl`] read or write.
 trait Data {}
 
 impl Data for State {}

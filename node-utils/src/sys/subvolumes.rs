@@ -84,7 +84,7 @@ pub enum Quotas {
     On,
 }
 
-/// What a subvolume has and may have, in bytes.
+/// The use and the limit of a subvolume, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quota {
     /// As of the last commit of the filesystem, at most half a minute ago.
@@ -190,7 +190,7 @@ fn item(fd: impl AsFd, kind: u32, id: u64) -> Result<Option<[u64; 3]>, Errno> {
     ))
 }
 
-/// What one ioctl reads or writes.
+/// Structures that one ioctl reads or writes.
 trait Data {
     const OPCODE: Opcode;
 }

@@ -36,7 +36,7 @@ pub type VolumeContext = BTreeMap<String, String>;
 /// The key that chooses the kind of attachment.
 pub const KIND_KEY: &str = "node_attach_driver";
 
-/// How a volume reaches a pod.
+/// The way a volume reaches a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Attachment {
     /// A directory of the node itself, bind-mounted.
@@ -62,7 +62,7 @@ pub enum Attachment {
 /// A directory of the node itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hostpath {
-    /// Where it is, as the node sees it.
+    /// The path where it is, as the node sees it.
     pub path: AbsolutePath,
 }
 
@@ -80,7 +80,7 @@ pub enum ContextError {
     Unusable {
         /// The key.
         key: &'static str,
-        /// What is wrong with its value.
+        /// The problem with its value.
         reason: PathError,
     },
     /// A value that cannot be right.
@@ -88,7 +88,7 @@ pub enum ContextError {
     Word {
         /// The key.
         key: &'static str,
-        /// What is wrong with its value.
+        /// The problem with its value.
         reason: FieldError,
     },
 }

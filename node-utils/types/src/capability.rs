@@ -1,4 +1,4 @@
-//! How a volume may be reached: access type, filesystem, mount flags, access mode.
+//! The way a volume may be reached: access type, filesystem, mount flags, access mode.
 //!
 //! These are the parsed forms; whether a driver offers an access is the driver's rule. Mount flags
 //! may carry passwords (CSI specification, `MountVolume.mount_flags`), so they never print.

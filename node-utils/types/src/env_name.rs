@@ -15,9 +15,9 @@ pub struct InvalidVariable {
     problem: &'static str,
 }
 
-/// What decides which code a program of root runs, or where it keeps its own files.
+/// Variables that decide which code a program of root runs, or where it keeps its own files.
 const OF_THE_HOST: [&str; 6] = ["BASH_ENV", "ENV", "GCONV_PATH", "HOME", "IFS", "PATH"];
-/// What the loader of programs reads.
+/// The prefix of variables that the loader of programs reads.
 const OF_THE_LOADER: &str = "LD_";
 
 // === impl Variable ===

@@ -8,7 +8,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-/// What went wrong, as far as the caller can act on it.
+/// The kind of failure, as far as the caller can act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// The request or the configuration it relies on cannot be right as it is.
@@ -136,7 +136,7 @@ impl Error {
         self
     }
 
-    /// What went wrong.
+    /// The kind of failure.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -146,7 +146,7 @@ impl Error {
         self.effect
     }
 
-    /// What the user can do, if we know.
+    /// A step that the user can take, if we know.
     pub fn advice(&self) -> Option<&str> {
         self.advice.as_deref()
     }

@@ -8,7 +8,7 @@ use std::fmt;
 use crate::Variable;
 use secrecy::SecretString;
 
-/// What a stage secret says.
+/// The content of a stage secret.
 #[derive(Clone, Default)]
 pub struct StageSecrets {
     /// Settings of an iSCSI node record, `node-db.*`, in the order of their names.

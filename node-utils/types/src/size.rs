@@ -21,9 +21,9 @@ pub enum SizeError {
     /// A size is below zero.
     #[error("{field} is negative: {value}")]
     Negative {
-        /// Which of the two.
+        /// The name of the number.
         field: &'static str,
-        /// What was given.
+        /// The given number.
         value: i64,
     },
     /// The lower bound is above the upper one.

@@ -1,4 +1,4 @@
-//! Where a volume can be reached: segments of nodes, and what a caller requires of them.
+//! The place where a volume can be reached: segments of nodes, and what a caller requires of them.
 //!
 //! Keys and values follow the label rules of the specification. Matching is the specification's:
 //! some requisite term has to fit, preferred terms give the order.
@@ -12,7 +12,7 @@ pub const NODE_KEY: &str = "org.democratic-csi.topology/node";
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Topology(BTreeMap<String, String>);
 
-/// What a caller requires of the place of a new volume.
+/// The demands of a caller on the place of a new volume.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TopologyRequirement {
     /// The volume has to be reachable from at least one of these, if there are any.

@@ -29,7 +29,7 @@ pub use serve::{Serve, Tcp, UnixSocket};
 /// The exit code of a wrong command line or configuration: `EX_USAGE`.
 pub const EX_USAGE: u8 = 64;
 
-/// What the program was asked to do.
+/// The work that the program was asked to do.
 #[derive(Debug)]
 pub enum Invocation {
     /// Serve CSI.
@@ -38,7 +38,7 @@ pub enum Invocation {
     Command(Command),
 }
 
-/// What the program does besides serving.
+/// The commands of the program besides serving.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Find mistakes in a configuration, without changing anything

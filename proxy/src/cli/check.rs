@@ -29,9 +29,9 @@ mod report;
 
 use report::{Finding, Report, Weight};
 
-/// How long the storage may take to answer.
+/// The time that the storage may take to answer.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// How long the kernel may take to let go of what was mounted for a check.
+/// The time that the kernel may take to let go of what was mounted for a check.
 const LETS_GO_WITHIN: Duration = Duration::from_secs(5);
 
 /// Checks, reports on standard output, and returns the exit code.
@@ -88,7 +88,7 @@ fn check(flags: &CheckFlags) -> Report {
     report
 }
 
-/// What is wrong or odd about the configuration of a connection that is in no file yet, and whether it is an
+/// The problems and oddities of the configuration of a connection that is in no file yet, and whether it is an
 /// error.
 pub(crate) fn offline(text: &str) -> Vec<(bool, String)> {
     let found = match Document::parse(text, &ProcessEnvironment) {
@@ -119,10 +119,10 @@ fn of_document(document: Document) -> Vec<Finding> {
     }
 }
 
-/// Where the files of connections are.
+/// The place where the files of connections are.
 const FOLDER: &str = "proxy.configFolder";
 
-/// What a file makes; if it cannot be used, what it would make without what is wrong.
+/// The app that a file makes; if it cannot be used, what it would make without what is wrong.
 fn opened(file: &Path, report: &mut Report) -> Option<(Arc<Document>, App)> {
     let at = environment();
     let refused = match config_file::read(file).map(|document| App::open(document, &at)) {
@@ -155,7 +155,7 @@ fn environment() -> Environment {
     }
 }
 
-/// What only the process that serves can find out, because it knows where it runs.
+/// The facts that only the process that serves can find out, because it knows where it runs.
 const OF_NODES: &str = "its volumes belong to a node: served by a process on every node, and refused \
                         by a controller that stands for all nodes";
 const ON_NODES: &str =

@@ -25,14 +25,14 @@ use crate::routing::connection::Connection;
 use crate::routing::folder::Surveyed;
 use crate::rpc::status::{self, printable};
 
-/// How long a storage may take to answer.
+/// The time that a storage may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Everything listed.
 #[derive(Debug, Serialize)]
 struct Census {
     connections: Vec<Row>,
-    /// What lies in the folders and is no connection.
+    /// The entries of the folders that are no connection.
     odd: Vec<String>,
 }
 
@@ -45,7 +45,7 @@ struct Row {
     error: Option<String>,
     /// Bytes for new volumes, where that is known.
     available: Option<u64>,
-    /// How many volumes there are, where they can be listed.
+    /// The number of volumes, where they can be listed.
     volumes: Option<usize>,
 }
 

@@ -27,7 +27,7 @@ const AT_ONCE: usize = 8;
 /// Everything that was found.
 #[derive(Debug, Default, Serialize)]
 struct Tour {
-    /// How many volumes were looked at.
+    /// The number of volumes that were looked at.
     volumes: usize,
     /// Those that were not found exported as they should be, or not looked at.
     exports: Vec<Row>,
@@ -47,7 +47,7 @@ struct Row {
     error: Option<String>,
 }
 
-/// What was seen of one volume.
+/// The observation of one volume.
 #[derive(Debug)]
 enum Seen {
     /// It is exported.

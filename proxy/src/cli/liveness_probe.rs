@@ -22,7 +22,7 @@ pub enum NotAlive {
     /// Nothing listens there, or the server speaks no gRPC.
     #[error("connect to {address}")]
     Connect {
-        /// Where.
+        /// The address.
         address: String,
         /// Why not.
         #[source]
@@ -31,11 +31,11 @@ pub enum NotAlive {
     /// The answer is an error.
     #[error("the server at {address} answers {code}: {message}")]
     Refused {
-        /// Who.
+        /// The address.
         address: String,
         /// The gRPC code.
         code: tonic::Code,
-        /// What it says.
+        /// The message.
         message: String,
     },
     /// The server says so itself.
@@ -44,9 +44,9 @@ pub enum NotAlive {
     /// No answer in time.
     #[error("the server at {address} does not answer within {within:?}")]
     Late {
-        /// Who.
+        /// The address.
         address: String,
-        /// How long was waited.
+        /// The time that was waited.
         within: Duration,
     },
 }

@@ -44,7 +44,7 @@ pub struct MigrateValuesFlags {
 struct Input {
     name: String,
     values: Map<String, Value>,
-    /// What there is to say about where they were found.
+    /// The notes about where they were found.
     notes: Vec<String>,
     problems: Vec<String>,
 }
@@ -540,7 +540,7 @@ impl Merged {
         self.fit();
     }
 
-    /// What `check --offline` finds in each connection. Variables are those of the controller, not of this
+    /// The findings of `check --offline` in each connection. Variables are those of the controller, not of this
     /// machine.
     fn check_connections(&mut self, connections: &Map<String, Value>) {
         for (name, config) in connections {

@@ -48,7 +48,7 @@ struct Row {
     orphan: Orphan,
 }
 
-/// What has become of an orphan.
+/// The state of an orphan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
@@ -60,7 +60,7 @@ enum State {
     Failed,
 }
 
-/// What one connection answered.
+/// The answer of one connection.
 #[derive(Debug)]
 struct Found {
     connection: Arc<Connection>,
@@ -216,7 +216,7 @@ impl Row {
         self.error = removed.as_ref().err().map(status::message);
     }
 
-    /// What became of it, for people.
+    /// The outcome, for people.
     fn outcome(&self) -> String {
         let object = printable(&self.object);
         match &self.error {

@@ -24,9 +24,9 @@ use crate::routing::config_file;
 use crate::routing::connection::Connection;
 use crate::rpc::status::{self, printable};
 
-/// How long a question may take: a page of a list, a look at one volume.
+/// The time that a question may take: a page of a list, a look at one volume.
 pub(crate) const QUESTION: Duration = Duration::from_mins(2);
-/// How long one change may take.
+/// The time that one change may take.
 pub(crate) const CHANGE: Duration = Duration::from_mins(10);
 /// How long after its time a call that does not keep to it is waited for.
 const GRACE: Duration = Duration::from_mins(1);
@@ -49,7 +49,7 @@ pub(crate) struct Problem {
     pub(crate) error: String,
 }
 
-/// How long a connection is believed to answer.
+/// The time that a connection is believed to answer.
 #[derive(Debug, Default)]
 pub(crate) struct Patience(AtomicUsize);
 

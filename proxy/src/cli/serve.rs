@@ -46,7 +46,7 @@ const NO_TOPOLOGY: &str = "the volumes of this driver belong to a node, and the 
                            cannot name a place: give it 1 to 63 letters, digits, `-`, `_` and `.`, \
                            with a letter or digit at both ends";
 
-/// What is served, and the folder that it comes from.
+/// The served app, and the folder that it comes from.
 type Opened = (App, Option<Watch>);
 
 /// A server that takes calls.

@@ -24,11 +24,11 @@ pub struct Advertised {
     pub plugin: Vec<PluginCapability>,
     /// What it also does while a connection offers it.
     pub services: Vec<PluginCapability>,
-    /// How volumes grow.
+    /// The way volumes grow.
     pub expansion: Vec<VolumeExpansion>,
-    /// Which calls the controller serves.
+    /// The calls the controller serves.
     pub controller: Vec<ControllerCapability>,
-    /// Which calls the node serves, and how.
+    /// The calls the node serves, and how.
     pub node: Vec<NodeCapability>,
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct DecodeError {
     source: Reason,
 }
 
-/// What is wrong with a field. Never shows a value, except where the field cannot hold a secret.
+/// The fault of a field. Never shows a value, except where the field cannot hold a secret.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Reason {
     #[error("is required and missing")]

@@ -157,7 +157,7 @@ pub(crate) fn group(
     }
 }
 
-/// Where a volume or a snapshot of a connection is, which its driver places here.
+/// The place where a volume or a snapshot of a connection is, which its driver places here.
 fn places(connection: &Connection, driver: &[Topology]) -> Vec<v1::Topology> {
     let places = connection.accessibility().of_volume(driver);
     places.iter().map(topology).collect()
@@ -170,7 +170,7 @@ pub(crate) fn topology(topology: &Topology) -> v1::Topology {
     }
 }
 
-/// Where the next page begins, empty at the end. A driver whose entries have longer names shortens
+/// The place where the next page begins, empty at the end. A driver whose entries have longer names shortens
 /// them.
 pub(crate) fn next_token<T>(page: &Page<T>) -> Result<String, Error> {
     let Some(token) = &page.next else {

@@ -26,7 +26,7 @@ use crate::rpc::server;
 use crate::rpc::server::socket::{Bound, Listeners};
 use crate::testing::{multi_in, plugin};
 
-/// What no answer, error or log may show.
+/// The text that no answer, error or log may show.
 const SECRET: &str = "hunter2";
 
 /// The main file of two connections: the orchestrator asks for all that the fake driver has.

@@ -35,7 +35,7 @@ use crate::rpc::{Incoming, Outlet, Rpc, Runner};
 pub struct Plugin {
     /// The name under which the orchestrator knows it.
     pub name: PluginName,
-    /// Which services it serves.
+    /// The services it serves.
     pub modes: Modes,
     /// What it tells the orchestrator that it can do.
     pub advertised: Advertised,
@@ -43,15 +43,15 @@ pub struct Plugin {
     pub connections: Connections,
     /// What it does on the node that it runs on.
     pub node: NodeService,
-    /// What it tells about that node.
+    /// The facts about that node.
     pub info: NodeInfo,
-    /// What is known of those that come and go.
+    /// The states of those that come and go.
     pub states: States,
     /// Runs its calls.
     pub runner: Runner,
 }
 
-/// Which services are served in addition to Identity.
+/// The services that are served in addition to Identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Modes {
     /// The Controller service.

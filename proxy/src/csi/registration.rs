@@ -26,7 +26,7 @@ use crate::rpc::server::socket::{Bound, ListenError, Listeners, Remains};
 const TYPE: &str = "CSIPlugin";
 /// The version of CSI that every kubelet takes; it is not the one that is advertised.
 const VERSION: &str = "1.0.0";
-/// How often it is looked whether the socket has its file.
+/// The interval at which it is looked whether the socket has its file.
 const LOOKS_EVERY: Duration = Duration::from_secs(10);
 
 /// The settings of the registration.

@@ -95,7 +95,7 @@ pub(crate) enum WorkClass {
     Deletion,
 }
 
-/// How local storage is served. compat: "The proxy".
+/// The way local storage is served. compat: "The proxy".
 const LOCAL: &str = "serve it from a process on every node, with `--csi-mode=controller` and \
                      `--csi-mode=node`, and with `node` in `proxy.nodeTopology.type`";
 
@@ -244,7 +244,7 @@ impl Connection {
         twin.with_threads(Some(account))
     }
 
-    /// What counts only where there are other connections.
+    /// The settings that count only where there are other connections.
     fn among_others(
         &mut self,
         document: &Document,
@@ -361,7 +361,7 @@ impl Connection {
         &self.access
     }
 
-    /// What its driver can do.
+    /// The capabilities of its driver.
     pub(crate) fn can(&self) -> Capabilities {
         self.driver.capabilities()
     }
@@ -407,7 +407,7 @@ impl Connection {
         GroupHandle::write(&self.name, id)
     }
 
-    /// Where its volumes can be reached.
+    /// The place where its volumes can be reached.
     pub(crate) fn accessibility(&self) -> &Accessibility {
         &self.accessibility
     }
@@ -419,7 +419,7 @@ impl Connection {
         self
     }
 
-    /// Which pods may have inline volumes here.
+    /// The pods that may have inline volumes here.
     pub(crate) fn inline_rules(&self) -> &InlineRules {
         &self.inline
     }

@@ -47,7 +47,7 @@ struct Inner {
 
 type Table = BTreeMap<ConnectionName, Arc<LazyConnection>>;
 
-/// How callers name connections.
+/// The way callers name connections.
 #[derive(Debug)]
 enum Naming {
     /// Not at all: there is one.
@@ -128,7 +128,7 @@ impl Connections {
             .then_some(false)
     }
 
-    /// How many are served.
+    /// The number of those that are served.
     pub fn len(&self) -> usize {
         self.table()
             .values()

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::rpc::Rpc;
 
-/// What a call works on, in one connection.
+/// The object of a call, in one connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     connection: Arc<str>,
@@ -42,7 +42,7 @@ pub(crate) enum Object {
     Path(AbsolutePath),
 }
 
-/// How a key is held.
+/// The way a key is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hold {
     /// Shared with other calls that do not change it.

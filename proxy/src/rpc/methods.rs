@@ -67,7 +67,7 @@ rpcs! {
     NodeGetInfo,
 }
 
-/// How long work may take before it has to give up by itself.
+/// The time that work may take before it has to give up by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlines {
     /// Work that may copy a whole volume. An interrupted copy starts again from the beginning, so a short

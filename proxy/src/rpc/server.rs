@@ -33,7 +33,7 @@ const MAX_HEADER_LIST: u32 = 16 * 1024;
 const MAX_STREAMS: u32 = 256;
 /// Streams that a client opened and reset before we took them; more is an attack.
 const MAX_PENDING_RESETS: usize = 64;
-/// How long a connection may be idle before a keepalive ping.
+/// The time that a connection may be idle before a keepalive ping.
 const KEEPALIVE: Duration = Duration::from_mins(1);
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(20);
 /// How long to wait after a connection that could not be accepted: while descriptors are short, each

@@ -30,7 +30,7 @@ pub enum RpcGroup {
     Resize,
     /// Questions, which change nothing.
     Query,
-    /// What is done on a node: kubelet.
+    /// The node: kubelet.
     Node,
 }
 
@@ -142,7 +142,7 @@ pub(crate) fn code_name(code: Code) -> &'static str {
     }
 }
 
-/// What [`message`] says but for the advice, which has a place of its own elsewhere.
+/// The text of [`message`] but for the advice, which has a place of its own elsewhere.
 pub(crate) fn message_without_advice(error: &Error) -> String {
     printable(&causes(error))
 }
@@ -169,7 +169,7 @@ pub(crate) fn printable(text: &str) -> String {
     printable_within(text, MAX_MESSAGE)
 }
 
-/// What [`printable`] says in at most `limit` bytes.
+/// The text of [`printable`] in at most `limit` bytes.
 pub(crate) fn printable_within(text: &str, limit: usize) -> String {
     let mut line = String::with_capacity(text.len().min(limit));
     for c in text.chars() {

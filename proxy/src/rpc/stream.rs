@@ -15,7 +15,7 @@ use super::{Answer, Incoming, Rpc, Runner, Task, Work, torn_down};
 /// Messages that wait for the client; the work waits while there are more.
 const ROOM: usize = 1;
 
-/// Where the work of a call puts its messages.
+/// The place where the work of a call puts its messages.
 #[derive(Debug)]
 pub(crate) struct Outlet<M>(mpsc::Sender<M>);
 

@@ -28,14 +28,14 @@ const CONNECTIONS: usize = 64;
 
 static FAILED: Sampled = Sampled::new();
 
-/// What operators may see and change.
+/// The parts that operators may see and change.
 #[derive(Debug, Clone)]
 pub struct Admin {
-    /// What `/metrics` shows.
+    /// The content of `/metrics`.
     pub metrics: Metrics,
-    /// What `/log-level` changes.
+    /// The control that `/log-level` changes.
     pub log: LogControl,
-    /// What `/ready` says.
+    /// The content of `/ready`.
     pub ready: Readiness,
 }
 
@@ -167,7 +167,7 @@ impl Answer {
         }
     }
 
-    /// What a HEAD request gets: the length of the body, and no body.
+    /// The answer to a HEAD request: the length of the body, and no body.
     fn head(&self) -> String {
         let Self { status, kind, body } = self;
         format!(

@@ -24,11 +24,11 @@ mod line;
 use fields::Fields;
 use line::Line;
 
-/// How much to log, in democratic-csi's words.
+/// The verbosity of the log, in democratic-csi's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 #[repr(u8)]
 pub enum Verbosity {
-    /// What failed.
+    /// Errors.
     Error,
     /// And what will fail, or is not what was meant.
     Warn,
@@ -42,7 +42,7 @@ pub enum Verbosity {
     Silly,
 }
 
-/// How to log.
+/// The way to log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// For people.
@@ -72,7 +72,7 @@ struct Log<W> {
     writer: W,
 }
 
-/// How a line looks.
+/// The way a line looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Style {
     Json,
@@ -130,7 +130,7 @@ impl Verbosity {
         }
     }
 
-    /// What is logged of ours.
+    /// The level of our own lines.
     fn ours(self) -> LevelFilter {
         match self {
             Self::Error => LevelFilter::ERROR,
@@ -141,7 +141,7 @@ impl Verbosity {
         }
     }
 
-    /// What is logged of the libraries: they say a lot and know no subject.
+    /// The level of the libraries: they say a lot and know no subject.
     fn theirs(self) -> LevelFilter {
         match self {
             Self::Error => LevelFilter::ERROR,
@@ -172,7 +172,7 @@ impl fmt::Display for Verbosity {
 // === impl LogFormat ===
 
 impl LogFormat {
-    /// What `auto` means where machines are known to read.
+    /// The meaning of `auto` where machines are known to read.
     #[must_use]
     pub(crate) fn or_json(self, machines: bool) -> Self {
         if machines && self == Self::Auto {
@@ -192,7 +192,7 @@ impl LogControl {
         }
     }
 
-    /// How much is logged now.
+    /// The present verbosity.
     pub fn verbosity(&self) -> Verbosity {
         let number = usize::from(self.verbosity.load(Ordering::Relaxed));
         Verbosity::ALL

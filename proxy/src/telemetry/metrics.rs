@@ -54,7 +54,7 @@ struct Inner {
     seen: Seen,
 }
 
-/// Which values labels had that are no names of connections: to find the series of one.
+/// The values of labels that are no names of connections: to find the series of one.
 #[derive(Debug, Default)]
 struct Seen {
     rpcs: Pairs,
@@ -78,7 +78,7 @@ pub struct RpcInFlight {
     code: Code,
 }
 
-/// How a call to a backend, or a command, ended.
+/// The outcome of a call to a backend, or a command, ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// As it should.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How often one warning is written.
+/// The interval at which one warning is written.
 const EVERY: Duration = Duration::from_secs(30);
 
 /// Decides which occurrences of one warning are written.

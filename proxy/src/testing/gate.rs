@@ -1,4 +1,4 @@
-//! What a verb waits for in a thread, as a system call on a dead mount does.
+//! The gate that a verb waits for in a thread, as a system call on a dead mount does.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 

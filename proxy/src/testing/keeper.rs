@@ -15,24 +15,24 @@ use super::volume;
 use crate::routing::connection::Connection;
 use crate::routing::connections::ConnectionName;
 
-/// What it has.
+/// The volumes.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     pub(crate) orphans: Vec<Orphan>,
     pub(crate) volumes: Vec<&'static str>,
     /// Volumes that are not exported.
     pub(crate) lost: BTreeSet<&'static str>,
-    /// What cannot be read, or removed.
+    /// The volumes that cannot be read, or removed.
     pub(crate) stuck: BTreeSet<&'static str>,
-    /// What the host does not answer about.
+    /// The volumes that the host does not answer about.
     pub(crate) silent: BTreeSet<&'static str>,
-    /// What makes the program panic.
+    /// The volumes that make the program panic.
     pub(crate) defects: BTreeSet<&'static str>,
-    /// What is gone when its turn comes.
+    /// The volumes that are gone when its turn comes.
     pub(crate) gone: BTreeSet<&'static str>,
     /// The list fails after this many pages.
     pub(crate) pages: Option<usize>,
-    /// How many volumes are read at this moment, and how many at most.
+    /// The number of volumes that are read at this moment, and how many at most.
     pub(crate) busy: (usize, usize),
 }
 

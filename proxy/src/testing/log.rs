@@ -1,11 +1,11 @@
-//! What a test logs, kept apart from what others log at the same time.
+//! The lines that a test logs, kept apart from what others log at the same time.
 
 use std::cell::RefCell;
 use std::io::Write;
 use std::sync::Once;
 
 thread_local! {
-    /// What this thread has logged. Each test has a thread of its own.
+    /// The lines of this thread. Each test has a thread of its own.
     static LINES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn listen() {
     LINES.take();
 }
 
-/// What was logged since then.
+/// The lines since then.
 pub(crate) fn heard() -> String {
     String::from_utf8(LINES.take()).expect("text")
 }

@@ -18,7 +18,7 @@ mount --make-rshared / && mount -t tmpfs run /run && mount --bind "$CSI" "$CSI" 
 exec cat
 "#;
 
-/// Where the folder `share` is mounted, as that process sees it.
+/// The place where the folder `share` is mounted, as that process sees it.
 fn mounts(process: u32, share: &Path) -> Vec<String> {
     let table = fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap();
     let fields = |line: &str| -> Vec<String> { line.split(' ').map(str::to_owned).collect() };

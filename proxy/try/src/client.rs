@@ -25,16 +25,16 @@ pub struct Client {
     pub node: NodeClient<Channel>,
     /// The connection itself, for calls without a type.
     pub channel: Channel,
-    /// How long an answer is waited for.
+    /// The time that an answer is waited for.
     pub patience: Duration,
 }
 
 /// Why something could not be done.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// What happened, in one line.
+    /// The event, in one line.
     pub what: String,
-    /// What the server answered, if it did.
+    /// The code of the answer, if there was one.
     pub code: Option<Code>,
 }
 
@@ -275,7 +275,7 @@ impl Failure {
         )
     }
 
-    /// What the code says, where it says more than that something failed.
+    /// The meaning of the code, where it says more than that something failed.
     pub(crate) fn code_says(&self) -> Option<&'static str> {
         Some(match self.code? {
             Code::InvalidArgument => {

@@ -23,7 +23,7 @@ use crate::journal::{Journal, Made, Role};
 use crate::requests;
 use crate::step::Step;
 
-/// How long a storage that does not answer is asked again after a failure.
+/// The time that a storage that does not answer is asked again after a failure.
 const PERSISTENCE: Duration = Duration::from_secs(15);
 /// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -314,7 +314,7 @@ impl<P: Program> Cluster<P> {
         self.publish(role).await
     }
 
-    /// Where it is staged, and where a pod sees it.
+    /// The path where it is staged, and where a pod sees it.
     fn paths(&self, role: Role) -> (AbsolutePath, AbsolutePath) {
         let folder = self.folder.path().child("node").child(role.suffix());
         (folder.child("staging"), folder.child("pod").child("volume"))

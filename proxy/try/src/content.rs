@@ -1,4 +1,4 @@
-//! What is written to volumes, and whether it is still there: every byte is compared. Calls block.
+//! The content of volumes, and whether it is still there: every byte is compared. Calls block.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 
 use crate::flags::Access;
 
-/// How much is written, in bytes.
+/// The length of the content, in bytes.
 pub(crate) const LENGTH: usize = 1 << 20;
 
 /// A content that differs from every other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Edition {
-    /// What is written first, and what a snapshot keeps.
+    /// The first content, and what a snapshot keeps.
     First,
-    /// What the volume holds after the change.
+    /// The content after the change.
     Second,
-    /// What is written to copies, to see that their source does not change.
+    /// The content of copies, to see that their source does not change.
     Other,
 }
 

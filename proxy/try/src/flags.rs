@@ -24,7 +24,7 @@ pub(crate) enum Access {
     Block,
 }
 
-/// What `--help` teaches below the flags.
+/// The text of `--help` below the flags.
 pub const AFTER: &str = "\
 Without flags it makes folders in a temporary folder its storage: nothing to set up, nothing left \
 behind. With --driver-config-file it asks the same of your own storage: will my NAS work?
@@ -121,12 +121,12 @@ impl Flags {
         capability
     }
 
-    /// What the storage class says.
+    /// The parameters of the storage class.
     pub(crate) fn parameters(&self) -> BTreeMap<String, String> {
         self.parameters.iter().cloned().collect()
     }
 
-    /// What the snapshot class says.
+    /// The parameters of the snapshot class.
     pub(crate) fn snapshot_parameters(&self) -> BTreeMap<String, String> {
         self.snapshot_parameters.iter().cloned().collect()
     }

@@ -13,7 +13,7 @@ use node_utils::{Component, Root};
 
 use crate::screen::{chain, variable};
 
-/// What the name of every folder begins with, and of everything that is made on a storage.
+/// The text that the name of every folder begins with, and of everything that is made on a storage.
 pub(crate) const PREFIX: &str = "omnibus-try-";
 
 /// The longest path of a unix socket, without its closing zero.
@@ -83,7 +83,7 @@ impl Folder {
         &self.name
     }
 
-    /// Where it is.
+    /// The path where it is.
     pub(crate) fn path(&self) -> AbsolutePath {
         self.parent.child(&self.name)
     }
@@ -98,12 +98,12 @@ impl Folder {
         self.path().child("csi.sock")
     }
 
-    /// Where the journal is kept.
+    /// The path where the journal is kept.
     pub(crate) fn journal(&self) -> PathBuf {
         self.path().child("journal").as_path().to_owned()
     }
 
-    /// What is mounted below it, the last one first: mounts may lie on mounts.
+    /// The mounts below it, the last one first: mounts may lie on mounts.
     pub(crate) fn mounts(&self) -> Result<Vec<PathBuf>, String> {
         let table = MountTable::read().map_err(|error| error.to_string())?;
         let points = table.entries().map(|entry| entry.point().into_owned());
@@ -127,7 +127,7 @@ impl Folder {
     }
 }
 
-/// Where folders are looked for and made: real paths, since mount tables do not know links.
+/// The path where folders are looked for and made: real paths, since mount tables do not know links.
 fn parents() -> Vec<AbsolutePath> {
     let chosen = variable("TMPDIR");
     let candidates = chosen.as_deref().into_iter().chain(["/var/tmp", "/tmp"]);

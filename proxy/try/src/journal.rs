@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::{Answer, Failure};
 use crate::folder::Folder;
 
-/// What is made, in this order.
+/// The objects, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Role {
     Original,
@@ -31,7 +31,7 @@ pub(crate) struct Journal {
     pub(crate) config: Option<PathBuf>,
     /// The size that is asked for.
     pub(crate) size: i64,
-    /// What was there before: never touched, whatever a driver answers.
+    /// The objects that were there before: never touched, whatever a driver answers.
     pub(crate) foreign: BTreeSet<String>,
     made: Vec<Made>,
     #[serde(skip)]
@@ -55,7 +55,7 @@ pub(crate) struct Made {
 // === impl Role ===
 
 impl Role {
-    /// What its name ends with, and its folder is called.
+    /// The end of its name, and the name of its folder.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
             Self::Original => "original",
@@ -131,7 +131,7 @@ impl Journal {
         self.write().map_err(failed)
     }
 
-    /// What was asked for in that role, and is not gone.
+    /// The object that was asked for in that role, and is not gone.
     pub(crate) fn there(&self, role: Role) -> Answer<Made> {
         let mut made = self.made.iter();
         let made = made.find(|made| made.role == role && !made.gone).cloned();
@@ -148,7 +148,7 @@ impl Journal {
         self.made.iter().filter(|made| !made.id.is_empty())
     }
 
-    /// What may be there still, in words. `name` is what all names begin with.
+    /// The objects that may be there still, in words. `name` is what all names begin with.
     pub(crate) fn remains(&self, name: &str) -> Vec<String> {
         let there = self.made.iter().filter(|made| !made.gone);
         there.map(|made| made.in_words(name)).collect()
@@ -158,7 +158,7 @@ impl Journal {
 // === impl Made ===
 
 impl Made {
-    /// What it is. `name` is what all names begin with.
+    /// The kind in words. `name` is what all names begin with.
     pub(crate) fn in_words(&self, name: &str) -> String {
         let (role, suffix) = (self.role, self.role.suffix());
         let kind = if role == Role::Snapshot {

@@ -67,7 +67,7 @@ pub struct Storage {
     pub driver: String,
     /// The version of the specification that is pretended to.
     pub csi_version: String,
-    /// What is odd about the configuration.
+    /// The oddities of the configuration.
     pub notes: Vec<String>,
 }
 

@@ -19,7 +19,7 @@ use crate::story::{Stop, Story};
 /// The name and number of the schema.
 const SCHEMA: &str = "omnibus-csi/try/1";
 
-/// What does not change while a storage is tried.
+/// The setting that does not change while a storage is tried.
 #[derive(Debug)]
 pub(crate) struct Setting<'a> {
     pub(crate) flags: &'a Flags,
@@ -41,7 +41,7 @@ pub(crate) fn refused(problems: &str) -> Value {
     })
 }
 
-/// What to do about a failure in this step: what the code says, and where to look.
+/// The advice for a failure in this step: what the code says, and where to look.
 fn advice(step: Step, failure: &Failure) -> Vec<&'static str> {
     let look = (!failure.blames_the_request()).then_some(step.words().advice);
     failure.code_says().into_iter().chain(look).collect()

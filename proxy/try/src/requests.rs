@@ -40,7 +40,7 @@ pub fn at_least(bytes: i64) -> Option<CapacityRange> {
     })
 }
 
-/// What a class says.
+/// The parameters of a class.
 pub fn parameters(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
     pairs.iter().map(pair).collect()

@@ -17,7 +17,7 @@ const TITLE: usize = 36;
 /// The column of times.
 const TIME: usize = 9;
 
-/// Where the story is shown.
+/// The place where the story is shown.
 #[derive(Debug)]
 pub(crate) struct Screen {
     silent: bool,
@@ -26,7 +26,7 @@ pub(crate) struct Screen {
     colour: bool,
 }
 
-/// How something is to be seen.
+/// The way something is to be seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     Bold,

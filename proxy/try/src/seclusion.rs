@@ -1,10 +1,10 @@
-//! Where the mounts of a trial are made: if possible, where nothing else sees them.
+//! The place where the mounts of a trial are made: if possible, where nothing else sees them.
 
 use node_utils::mount_namespace::{leave_mounts, leave_user_and_mounts};
 
 use crate::screen::chain;
 
-/// Where mounts are made.
+/// The place where mounts are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seclusion {
     /// In the mounts of the machine.

@@ -2,7 +2,7 @@
 //!
 //! The names of steps are part of the JSON report and do not change.
 
-/// What is known of a step.
+/// The words about a step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Words {
     /// Its name for machines.
@@ -13,9 +13,9 @@ pub(crate) struct Words {
     pub(crate) rpc: &'static str,
     /// The calls of which one has to be offered.
     pub(crate) needs: &'static [&'static str],
-    /// What it means to a cluster that this failed.
+    /// The meaning of the failure to a cluster.
     pub(crate) meaning: &'static str,
-    /// Where to look.
+    /// The place to look.
     pub(crate) advice: &'static str,
 }
 
@@ -32,7 +32,7 @@ macro_rules! steps {
             /// Every step.
             pub(crate) const ALL: &[Self] = &[$(Self::$step,)*];
 
-            /// What is known of it.
+            /// The words about it.
             pub(crate) fn words(self) -> Words {
                 match self {
                     $(Self::$step => Words {

@@ -16,7 +16,7 @@ use crate::cluster::Cluster;
 use crate::screen::Screen;
 use crate::step::Step;
 
-/// What happened so far, and where it is shown.
+/// The events so far, and the place where they are shown.
 #[derive(Debug)]
 pub(crate) struct Story {
     pub(crate) screen: Screen,
@@ -32,13 +32,13 @@ pub(crate) struct Story {
 pub(crate) struct Entry {
     pub(crate) step: Step,
     pub(crate) outcome: Outcome,
-    /// How long it took, if it was tried.
+    /// The time that it took, if it was tried.
     pub(crate) took: Option<Duration>,
-    /// What is said beside the title.
+    /// The text beside the title.
     pub(crate) detail: String,
 }
 
-/// How a step ended.
+/// The outcome of a step.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Ok,
@@ -145,7 +145,7 @@ impl Story {
         self.entries.push(entry);
     }
 
-    /// How many steps ended so.
+    /// The number of steps that ended so.
     pub(crate) fn count(&self, outcome: &str) -> usize {
         let mut entries: Vec<_> = self.entries.iter().collect();
         entries.retain(|entry| entry.outcome.name() == outcome);

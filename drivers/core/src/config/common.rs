@@ -24,15 +24,15 @@ use crate::text::MAX_STRING;
 /// The keys that all drivers have in common.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct CommonConfig {
-    /// Which kind of backend this is.
+    /// The kind of backend.
     pub driver: String,
     /// Distinguishes several installations on one backend: names a scope of parameters.
     #[serde(default, deserialize_with = "unless_falsy")]
     pub instance_id: Option<String>,
-    /// How volumes may be used.
+    /// The way volumes may be used.
     #[serde(default)]
     pub csi: CsiConfig,
-    /// What is advertised.
+    /// The advertised services.
     #[serde(default)]
     pub service: ServiceConfig,
     /// Names of volumes, and what happens on deletion.
@@ -76,7 +76,7 @@ pub struct ServiceConfig {
 /// `service.identity`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct IdentityService {
-    /// What is advertised.
+    /// The advertised capabilities.
     #[serde(default)]
     pub capabilities: IdentityCapabilities,
 }
@@ -86,14 +86,14 @@ pub struct IdentityService {
 pub struct IdentityCapabilities {
     /// The capabilities of the plugin.
     pub service: Option<Vec<PluginCapability>>,
-    /// How volumes grow.
+    /// The way volumes grow.
     pub volume_expansion: Option<Vec<VolumeExpansion>>,
 }
 
 /// `service.controller`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct ControllerService {
-    /// What is advertised.
+    /// The advertised capabilities.
     #[serde(default)]
     pub capabilities: ControllerCapabilities,
 }
@@ -108,7 +108,7 @@ pub struct ControllerCapabilities {
 /// `service.node`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct NodeService {
-    /// What is advertised.
+    /// The advertised capabilities.
     #[serde(default)]
     pub capabilities: NodeCapabilities,
 }
@@ -152,7 +152,7 @@ pub struct PrivateVolume {
     /// The effect of deleting a volume. `delete` unless given.
     #[serde(default)]
     pub delete_strategy: DeleteStrategy,
-    /// Where volume contexts come from if the orchestrator sends none.
+    /// The source of volume contexts if the orchestrator sends none.
     #[serde(default)]
     pub volume_context: VolumeContextConfig,
 }
@@ -178,7 +178,7 @@ pub enum IdHash {
     Crc32,
 }
 
-/// What deleting a volume does.
+/// The effect of deleting a volume.
 ///
 /// compat: "Configuration": democratic-csi deletes for every word except `retain`; here any other
 /// word than the two is an error, because it may be a misspelt `retain`.
@@ -195,11 +195,11 @@ pub enum DeleteStrategy {
 /// `_private.csi.volume.volumeContext`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct VolumeContextConfig {
-    /// Where they are looked up.
+    /// The place where they are looked up.
     pub driver: Option<VolumeContextSource>,
 }
 
-/// Where volume contexts come from if the orchestrator sends none.
+/// The source of volume contexts if the orchestrator sends none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VolumeContextSource {
@@ -271,7 +271,7 @@ pub struct CsiProxy {
 pub struct CsiProxyService {
     /// The version of its interface.
     pub version: Option<String>,
-    /// Where it listens.
+    /// The place where it listens.
     pub connection: Option<String>,
 }
 

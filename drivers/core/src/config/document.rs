@@ -80,7 +80,7 @@ impl Document {
         }
     }
 
-    /// What stands in the file itself, without the defaults of another.
+    /// The text that stands in the file itself, without the defaults of another.
     pub(super) fn own(&self) -> &Value {
         self.own.as_ref().unwrap_or(&self.root)
     }
@@ -243,7 +243,7 @@ impl Document {
     }
 }
 
-/// What stands in the example files of democratic-csi and of this project where a value belongs.
+/// Texts that stand in the example files of democratic-csi and of this project where a value belongs.
 const PLACEHOLDERS: [&str; 8] = [
     "server address",
     "server[:port]",

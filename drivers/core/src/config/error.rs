@@ -49,7 +49,7 @@ impl ConfigError {
         self
     }
 
-    /// What else is wrong in the same file.
+    /// Further faults of the same file.
     pub fn further(&self) -> &[Self] {
         &self.further
     }
@@ -59,12 +59,12 @@ impl ConfigError {
         self.path.as_deref()
     }
 
-    /// What is wrong, without path and advice.
+    /// The fault, without path and advice.
     pub fn problem(&self) -> &str {
         &self.problem
     }
 
-    /// What the user can do, if we know.
+    /// A step that the user can take, if we know.
     pub fn advice(&self) -> Option<&str> {
         self.advice.as_deref()
     }

@@ -12,7 +12,7 @@ use super::finding::{Finding, Severity};
 /// The most bytes of all replaced values.
 const MAX_EXPANDED: usize = 4 << 20;
 
-/// Where `${VAR}` is looked up.
+/// The place where `${VAR}` is looked up.
 pub trait Environment {
     /// The value of a variable, `None` if it does not exist.
     fn variable(&self, name: &str) -> Option<String>;

@@ -11,7 +11,7 @@ pub struct Finding {
     pub path: String,
     /// The problem.
     pub message: String,
-    /// What to do about it, if we know.
+    /// The remedy, if we know.
     pub advice: Option<String>,
 }
 

@@ -19,7 +19,7 @@ pub struct NodeOptions(String);
 pub struct NodeSettings {
     /// Options of mounts, if they are set.
     pub mount_flags: Option<MountFlags>,
-    /// How filesystems are made and checked, those that are set.
+    /// The way filesystems are made and checked, those that are set.
     pub filesystems: FilesystemSettings,
     /// Filesystems that are not checked, whatever the node does otherwise.
     pub unchecked: Vec<FilesystemKind>,

@@ -18,7 +18,7 @@ use serde_json::{Map, Number, Value};
 use self::failure::ReadError;
 use super::notes::{Notes, push_index, push_key};
 
-/// Where a value stands in the document.
+/// The place where a value stands in the document.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Path<'p> {
     Root,

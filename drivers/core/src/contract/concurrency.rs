@@ -7,7 +7,7 @@ use super::{Fresh, call};
 use crate::error::Kind;
 use crate::volume::PageRequest;
 
-/// How many calls run at once, unless said otherwise.
+/// The number of calls that run at once, unless said otherwise.
 pub(super) const CALLERS: usize = 16;
 
 pub(super) async fn equal_calls_at_once_make_one_volume(fresh: &Fresh) {

@@ -108,7 +108,7 @@ impl FakeDriver {
         self.hooks.play(verb, moment, trick);
     }
 
-    /// How often `verb` was called.
+    /// The number of times that `verb` was called.
     pub fn calls(&self, verb: Verb) -> usize {
         self.hooks.calls(verb)
     }
@@ -118,12 +118,12 @@ impl FakeDriver {
         self.state.volume_ids()
     }
 
-    /// Which nodes may reach which volumes.
+    /// The volumes, with the nodes that may reach them.
     pub fn published(&self) -> Vec<(VolumeId, NodeIdentity)> {
         self.state.published()
     }
 
-    /// What was changed of a volume.
+    /// The changed parameters of a volume.
     pub fn modified(&self, id: &VolumeId) -> BTreeMap<String, String> {
         self.state.modified(id)
     }

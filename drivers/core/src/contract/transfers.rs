@@ -12,7 +12,7 @@ use crate::text::VolumeId;
 use crate::transfer::{Bookmark, Bytes, CopyTag, ExportInfo, ExportStream, Stream, TransferFormat};
 use crate::volume::{CreateVolume, Elsewhere, Source, Volume};
 
-/// How many retries an interrupted stream may need before this counts as a defect.
+/// The number of retries an interrupted stream may need before this counts as a defect.
 const TRIES: usize = 64;
 
 /// A source that must not be used: it fails with a unique error.

@@ -235,7 +235,7 @@ pub trait BlockRanges: Send + Debug {
     async fn next(&mut self, max: usize) -> Result<Option<Vec<BlockRange>>, Error>;
 }
 
-/// Which ranges of a snapshot hold data, and which differ from an older one.
+/// The ranges of a snapshot that hold data, and those that differ from an older one.
 #[async_trait]
 pub trait BlockMetadata: Send + Sync {
     /// The ranges that hold data and end after `offset`; those that differ from `base`, if one is
@@ -317,7 +317,7 @@ pub trait Exports: Send + Sync {
 pub struct InlineVolume<'a> {
     /// The handle, which the orchestrator makes of the pod.
     pub id: &'a VolumeId,
-    /// Where the pod sees it.
+    /// The path where the pod sees it.
     pub target: &'a AbsolutePath,
     /// Whether the pod may only read it.
     pub readonly: bool,
@@ -341,7 +341,7 @@ pub enum InlineMount {
 pub struct InlineFound {
     /// Its handle.
     pub id: VolumeId,
-    /// Where its pod sees it, or saw it.
+    /// The path where its pod sees it, or saw it.
     pub target: AbsolutePath,
 }
 

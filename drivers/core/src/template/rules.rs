@@ -1,4 +1,4 @@
-//! Which templates are accepted, and how their output becomes that of Handlebars.js.
+//! The templates that are accepted, and how their output becomes that of Handlebars.js.
 //!
 //! Only templates with the same output in both implementations are accepted: plain values, `if`,
 //! `unless`, `each`, `with`, `lookup`, comments and whitespace control. Everything else is rejected

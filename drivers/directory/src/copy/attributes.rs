@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::record;
 
-/// What a directory gets after its content: what would be passed on to it, shut us out or be changed
+/// The attributes that a directory gets after its content: what would be passed on to it, shut us out or be changed
 /// by it.
 pub(super) struct DirAttributes {
     stat: Stat,

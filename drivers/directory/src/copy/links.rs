@@ -15,7 +15,7 @@ use super::identity;
 use crate::crash_points;
 use crate::disk;
 
-/// Where the copies wait for their other names, beside the target.
+/// The place where the copies wait for their other names, beside the target.
 const LINKS: &str = "links";
 
 type Inode = (u64, u64);

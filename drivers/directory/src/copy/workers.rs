@@ -67,7 +67,7 @@ pub(super) struct Progress<'a> {
     activity: Vec<CopyActivity>,
 }
 
-/// What copies files one after the other, in a thread of its own or in that of the walk.
+/// The worker that copies files one after the other, in a thread of its own or in that of the walk.
 pub(super) struct Worker<'a> {
     pub(super) progress: &'a Progress<'a>,
     pub(super) buffer: Vec<u8>,

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::crash_points;
 
-/// How many are tried at once. With simple quotas one remains as long as a clone shares its blocks.
+/// The number of those that are tried at once. With simple quotas one remains as long as a clone shares its blocks.
 const TRIES: usize = 16;
 
 /// Their numbers, those that were not tried for the longest time first.

@@ -35,7 +35,7 @@ pub(crate) struct ResticConfig {
 }
 
 impl ResticConfig {
-    /// What says where the repository is.
+    /// The value that says where the repository is.
     pub(crate) fn location(&self) -> Option<&str> {
         let names = ["RESTIC_REPOSITORY", "RESTIC_REPOSITORY_FILE"];
         let said = |name| self.tool.env.get(&Variable::constant(name));

@@ -1,4 +1,4 @@
-//! What restic says of its snapshots.
+//! The report of restic about its snapshots.
 
 use serde::Deserialize;
 

@@ -1,4 +1,4 @@
-//! What a snapshot keeps, attribute by attribute, on every filesystem that can be had here.
+//! The attributes that a snapshot keeps, attribute by attribute, on every filesystem that can be had here.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};

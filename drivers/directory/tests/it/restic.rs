@@ -76,7 +76,7 @@ impl Place {
         driver
     }
 
-    /// What another program runs on the repository.
+    /// A command that another program runs on the repository.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("restic");
         command

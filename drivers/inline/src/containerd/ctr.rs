@@ -22,7 +22,7 @@ const PULL: Duration = Duration::from_hours(1);
 const CLEANING: Duration = Duration::from_secs(10);
 /// The exit code of `timeout` for what took too long.
 const TOO_LONG: i32 = 124;
-/// How long `ctr` waits for the socket.
+/// The time that `ctr` waits for the socket.
 const CONNECT: &str = "5s";
 
 /// `$1` is the name of the registry, `$2` what is wanted of it, `$3` how many seconds that may take: it has to end

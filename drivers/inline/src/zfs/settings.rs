@@ -13,8 +13,8 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// What a pod may choose unless the configuration says otherwise: its own limits, and what costs and harms
-/// no others.
+/// The properties that a pod may choose unless the configuration says otherwise: its own limits, and what costs and
+/// harms no others.
 const SAFE: [&str; 6] = [
     "atime",
     "compression",
@@ -24,7 +24,7 @@ const SAFE: [&str; 6] = [
     "relatime",
 ];
 
-/// What no pod may choose, whatever the configuration says: where and how it is mounted, what may be
+/// The properties that no pod may choose, whatever the configuration says: where and how it is mounted, what may be
 /// executed, what is shared, and what reads keys from files of the host.
 const NEVER: [&str; 21] = [
     "canmount",
@@ -50,14 +50,14 @@ const NEVER: [&str; 21] = [
     "zoned",
 ];
 
-/// What limits a volume: a value of the configuration is the administrator's word, unless it says that a
+/// The properties that limit a volume: a value of the configuration is the administrator's word, unless it says that a
 /// pod may choose.
 const LIMITS: [&str; 2] = ["quota", "refquota"];
 
-/// What the driver sets itself.
+/// The properties that the driver sets itself.
 const OURS: [&str; 3] = ["canmount", "mountpoint", "readonly"];
 
-/// What stands before the name of a property in the attributes of a pod.
+/// The text that stands before the name of a property in the attributes of a pod.
 const ATTRIBUTE: &str = "property.";
 
 /// `zfs`, as it is written.
@@ -72,7 +72,7 @@ struct Section {
     /// The properties that a pod may choose.
     #[serde(default)]
     allowed_properties: Option<Vec<String>>,
-    /// How `zfs` is run.
+    /// The way `zfs` is run.
     #[serde(default)]
     cli: Cli,
 }
@@ -115,7 +115,7 @@ pub struct Settings {
     pub kind: String,
     /// The `instance_id`.
     pub instance: Option<String>,
-    /// Where volumes lie.
+    /// The place where volumes lie.
     pub layout: Layout,
     /// Whether `zfs` is run by sudo.
     pub sudo: bool,

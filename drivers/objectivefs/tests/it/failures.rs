@@ -1,4 +1,4 @@
-//! What the tool says when it fails, and what comes of it.
+//! The failures of the tool, and their consequences.
 
 use std::fs;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Where secrets come from, and where they never go.
+//! The sources of secrets, and the places where they never go.
 
 use std::collections::BTreeMap;
 

@@ -50,7 +50,7 @@ fn decrypted(text: &str, passphrase: &str) -> Option<Result<Vec<u8>, Error>> {
     })
 }
 
-/// What is in `data`, if its padding is right.
+/// The content of `data`, if its padding is right.
 fn opened<C>(key: &[u8], iv: &[u8], mut data: Vec<u8>) -> Result<Vec<u8>, Error>
 where
     C: BlockCipherDecrypt,

@@ -1,4 +1,4 @@
-//! What is logged on one thread.
+//! The lines that are logged on one thread.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -148,7 +148,7 @@ pub(crate) fn kill(process: &str) {
     assert!(killed.expect("kill").success(), "{process} is not there");
 }
 
-/// Who runs this test.
+/// The user that runs this test.
 fn user() -> String {
     let id = Command::new("id").arg("-un").output().expect("id");
     String::from_utf8(id.stdout)

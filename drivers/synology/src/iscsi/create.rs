@@ -31,7 +31,7 @@ struct DescriptionData<'a> {
     csi: BTreeMap<&'static str, &'a str>,
 }
 
-/// What a new LUN is filled with, and the least that it then needs.
+/// The source of a new LUN, and the least that it then needs.
 enum Filling {
     Nothing,
     Lun {

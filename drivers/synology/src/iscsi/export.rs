@@ -1,4 +1,4 @@
-//! Which target shows a LUN: one of its own, or one that many share.
+//! The target that shows a LUN: one of its own, or one that many share.
 //!
 //! Both are found under any present configuration, which decides only for new volumes. DSM assigns the
 //! LUN numbers and reuses free ones.
@@ -43,7 +43,7 @@ impl Luns {
         })
     }
 
-    /// How a LUN is shown.
+    /// The way a LUN is shown.
     pub(super) fn shown<'a>(
         &'a self,
         lun: &Lun,

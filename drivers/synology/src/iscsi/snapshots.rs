@@ -21,7 +21,7 @@ use crate::snapshot_id::{self, LunSnapshotId};
 const TAKEN_BY: &str = "democratic-csi";
 /// The longest name.
 const LONGEST_NAME: usize = 127;
-/// Which LUNs have snapshots.
+/// The LUNs that have snapshots.
 const NO_SNAPSHOTS: &str =
     "DSM has snapshots of thin LUNs on Btrfs only; see the page about Synology, thin or thick";
 

@@ -40,14 +40,14 @@ pub(super) struct ShareSnapshot {
     pub(super) lock: bool,
 }
 
-/// Who may mount a shared folder over NFS.
+/// The clients that may mount a shared folder over NFS.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Rule {
     #[serde(default, deserialize_with = "lenient::text")]
     pub(super) client: String,
 }
 
-/// What a local user may do with a shared folder.
+/// The rights of a local user to a shared folder.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct User {
     #[serde(default, deserialize_with = "lenient::text")]
@@ -95,7 +95,7 @@ impl Share {
     }
 }
 
-/// What is asked of a shared folder.
+/// The fields that are asked of a shared folder.
 fn fields() -> Value {
     json!([
         "encryption",

@@ -23,14 +23,14 @@ const NONE: &str = "none";
 /// Names of shared folders do not tell capital letters apart.
 const BANNED: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_:.+";
 
-/// How volumes are called.
+/// The names of volumes.
 #[derive(Debug, Clone)]
 pub(super) struct ShareNames {
     naming: VolumeNaming,
     prefix: String,
 }
 
-/// What stands in the description.
+/// The text of the description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Note {
     pub(super) id: VolumeId,

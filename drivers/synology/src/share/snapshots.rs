@@ -22,7 +22,7 @@ const MARK: &str = "csi ";
 /// The longest name; how long a description may be is not known.
 const LONGEST_NAME: usize = 64;
 
-/// What the description of a snapshot of ours says.
+/// The text of the description of a snapshot of ours.
 struct Described<'a> {
     mebibytes: u64,
     name: &'a str,

@@ -1,4 +1,4 @@
-//! How many calls each request costs, beside democratic-csi 1.9.4 and Synology's own driver 2807900 on the same
+//! The number of calls each request costs, beside democratic-csi 1.9.4 and Synology's own driver 2807900 on the same
 //! simulator, and many at once.
 
 use std::sync::Arc;

@@ -142,7 +142,7 @@ impl Nas {
         gone.unwrap_or_else(|error| panic!("delete {id}: {}", error.chain()));
     }
 
-    /// How many LUNs and targets the NAS has.
+    /// The number of LUNs and targets the NAS has.
     pub(crate) fn objects(&self) -> (usize, usize) {
         let state = self.sim.state();
         let count = |key: &str| state[key].as_array().map_or(0, Vec::len);

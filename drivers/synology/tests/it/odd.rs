@@ -241,7 +241,7 @@ async fn what_a_list_does_not_find_says_nothing_of_a_volume() {
     assert_eq!(capacity.expect_err("refused").kind(), Kind::Unreachable);
 }
 
-/// What a NAS answers before and at a login.
+/// The answers of a NAS before and at a login.
 const APIS: &str = r#"{"success":true,"data":{"SYNO.API.Auth":{"path":"entry.cgi","maxVersion":6},"SYNO.Core.ISCSI.LUN":{"path":"entry.cgi","maxVersion":1,"requestFormat":"JSON"},"SYNO.Core.ISCSI.Target":{"path":"entry.cgi","maxVersion":1,"requestFormat":"JSON"}}}"#;
 const LOGIN: &str = r#"{"success":true,"data":{"sid":"a"}}"#;
 

@@ -9,7 +9,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::nas::{LUN, Nas, TARGET, call, config, id, open};
 
-/// Where the log goes.
+/// The place where the log goes.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

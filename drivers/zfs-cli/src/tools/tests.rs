@@ -24,11 +24,11 @@ const PATH: Variable = Variable::constant("PATH");
 
 /// A host whose kernel is a folder.
 struct Host<'a> {
-    /// What `/proc/self/mounts` shows.
+    /// The text of `/proc/self/mounts`.
     mounts: &'a str,
     /// The second of nfsd, from now on.
     ahead: Option<i64>,
-    /// What nfsd exports.
+    /// The exports of nfsd.
     exported: Option<&'a str>,
 }
 

@@ -11,7 +11,7 @@ use exec::{Command, Output};
 /// No export at all: datasets that their own machine mounts.
 #[derive(Debug)]
 pub(crate) struct Bare {
-    /// What they are.
+    /// Their kind.
     pub(crate) kind: VolumeKind,
 }
 

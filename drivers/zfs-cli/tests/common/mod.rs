@@ -1,4 +1,4 @@
-//! What the tests over a command line share.
+//! Common parts of the tests over a command line.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

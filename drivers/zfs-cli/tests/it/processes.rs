@@ -1,4 +1,4 @@
-//! How many calls of `zfs` a call of the driver costs, on a host with a `zfs` that pretends.
+//! The number of calls of `zfs` a call of the driver costs, on a host with a `zfs` that pretends.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -47,8 +47,8 @@ fn driver(folder: &Path) -> ZfsDriver {
     ZfsDriver::new(settings, host(folder, ONE_VOLUME), Bare { kind })
 }
 
-/// How often `zfs` was called since the last time. Each call names what it looks at and never all that is
-/// below the parents: so the number of volumes, of which the host here says nothing, has no part in it.
+/// The number of times that `zfs` was called since the last time. Each call names what it looks at and never all that
+/// is below the parents: so the number of volumes, of which the host here says nothing, has no part in it.
 fn calls(folder: &Path) -> usize {
     let path = folder.join("calls");
     let calls = std::fs::read_to_string(&path).unwrap();

@@ -140,7 +140,7 @@ async fn absence_is_seen_through_the_warnings_of_sudo_and_of_shells() {
     }
 }
 
-/// What `zfs get` prints of a dataset that is there: `$1` its name, `$2` its type.
+/// The output of `zfs get` for a dataset that is there: `$1` its name, `$2` its type.
 const SHOW: &str = r#"
 show() {
 for p in "type $2" "guid 7" "createtxg 3" "creation 1" "mounted yes" "used 5"; do

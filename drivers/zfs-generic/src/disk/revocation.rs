@@ -1,4 +1,4 @@
-//! What to change when the access of a node to a disk is revoked.
+//! The changes when the access of a node to a disk is revoked.
 
 use driver_core::{Error, NodeId};
 use driver_zfs::export::Subject;

@@ -125,7 +125,7 @@ impl TargetCli {
     }
 }
 
-/// What may be in a value of configshell.
+/// The characters that a value of configshell may have.
 fn takes(c: char) -> bool {
     c.is_ascii_alphanumeric() || "?;&*$!#,=_\\+/.<>()~@:-%[]".contains(c)
 }

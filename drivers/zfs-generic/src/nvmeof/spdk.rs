@@ -55,10 +55,10 @@ pub(super) struct Spdk {
     save: Option<String>,
 }
 
-/// What the tool does not make a block device without.
+/// The option without which the tool makes no block device.
 const BDEV: [(&str, &str); 1] = [("block_size", "512")];
 
-/// Where it listens: the tool needs all four.
+/// The place where it listens: the tool needs all four.
 fn listener(map: &BTreeMap<String, Scalar>, key: &str) -> Result<Attributes, ConfigError> {
     let attributes = Attributes::parse(map, key)?;
     let Some(address) = attributes.get("traddr") else {

@@ -31,7 +31,7 @@ nvmeof:
     nodes: {nameTemplate: 'nqn.2014-08.org.example:{{node}}'}
 ";
 
-/// What the kernel has when it starts.
+/// The folders of the kernel when it starts.
 const TREES: [&str; 4] = [
     "cfg/target/core",
     "cfg/nvmet/subsystems",
@@ -46,7 +46,7 @@ pub(crate) struct Host {
     pub(crate) cut: Option<u32>,
 }
 
-/// What an export is asked.
+/// The requests to an export.
 pub(crate) enum Ask {
     Establish,
     Allow(NodeId),
@@ -251,7 +251,7 @@ impl Host {
         Local::new().run_checked(&command).await
     }
 
-    /// How many commands could have been cut since the last time.
+    /// The number of commands that could have been cut since the last time.
     pub(crate) fn counted(&self) -> u32 {
         let text = std::fs::read_to_string(self.path("count")).unwrap_or_default();
         let _ = std::fs::remove_file(self.path("count"));

@@ -1,4 +1,4 @@
-//! What people write and what an orchestrator sends, on its way through every script and tool, by
+//! Texts that people write and what an orchestrator sends, on its way through every script and tool, by
 //! every shell and awk that this machine has: carried to the letter or refused, and nothing is run.
 
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ const AWKS: [&str; 4] = [
     "/bin/awk",
 ];
 
-/// What a shell, an awk, JSON, `printf` or a tool could take for something else.
+/// Pieces that a shell, an awk, JSON, `printf` or a tool could take for something else.
 const PIECES: [&str; 22] = [
     "'",
     "\"",

@@ -180,7 +180,7 @@ async fn if_admitting_a_node_is_interrupted_the_retry_admits_it() {
     }
 }
 
-/// What the host knows of nodes, apart from any subsystem.
+/// The nodes that the host knows, apart from any subsystem.
 fn known(host: &Host) -> Vec<String> {
     let all = std::fs::read_dir(host.path("cfg/nvmet/hosts")).unwrap();
     let mut names: Vec<_> = all

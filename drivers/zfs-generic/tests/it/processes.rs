@@ -1,4 +1,4 @@
-//! What a call costs on its host, with none and with many other volumes there: processes, counted by the numbers
+//! The cost of a call on its host, with none and with many other volumes there: processes, counted by the numbers
 //! that the kernel gives them, and what `zfs` has to print. The `zfs` here pretends and starts none itself.
 //!
 //! The bounds are those of docs/benchmarks.md. A script counts one for the subshell that a shell which stays runs
@@ -64,7 +64,7 @@ impl RunOne for Counted {
     }
 }
 
-/// What the calls since the last time have cost: processes, and bytes that `zfs` printed.
+/// The cost of the calls since the last time: processes, and bytes that `zfs` printed.
 fn costs(folder: &Path) -> (u64, u64) {
     let take = |name: &str| {
         let text = std::fs::read_to_string(folder.join(name)).unwrap_or_default();

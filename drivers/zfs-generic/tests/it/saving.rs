@@ -22,7 +22,7 @@ fn volume(number: u64) -> Volume {
     Volume::new("tank/v", &format!("pvc-{number}"), number)
 }
 
-/// What is done to a volume: the change, and what saves it.
+/// The acts for a volume: the change, and what saves it.
 async fn acts(host: &Host, export: &DiskExport, volume: &Volume, made: bool) -> [Command; 2] {
     let facts = host.facts(export, volume).await;
     let subject = volume.subject();

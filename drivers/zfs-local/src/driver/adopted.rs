@@ -27,7 +27,7 @@ const BYTES: usize = 6;
 const MOST: usize = 512;
 /// The time limit to forget a failed deletion, even after the deadline of its call.
 const FORGETTING: Duration = Duration::from_mins(1);
-/// How many concurrent changes of the list are tolerated.
+/// The number of concurrent changes of the list that are tolerated.
 const ROUNDS: usize = 8;
 
 /// The change of the record of a deletion.

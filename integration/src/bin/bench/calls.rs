@@ -14,7 +14,7 @@ use crate::floor::Floor;
 use crate::load::{self, Load};
 use crate::report::{Figures, Report, median, row, title};
 
-/// What is measured, and the number of repetitions.
+/// The measured program, and the number of repetitions.
 #[derive(Debug)]
 pub(crate) struct Bench<'a> {
     pub(crate) ours: Client,

@@ -21,7 +21,7 @@ const SPARSE: u64 = 2 << 30;
 const CHUNK: usize = 1 << 20;
 const CHUNKS: u64 = 64;
 
-/// What copies the source, and what it took in each round.
+/// The program that copies the source, and what it took in each round.
 #[derive(Debug, Default)]
 struct Times {
     snapshot: Vec<Duration>,

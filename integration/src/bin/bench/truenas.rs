@@ -1,4 +1,4 @@
-//! What verbs cost on TrueNAS: exchanges in a row, counted by the simulator of each generation.
+//! The costs of verbs on TrueNAS: exchanges in a row, counted by the simulator of each generation.
 //!
 //! Exchanges do not depend on the load of the machine; the times near and far away do.
 
@@ -118,7 +118,7 @@ pub(crate) async fn times() -> Result<()> {
     Ok(())
 }
 
-/// How long one creation takes with such a round trip, and 64 at once.
+/// The time that one creation takes with such a round trip, and 64 at once.
 async fn created_in(kind: &Kind, round_trip: u64) -> Result<(Duration, Duration)> {
     let nas = set_up(Generation::V25_10).await?;
     let driver = driver(&nas, kind)?;

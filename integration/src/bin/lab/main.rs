@@ -101,7 +101,7 @@ async fn run(results: Option<PathBuf>, names: &[&str]) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(failed > 0)))
 }
 
-/// What all cells of a run have in common.
+/// The common settings of all cells of a run.
 struct Runs {
     results: Option<PathBuf>,
     seed: u64,

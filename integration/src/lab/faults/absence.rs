@@ -1,4 +1,4 @@
-//! How storage goes away, and comes back as it was.
+//! The way storage goes away, and comes back as it was.
 //!
 //! A cut loses every packet without any notice. A reboot ends the services first, as an orderly
 //! shutdown does, so that the node gets a notice. Then the machine is silent, and everything is set
@@ -18,9 +18,9 @@ use crate::lab::storage::lio::Target;
 use crate::lab::storage::nvmet::Subsystem;
 use crate::wait::until;
 
-/// How long the port is closed while a storage host shuts down.
+/// The time that the port is closed while a storage host shuts down.
 const CLOSED: Duration = Duration::from_secs(5);
-/// How long the host is silent until it has started again, at least.
+/// The time that the host is silent until it has started again, at least.
 const STARTING: Duration = Duration::from_secs(25);
 /// How much later than another target a target appears at the same port.
 const LATER: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ pub enum Fault {
     SlowReboot,
 }
 
-/// What a storage host has written down, so that it is the same after a reboot.
+/// The state that a storage host has written down, so that it is the same after a reboot.
 enum Kept {
     Iscsi,
     Nvmeof { serial: String },

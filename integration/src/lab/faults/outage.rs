@@ -18,13 +18,13 @@ use crate::lab::fixture::Fixture;
 use crate::lab::leftovers::Leftovers;
 use crate::lab::life::step;
 
-/// How long to wait, so that a failure shows how long it really takes.
+/// The time to wait, so that a failure shows how long it really takes.
 const TIMEOUT: Duration = Duration::from_mins(5);
 /// What was under way when storage went away may still have been acknowledged.
 const UNDER_WAY: Duration = Duration::from_secs(3);
-/// How often an orchestrator asks.
+/// The interval at which an orchestrator asks.
 const ASKING: Duration = Duration::from_secs(5);
-/// How many batches are written before and after.
+/// The number of batches that are written before and after.
 const BATCHES: usize = 20;
 
 /// A pod writes; storage goes away and comes back; the pod goes on.

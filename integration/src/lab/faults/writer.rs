@@ -29,7 +29,7 @@ use crate::wait::until;
 pub const COMMAND: &str = "write";
 
 const BLOCK: usize = 4096;
-/// How many blocks reach the storage at once.
+/// The number of blocks that reach the storage at once.
 const BATCH: u64 = 4;
 /// The blocks of a file.
 const PART: u64 = 1024;
@@ -233,7 +233,7 @@ impl Written {
         assert_eq!(expected, self.blocks, "{what}: blocks");
     }
 
-    /// How many blocks there are.
+    /// The number of blocks.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }

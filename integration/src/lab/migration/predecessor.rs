@@ -1,4 +1,4 @@
-//! What democratic-csi leaves on a storage host, made with the commands that it runs there.
+//! The leftovers of democratic-csi on a storage host, made with the commands that it runs there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,13 +12,13 @@ use crate::lab::life::{FILE, step};
 use crate::lab::storage::configfs::{link, make, set};
 use crate::volume;
 
-/// What was captured of one kind.
+/// The captured text of one kind.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Left {
     pub(super) kind: &'static str,
-    /// What `zfs get` printed.
+    /// The output of `zfs get`.
     pub(super) zfs: &'static str,
-    /// What was asked, and answered.
+    /// The requests and answers.
     pub(super) calls: &'static str,
 }
 
@@ -161,7 +161,7 @@ impl Left {
         }
     }
 
-    /// What a pod wrote while democratic-csi had it mounted.
+    /// The file that a pod wrote while democratic-csi had it mounted.
     fn fill(&self, name: &str, content: &[u8]) {
         if !self.is_disk() {
             fs::write(Path::new("/").join(name).join(FILE), content).expect("a file in it");
@@ -189,7 +189,7 @@ impl Left {
         }
     }
 
-    /// What democratic-csi answered when it was asked for this volume.
+    /// The answer of democratic-csi when it was asked for this volume.
     pub(super) fn volume(&self, id: &str) -> Volume {
         let answers = self.calls.lines().map(|line| {
             let mut said: Value = serde_json::from_str(line).expect("a call a line");
@@ -248,7 +248,7 @@ fn target(asset: &str, device: &str) {
     assert!(said.contains("Created LUN 0"), "{said}");
 }
 
-/// What nvmetcli makes.
+/// The subsystem that nvmetcli makes.
 fn subsystem(nqn: &str, device: &str) {
     let root = Path::new("/sys/kernel/config/nvmet");
     let port = root.join("ports/1");

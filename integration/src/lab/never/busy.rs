@@ -1,4 +1,4 @@
-//! What is in use is never said to be gone.
+//! A volume in use is never said to be gone.
 
 use std::fs::File;
 

@@ -1,4 +1,4 @@
-//! What is dead is taken away, and never passes for what is staged.
+//! A dead mount is taken away, and never passes for what is staged.
 
 use std::fs;
 

@@ -15,7 +15,7 @@ use crate::lab::storage::zfs::Zvol;
 
 const MIB: u64 = 1 << 20;
 
-/// What is on a device.
+/// The content of a device.
 #[derive(Debug, Clone, Copy)]
 enum Held {
     /// Swap space.

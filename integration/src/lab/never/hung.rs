@@ -16,7 +16,7 @@ use crate::lab::storage::cut::Cut;
 /// The time limit of a volume of another kind from stage to unstage during the hang. Alone it takes a
 /// few seconds on the machine of the lab.
 const OTHERS: Duration = Duration::from_mins(2);
-/// What an answer to a probe may take on a busy machine whose processor is emulated.
+/// The time that an answer to a probe may take on a busy machine whose processor is emulated.
 const PROBE: Duration = Duration::from_secs(5);
 
 /// An NFS server falls silent; statistics, unpublish and unstage of its volume hang, and a volume

@@ -62,7 +62,7 @@ pub const CHAP: Chap = Chap {
     target: ["storage", "lab-peer-secret"],
 };
 
-/// Where the API is served, as the configurations say.
+/// The address where the API is served, as the configurations say.
 const API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8443);
 
 /// Where names are short (an extent: 64 characters, an SMB share: 80), ids are hashes.
@@ -268,7 +268,7 @@ impl Appliance {
         access::of_the_published_node(self.served).await;
     }
 
-    /// What `make truenas-test` runs against an appliance.
+    /// The suites that `make truenas-test` runs against an appliance.
     ///
     /// # Panics
     /// If one of the suites fails, or something is left.

@@ -1,4 +1,4 @@
-//! What calls cost: how often they wait for the storage host, and how many go at once.
+//! The costs of calls: how often they wait for the storage host, and how many go at once.
 //!
 //! A round trip is what a longer way to the host costs: the time of a call over a way with a delay,
 //! less its time over one without, over the delay. No name for an exchange can flatter that. Calls at
@@ -35,16 +35,16 @@ use crate::wait::until_blocking;
 
 /// The delay: long beside what an emulated machine is late by.
 const FAR: Duration = Duration::from_secs(2);
-/// How often each call is made over each way; the least time counts, because nothing makes it shorter.
+/// The number of times that each call is made over each way; the least time counts, because nothing makes it shorter.
 const ROUNDS: usize = 2;
-/// How many volumes are made at once.
+/// The number of volumes that are made at once.
 const AT_ONCE: usize = 64;
 /// A zvol that is not there by then is one that udev has given up.
 const LATE: Duration = Duration::from_secs(5);
-/// What the program should reach of the throughput of the bare commands.
+/// The share that the program should reach of the throughput of the bare commands.
 const RATIO: f64 = 0.8;
 const SIZE: i64 = 64 << 20;
-/// What one of many may take on a slow machine.
+/// The time that one of many may take on a slow machine.
 const CALL_TIMEOUT: Duration = Duration::from_mins(20);
 
 /// A call, and the most round trips that it may take, if that is said.

@@ -26,7 +26,7 @@ use host::{Host, Step, Stop};
 use operation::{OBJECT, Operation, Part, Scene};
 use state::{difference, state};
 
-/// What is written to the source, and looked for in what is made of it.
+/// The bytes that are written to the source, and looked for in what is made of it.
 const LENGTH: usize = 1 << 16;
 /// The codes of a call whose end was not seen; any other one would say something of the volume.
 const UNSEEN: [Code; 6] = [
@@ -48,7 +48,7 @@ struct Trial {
     _place: Place,
 }
 
-/// What an undisturbed call did.
+/// The effect of an undisturbed call.
 struct Undisturbed {
     steps: Vec<Step>,
     end: Vec<String>,
@@ -152,7 +152,7 @@ async fn everywhere(served: Served, part: Part, choose: impl Fn(&[Step]) -> Vec<
     trial.end().await;
 }
 
-/// What exports a volume is the same whatever the volume was made of: where several calls make one, the
+/// The export of a volume is the same whatever the volume was made of: where several calls make one, the
 /// first is stopped there, and the others only at what comes last.
 fn repeated(step: &Step, steps: &[Step]) -> bool {
     step.exports() && step.number < steps.len()

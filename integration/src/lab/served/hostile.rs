@@ -1,4 +1,4 @@
-//! What people and orchestrators send that a shell, `zfs`, a target stack or a file of the storage
+//! Texts that people and orchestrators send that a shell, `zfs`, a target stack or a file of the storage
 //! host could take for something else: refused, or carried to the letter, and nothing is run.
 //!
 //! A canary tree lies on the storage host, and every text would change it if it were run.
@@ -192,7 +192,7 @@ impl Trial {
         }
     }
 
-    /// What was made, if it was.
+    /// The volume that was made, if one was.
     fn ends<T>(&self, outcome: Result<T, Status>, text: &str) -> Option<T> {
         self.is_untouched(text);
         match outcome {

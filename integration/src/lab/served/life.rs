@@ -18,7 +18,7 @@ use crate::place::Place;
 use crate::server::log_of;
 use crate::volume;
 
-/// What a volume is made of.
+/// The source of a volume.
 type Source = Option<csi::VolumeContentSource>;
 
 /// The whole life.
@@ -63,7 +63,7 @@ fn secrets_of(place: &Place) -> Vec<String> {
     key.chain(password).map(str::to_owned).collect()
 }
 
-/// What happens to a volume that is there, until it is deleted.
+/// The life of a volume, until it is deleted.
 pub(in crate::lab) async fn lived(node: &Node, served: Served, first: &Fixture) {
     let (old, new) = (content::bytes(1, LENGTH), content::bytes(2, LENGTH));
 

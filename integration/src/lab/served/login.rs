@@ -1,4 +1,4 @@
-//! Who logs in to the storage host, and what such a user is allowed there.
+//! The users of the storage host, and what such a user is allowed there.
 //!
 //! What is allowed is what `docs/zfs-reference.md` tells people to allow, word for word, and nothing
 //! else: what the page forgets, a cell finds.
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use crate::lab::command::run;
 
-/// How long a login may take, in milliseconds: an emulated processor is slow at agreeing on keys, and
+/// The time that a login may take, in milliseconds: an emulated processor is slow at agreeing on keys, and
 /// slower when the machine below it is busy.
 const READY: u32 = 120_000;
 
-/// Who logs in to the storage host.
+/// The login to the storage host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Login {
     /// root.

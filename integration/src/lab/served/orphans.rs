@@ -19,7 +19,7 @@ use crate::lab::life::step;
 use crate::place::Place;
 use crate::volume;
 
-/// What is cut off.
+/// The operation that is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operation {
     Create,

@@ -24,7 +24,7 @@ use crate::volume;
 const DIRECTORY: &str = "local-hostpath";
 const BY_HAND: &str = "by-hand";
 
-/// Which connections are loaded together: one of each driver, and both uses of disks.
+/// The connections that are loaded together: one of each driver, and both uses of disks.
 pub fn connections() -> impl Iterator<Item = Served> {
     // Its driver is there already, with the other way to write targets.
     ALL.into_iter()

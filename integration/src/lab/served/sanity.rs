@@ -10,7 +10,7 @@ use crate::requirement;
 use crate::sanity::{self, ANY_NODE, PENDING, Questions, SPECS, Spec, ended};
 use crate::server::log_of;
 
-/// What is skipped, and why.
+/// The skipped specs, and why.
 const SKIPPED: [(&str, &str); 6] = [
     ("ModifyVolume", "nothing of a volume can be modified"),
     (
@@ -29,16 +29,16 @@ const SKIPPED: [(&str, &str); 6] = [
     ),
 ];
 
-/// What is also skipped where the storage is that of the node.
+/// The specs that are also skipped where the storage is that of the node.
 const SKIPPED_UNATTACHED: [&str; 3] = [
     "ControllerPublishVolume",
     "ControllerUnpublishVolume",
     "volume lifecycle",
 ];
 
-/// What is also skipped where a volume grows without the node.
+/// The specs that are also skipped where a volume grows without the node.
 const SKIPPED_OF_SHARES: &str = "NodeExpandVolume";
-/// What is also skipped where the node alone expands a volume.
+/// The specs that are also skipped where the node alone expands a volume.
 const SKIPPED_OF_THE_NODE: &str = "ExpandVolume [Controller Server]";
 
 /// How many run, how many of these expand by the controller, and how many more run where a node expands or

@@ -1,4 +1,4 @@
-//! What a configuration says of new volumes, as ZFS and the filesystem show it afterwards.
+//! The settings of a configuration for new volumes, as ZFS and the filesystem show it afterwards.
 
 use super::life::{cut, delete, make, make_as, remove_snapshot};
 use super::{ROOT, Served, storage};

@@ -47,7 +47,7 @@ pub const ALL: [Synology; 4] = [
     nas("smb", "synology-smb", Version::V7_2, SHARE_SMB, SMB),
 ];
 
-/// Where the API is served, as the configurations say.
+/// The address where the API is served, as the configurations say.
 const API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 5000);
 
 macro_rules! config {

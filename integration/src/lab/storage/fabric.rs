@@ -16,7 +16,7 @@ pub enum Fabric {
     Nvmeof,
 }
 
-/// What gives zvols numbers: a target or a subsystem.
+/// The exporter that gives zvols numbers: a target or a subsystem.
 #[derive(Debug)]
 pub enum Exporter {
     /// A target; a zvol's number is one more than its LUN.

@@ -8,7 +8,7 @@ use super::zfs::Zvol;
 const CORE: &str = "/sys/kernel/config/target/core/iblock_0";
 const ISCSI: &str = "/sys/kernel/config/target/iscsi";
 
-/// What initiators have to know, and who is let in.
+/// The secrets of initiators, and who is let in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chap {
     /// The initiator's name and password.
@@ -22,7 +22,7 @@ pub struct Chap {
 pub struct Target {
     /// Its name.
     pub iqn: String,
-    /// Where it listens: `127.0.0.1:3260`, `[::1]:3260`.
+    /// The place where it listens: `127.0.0.1:3260`, `[::1]:3260`.
     pub portals: Vec<String>,
 }
 

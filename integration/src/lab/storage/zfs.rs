@@ -44,7 +44,7 @@ impl Dataset {
         Self { name }
     }
 
-    /// Where it is mounted on the storage host.
+    /// The path where it is mounted on the storage host.
     pub fn folder(&self) -> PathBuf {
         Path::new("/").join(&self.name)
     }

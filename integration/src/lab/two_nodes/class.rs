@@ -21,7 +21,7 @@ pub(super) struct Class {
     filesystem: &'static str,
     driver: &'static str,
     section: &'static str,
-    /// Which machine stores it.
+    /// The machine that stores it.
     host: &'static str,
 }
 

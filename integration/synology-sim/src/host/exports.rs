@@ -1,4 +1,4 @@
-//! What the machine exports: targets of LIO, lines of nfsd, usershares of samba.
+//! The exports of the machine: targets of LIO, lines of nfsd, usershares of samba.
 
 use std::fs;
 
@@ -109,7 +109,7 @@ impl Share {
         })
     }
 
-    /// Which users samba lets in, by their numbers, if there are any.
+    /// The users samba lets in, by their numbers, if there are any.
     fn smb(&self) -> Answer<Option<String>> {
         let mut all = Vec::new();
         for entry in &self.permissions {

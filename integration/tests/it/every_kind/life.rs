@@ -13,7 +13,7 @@ use integration::{volume, wait};
 
 use super::storage::Bench;
 
-/// How one call ended.
+/// The outcome of one call.
 pub(super) type Outcome = Result<(), String>;
 
 /// The calls of a row, as they are made.

@@ -31,7 +31,7 @@ pub(super) struct Bench {
     pub(super) server: Server,
     /// Removed after the server.
     pub(super) place: Held,
-    /// What each snapshot is asked with.
+    /// The parameters of each snapshot.
     pub(super) snapshot_parameters: BTreeMap<String, String>,
     /// A volume that was made by hand; the driver makes none.
     pub(super) by_hand: Option<BTreeMap<String, String>>,
@@ -40,7 +40,7 @@ pub(super) struct Bench {
     pub(super) base: Option<PathBuf>,
 }
 
-/// What a server lives in.
+/// The environment of a server.
 pub(super) enum Held {
     Place(
         Place,

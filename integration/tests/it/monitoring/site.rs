@@ -20,7 +20,7 @@ use integration::{volume, wait};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How often the proxy is started: `OmnibusCsiRestarts` wants more than three in an hour.
+/// The number of times that the proxy is started: `OmnibusCsiRestarts` wants more than three in an hour.
 const STARTS: u32 = 5;
 /// Connections whose storage never answers. Their calls end at different times, so that one is always in flight.
 const SILENT: [&str; 2] = ["mute", "slow"];

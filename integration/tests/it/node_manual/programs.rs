@@ -1,4 +1,4 @@
-//! Which programs run, where, with which options, and within which time.
+//! The programs that run, where, with which options, and within which time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

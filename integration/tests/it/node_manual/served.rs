@@ -1,4 +1,4 @@
-//! What the services answer: no controller, and a whole life of a volume on the node.
+//! The answers of the services: no controller, and a whole life of a volume on the node.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -138,7 +138,7 @@ async fn ways_of_use_are_those_of_the_kind() {
     bench.end().await;
 }
 
-/// What is mounted for the server below the folder of the node.
+/// The mounts of the server below the folder of the node.
 fn mounted(bench: &Bench) -> Vec<String> {
     let table = PathBuf::from(format!("/proc/{}/mountinfo", bench.server.process().0));
     let table = fs::read_to_string(table).expect("mountinfo");

@@ -43,7 +43,7 @@ impl Target for NodeManual {
     }
 }
 
-/// What needs no controller, of whatever target.
+/// The tests that need no controller, of whatever target.
 macro_rules! without_a_controller {
     ($target:expr) => {
         integration::suite! { @tests $target;

@@ -125,7 +125,7 @@ fn prepare(place: &Place) {
     fs::create_dir(place.path().join("tmp2")).expect("a folder");
 }
 
-/// What was answered, without what is different each time.
+/// The answer, without what is different each time.
 async fn run(command: &str, flag: &str, value: &str, place: &Place) -> String {
     let path = |name: &str| place.path().join(name).display().to_string();
     let mut arguments = vec![command.to_owned()];

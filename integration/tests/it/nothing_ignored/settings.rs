@@ -16,7 +16,7 @@ pub(crate) struct Setting {
     pub(crate) subject: &'static str,
 }
 
-/// How a value is set. `{place}`, `{port}` and `{admin}` in a value stand for the folder of the run
+/// The way a value is set. `{place}`, `{port}` and `{admin}` in a value stand for the folder of the run
 /// and for two free ports.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Change {

@@ -8,7 +8,7 @@ use super::{Answer, running, unsupported};
 use crate::rows::{Row, Rows, flag, number, text};
 
 const ROOT: &str = "/sys/kernel/config/nvmet";
-/// What the kernel needs for any of it.
+/// The modules of the kernel for any of it.
 pub(super) const MODULES: [&str; 2] = ["nvmet", "nvmet_tcp"];
 
 /// All hosts, subsystems and ports.
@@ -120,7 +120,7 @@ fn port(rows: &Rows, port: &Row) -> Vec<Object> {
     all
 }
 
-/// What tells hosts the size that a zvol now has.
+/// The writes that tell hosts the size that a zvol now has.
 pub(super) fn announce(there: &[Object], zvol: &str) -> Vec<Object> {
     let device = format!("/dev/zvol/{zvol}");
     let folder = |object: &Object| match object {

@@ -5,7 +5,7 @@ use nas_host::usershares::Usershares;
 use super::running;
 use crate::rows::{Row, Rows, flag, text};
 
-/// What samba has to share.
+/// The shares of samba.
 pub(super) fn wanted(rows: &Rows) -> Usershares {
     let all = rows.all("sharing.smb").filter(|row| flag(row, "enabled"));
     let share = |row: &Row| {

@@ -16,7 +16,7 @@ pub(super) async fn zfs(words: &[&str]) -> Answer<String> {
     done(attempt(&words).await?)
 }
 
-/// What a command printed, if it succeeded.
+/// The output of a command, if it succeeded.
 pub(super) fn done(printed: Printed) -> Answer<String> {
     if printed.success {
         Ok(printed.out)
@@ -35,7 +35,7 @@ pub(super) fn options<'a>(
         .collect()
 }
 
-/// What ZFS means by a text on its standard error.
+/// The meaning of a text on its standard error.
 fn problem(text: &str) -> Problem {
     let text = text.trim();
     let quoted = text

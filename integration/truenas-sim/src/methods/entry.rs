@@ -57,7 +57,7 @@ pub(super) const KEPT_AS_USER: [(&str, &str); 6] = [
     ("refquota_critical", "org.freenas:refquota_critical"),
 ];
 
-/// How a raw value becomes `parsed` and `value`.
+/// The way a raw value becomes `parsed` and `value`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Read {
     Text,

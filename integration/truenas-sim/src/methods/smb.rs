@@ -101,7 +101,7 @@ fn complete(call: &Call, row: &mut Row) {
     }
 }
 
-/// What the options of a purpose are if none are given.
+/// The options of a purpose if none are given.
 pub(crate) fn default_options(generation: Generation, purpose: &str) -> Value {
     let table = Table::of(generation);
     let options = table

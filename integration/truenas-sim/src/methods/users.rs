@@ -36,7 +36,7 @@ pub(super) fn run(call: &Call, service: &str, verb: &str) -> Answer {
     }
 }
 
-/// What a user may do: by the options, and by the privileges of the primary group.
+/// The rights of a user: by the options, and by the privileges of the primary group.
 pub(crate) fn roles(nas: &Nas, user: &str) -> Option<Vec<String>> {
     let mut roles = nas.accounts().roles(user)?;
     let rows = nas.rows();
@@ -314,7 +314,7 @@ fn change(call: &Call) -> Answer {
     Ok(privilege(call, row))
 }
 
-/// Which releases limit a key by a list of methods, and not by the roles of its user.
+/// The releases that limit a key by a list of methods, and not by the roles of its user.
 pub(crate) fn keys_have_lists(generation: Generation) -> bool {
     generation < Generation::V25_04
 }

@@ -65,7 +65,7 @@ impl State {
         self.sizes.iter().map(pool).collect()
     }
 
-    /// What every dataset uses, in one pass: a child stands after its parent.
+    /// The usage of every dataset, in one pass: a child stands after its parent.
     pub(super) fn usage(&self) -> Usage<'_> {
         let mut usage = Usage::default();
         for (name, node) in self.nodes.iter().rev() {

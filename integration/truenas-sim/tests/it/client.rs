@@ -35,7 +35,7 @@ pub(crate) struct Client {
     pub(crate) events: Vec<Value>,
 }
 
-/// How a connection ended.
+/// The end of a connection.
 #[derive(Debug, PartialEq)]
 pub(crate) enum End {
     Closed(u16, String),
@@ -194,7 +194,7 @@ impl Client {
         }
     }
 
-    /// How a connection ends that has nothing more to say.
+    /// The way a connection ends that has nothing more to say.
     pub(crate) async fn end(&mut self) -> End {
         loop {
             if let Err(end) = self.receive().await {

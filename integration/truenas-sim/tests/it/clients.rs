@@ -33,7 +33,7 @@ fn text<'a>(line: &'a Value, key: &str) -> Option<&'a str> {
     line.get(key).and_then(Value::as_str)
 }
 
-/// What an answer lacks of the recorded one.
+/// The parts that an answer lacks of the recorded one.
 async fn differs(
     client: &mut Client,
     nas: &truenas_sim::Simulator,

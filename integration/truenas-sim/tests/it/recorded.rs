@@ -1,4 +1,4 @@
-//! What real servers answered, sent again to the simulator. A star in a fixture is any text.
+//! The answers of real servers, sent again to the simulator. A star in a fixture is any text.
 
 use serde_json::{Value, json};
 use truenas_sim::Generation;

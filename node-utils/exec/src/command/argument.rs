@@ -18,7 +18,7 @@ pub enum Argument {
     Secret(SecretString),
 }
 
-/// What a command reads from standard input.
+/// The standard input of a command.
 #[derive(Clone, Default)]
 pub enum Input {
     /// Nothing: the null device.

@@ -1,4 +1,4 @@
-//! How a command is shown in logs and errors: on one line, with its secrets replaced.
+//! The way a command is shown in logs and errors: on one line, with its secrets replaced.
 //!
 //! The line is not quoted for a shell and is never parsed. Control characters are escaped, so that an argument
 //! cannot forge a log line or control a terminal.

@@ -16,7 +16,7 @@ pub(crate) struct Routine(&'static str);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RoutineCalls {
     routines: Vec<Routine>,
-    /// Where the routines end.
+    /// The place where the routines end.
     own: usize,
 }
 

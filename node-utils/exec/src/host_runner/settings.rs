@@ -13,7 +13,7 @@ const MOUNT_TOOLS: &str = "USE_HOST_MOUNT_TOOLS";
 /// The filesystems whose mount helper only the host has.
 const MOUNTED_BY_THE_HOST: [&str; 2] = ["lustre", "onedata"];
 
-/// Which tools are the host's, and how the host is entered for them.
+/// The tools that are the host's, and how the host is entered for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostSettings {
     iscsiadm: Program,
@@ -24,7 +24,7 @@ pub struct HostSettings {
     contained: bool,
 }
 
-/// Whose `mount` and `umount` are called.
+/// The machine whose `mount` and `umount` are called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MountTools {
     /// The host's for filesystems that need it, otherwise the container's.
@@ -102,17 +102,17 @@ impl HostSettings {
         &self.iscsiadm
     }
 
-    /// How `iscsiadm` is reached; `None` is here.
+    /// The way `iscsiadm` is reached; `None` is here.
     pub fn iscsi_access(&self) -> Option<HostAccess> {
         self.iscsi_access.clone().or_else(|| self.host_access())
     }
 
-    /// How the host's own programs are reached; `None` is here.
+    /// The way the host's own programs are reached; `None` is here.
     pub fn host_access(&self) -> Option<HostAccess> {
         self.contained.then(HostAccess::chroot)
     }
 
-    /// How `mount` and `umount` are reached for a filesystem; `None` is the container's own.
+    /// The way `mount` and `umount` are reached for a filesystem; `None` is the container's own.
     ///
     /// Unmounting names no filesystem there, so it uses the container's tool unless the host's
     /// is asked for.

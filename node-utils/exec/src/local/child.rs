@@ -28,7 +28,7 @@ const CHUNK: usize = 64 << 10;
 /// The bytes of standard error that are kept at least.
 const STDERR_KEPT: usize = 64 << 10;
 
-/// How long a killed process may take to disappear before we call it stuck.
+/// The time that a killed process may take to disappear before we call it stuck.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Waits for the end of `child`, within the bounds of `command`.

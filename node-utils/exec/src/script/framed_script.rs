@@ -125,7 +125,7 @@ impl MarkerSearch {
         }
     }
 
-    /// Where it is. What was searched once is not searched again.
+    /// The place where it is. What was searched once is not searched again.
     fn find(&mut self, text: &[u8]) -> Option<usize> {
         if self.found.is_none() {
             let found = find(&text[self.searched..], self.marker_line.as_bytes());

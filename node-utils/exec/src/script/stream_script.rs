@@ -36,7 +36,7 @@ pub struct StartDetector {
     head: Vec<u8>,
 }
 
-/// What the output so far shows.
+/// The state of the output so far.
 #[derive(Debug, PartialEq, Eq)]
 pub enum StartState {
     /// Not started yet.

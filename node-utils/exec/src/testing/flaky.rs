@@ -13,7 +13,7 @@ use crate::output::Output;
 use crate::runner::{Batch, Runner, Step};
 use crate::stream::{InputStream, OutputStream};
 
-/// What goes wrong.
+/// The fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The command is not run: [`RunError::Unreachable`].

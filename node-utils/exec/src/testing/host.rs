@@ -1,4 +1,4 @@
-//! What a test does to the machine it runs on, past the runner.
+//! Changes of a test to the machine it runs on, past the runner.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! How a test of any crate reports that it cannot run on this machine.
+//! The way a test of any crate reports that it cannot run on this machine.
 //!
 //! It prints the reason and returns; with `OMNIBUS_REQUIRE_ALL=1` it fails. `make test` collects the reports in the
 //! file named by `OMNIBUS_COULD_NOT_RUN`. Not part of the program.

@@ -14,7 +14,7 @@ use crate::output::{Output, Status};
 use crate::runner::{Batch, Runner, one_by_one};
 use crate::stream::{self, InputStream, OutputStream};
 
-/// What an expected command answers.
+/// The answer to an expected command.
 #[derive(Debug, Clone)]
 pub struct Reply(Answer);
 

@@ -25,7 +25,7 @@ fn shells() -> Vec<(&'static str, Vec<&'static str>)> {
         .collect()
 }
 
-/// What the shells are likely to trip over, and anything else.
+/// Texts that the shells are likely to trip over, and anything else.
 fn text() -> impl Strategy<Value = String> {
     let nasty = prop::sample::select(vec![
         "'", "''", "\"", "\\", "\\'", "!", "!!", "$", "$(id)", "`id`", "\n", "\n\n", "\r\n", "\t",

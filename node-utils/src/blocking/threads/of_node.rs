@@ -31,7 +31,7 @@ pub(crate) struct NodeThreads {
     each: Mutex<HashMap<(Source, Purpose), Weak<Semaphore>>>,
 }
 
-/// What may hang: a server, or a disk with its own connection.
+/// A source that may hang: a server, or a disk with its own connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Source(String);
 

@@ -18,7 +18,7 @@ use crate::kernel::testing::Tree;
 use crate::tools::Tools;
 use csi_types::attachment::{Iqn, Iscsi, Listed, Lun};
 
-/// How a portal answers.
+/// The way a portal answers.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Login {
     Welcome,

@@ -21,17 +21,17 @@ use csi_types::attachment::{Attachment, DeviceId, Iscsi, ZfsLocal};
 use csi_types::error::{Error, Kind};
 use csi_types::secrets::StageSecrets;
 
-/// How long udev may take to link a zvol that is there.
+/// The time that udev may take to link a zvol that is there.
 const LINKED: Duration = Duration::from_secs(20);
 
-/// What attaches on a real node.
+/// The attachers of a real node.
 #[derive(Debug)]
 pub(in crate::node) struct Attachers {
     tools: Tools,
     kernel: Kernel,
 }
 
-/// What a line of facts speaks of.
+/// The volume that a line of facts names.
 enum Known {
     Iscsi(IscsiFacts),
     Nvme(NvmeFacts),
@@ -46,7 +46,7 @@ impl Known {
         IscsiFacts::parse(text).map(Self::Iscsi).or_else(nvme)
     }
 
-    /// What sysfs says of a device.
+    /// The facts of sysfs about a device.
     fn of(kernel: &Kernel, device: &BlockDevice) -> Result<Option<Self>, Error> {
         if let Some(facts) = nvme::facts_of(kernel, device)? {
             return Ok(Some(Self::Nvme(facts)));

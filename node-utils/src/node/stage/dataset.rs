@@ -21,7 +21,7 @@ use csi_types::attachment::{AbsolutePath, Attachment, ZfsLocal};
 use csi_types::capability::{Access, MountAccess};
 use csi_types::error::{Effect, Error, Kind};
 
-/// What the kernel calls the filesystem of a dataset.
+/// The kernel's name for the filesystem of a dataset.
 const ZFS: &str = "zfs";
 
 pub(super) async fn stage(
@@ -90,7 +90,7 @@ async fn mountable(
     }))
 }
 
-/// What the dataset says, and then what the request says, which wins. compat: "Mount flags".
+/// The options of the dataset, and then what the request says, which wins. compat: "Mount flags".
 fn sorted(
     zfs: &ZfsLocal,
     of_dataset: &[String],

@@ -22,7 +22,7 @@ use crate::node::StageRequest;
 use csi_types::capability::Access;
 use csi_types::error::{Effect, Error, Kind};
 
-/// What is at the staging path before anything is attached.
+/// The state of the staging path before anything is attached.
 enum Found {
     /// This very volume.
     Staged,
@@ -34,7 +34,7 @@ enum Found {
     Empty(Created),
 }
 
-/// What a call has made so far.
+/// The parts that a call has made so far.
 #[derive(Debug, Clone, Copy)]
 struct Created {
     directory: bool,

@@ -147,7 +147,7 @@ fn mount(
     Ok(options.attributes.is_read_only())
 }
 
-/// What is mounted has to be this device: its name may have passed on in the last moment.
+/// The mounted device has to be this one: its name may have passed on in the last moment.
 fn verify(context: &Context, staging: &AbsolutePath, device: &BlockDevice) -> Result<(), Error> {
     let doing = || format!("mount {device} at `{staging}`");
     let place = Place::open(staging.as_path())

@@ -20,7 +20,7 @@ use crate::node::StageRequest;
 use csi_types::attachment::Attachment;
 use csi_types::error::{Effect, Error, Kind};
 
-/// What is at the staging path before anything is mounted.
+/// The state of the staging path before anything is mounted.
 pub(super) enum Found {
     /// This very volume.
     Staged,

@@ -12,7 +12,7 @@ use crate::testing::Killed;
 
 const MIB: u64 = 1 << 20;
 
-/// Where a node is killed, and what it had changed until then.
+/// The place where a node is killed, and what it had changed until then.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Stops(Mutex<State>);
 
@@ -22,7 +22,7 @@ struct State {
     passed: Vec<&'static str>,
 }
 
-/// How a volume is used.
+/// The way a volume is used.
 #[derive(Debug, Clone, Copy)]
 enum Use {
     Filesystem,
@@ -30,7 +30,7 @@ enum Use {
     RawReadOnly,
 }
 
-/// What is killed.
+/// The killed operation.
 #[derive(Debug, Clone, Copy)]
 enum Operation {
     Stage,

@@ -16,7 +16,7 @@ use look::Look;
 
 use super::*;
 
-/// What kind of volume a state is about.
+/// The kind of volume a state is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Volume {
     Directory,

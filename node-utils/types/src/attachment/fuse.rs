@@ -10,7 +10,7 @@ use super::{ContextError, FieldError, Hidden, Keys, Server};
 /// An `ObjectiveFS` filesystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Objectivefs {
-    /// Which one.
+    /// The filesystem.
     pub filesystem: ObjectivefsName,
     /// The environment of its daemon; some of it may be secret.
     pub env: BTreeMap<Variable, Hidden>,
@@ -35,7 +35,7 @@ pub struct Oneclient {
 
 word!(ObjectivefsName);
 
-/// What stands before the name of a variable.
+/// The text that stands before the name of a variable.
 const ENV: &str = "env.";
 
 // === impl Objectivefs ===

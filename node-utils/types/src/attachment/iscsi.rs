@@ -10,14 +10,14 @@ use super::{ContextError, DeviceId, FieldError, Keys, Listed, Portal};
 pub struct Iscsi {
     /// The name of the target.
     pub iqn: Iqn,
-    /// Which of its disks.
+    /// The number of the disk.
     pub lun: Lun,
-    /// Where the target answers.
+    /// The place where the target answers.
     pub portals: Listed<Portal>,
-    /// Which interface of its own a node should use. It is carried and not used: a node reaches a
+    /// The interface of its own that a node should use. It is carried and not used: a node reaches a
     /// portal by its routes.
     pub interface: Option<Interface>,
-    /// What the disk has to be; `None` is anything.
+    /// The identity of the disk; `None` is anything.
     pub device_id: Option<DeviceId>,
 }
 

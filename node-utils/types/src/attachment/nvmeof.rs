@@ -11,11 +11,11 @@ use super::{ContextError, DeviceId, FieldError, Keys, Listed, Portal};
 pub struct Nvmeof {
     /// The name of the subsystem.
     pub nqn: Nqn,
-    /// Which of its namespaces.
+    /// The number of the namespace.
     pub nsid: Nsid,
     /// Ways to it.
     pub transports: Listed<Transport>,
-    /// What the namespace has to be; `None` is anything.
+    /// The identity of the namespace; `None` is anything.
     pub device_id: Option<DeviceId>,
 }
 
@@ -65,7 +65,7 @@ word!(Nqn);
 /// The port of NVMe over TCP and RDMA.
 const PORT: u16 = 4420;
 
-/// What says where to connect to, and what to print: never from an option.
+/// Names that say where to connect to, and what to print: never from an option.
 const NOT_OPTIONS: [&str; 10] = [
     "nqn",
     "transport",

@@ -1,4 +1,4 @@
-//! Where a service listens: an address or a name, and a port.
+//! The place where a service listens: an address or a name, and a port.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,7 +9,7 @@ use super::field::check;
 /// An address or a name, and a port: `10.0.0.1:3260`, `[fe80::1%eth0]:3260`, `nas.lan:3260`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Portal {
-    /// Who.
+    /// The host.
     pub host: Host,
     /// On which port.
     pub port: u16,

@@ -1,4 +1,4 @@
-//! What a server offers over NFS, SMB or Lustre.
+//! The share of a server over NFS, SMB or Lustre.
 
 use super::field::{check, plain, word};
 use super::{ContextError, FieldError, Keys};
@@ -6,9 +6,9 @@ use super::{ContextError, FieldError, Keys};
 /// A share of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkShare {
-    /// Who offers it.
+    /// The server of the share.
     pub server: Server,
-    /// What is offered.
+    /// The share.
     pub share: Share,
 }
 
@@ -48,12 +48,12 @@ impl NetworkShare {
         put("share", self.share.0.clone());
     }
 
-    /// What is mounted over NFS and Lustre: `server:share`.
+    /// The source of a mount over NFS and Lustre: `server:share`.
     pub fn colon_form(&self) -> String {
         format!("{}:{}", self.server, self.share)
     }
 
-    /// What is mounted over SMB: `//server/share`.
+    /// The source of a mount over SMB: `//server/share`.
     pub fn unc_form(&self) -> String {
         format!("//{}/{}", self.server, self.share)
     }

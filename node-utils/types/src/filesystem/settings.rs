@@ -1,16 +1,16 @@
-//! What the operator wants of filesystems: `node.format` and `node.mount.checkFilesystem`.
+//! The operator's settings for filesystems: `node.format` and `node.mount.checkFilesystem`.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::FilesystemKind;
 
-/// What the operator wants of filesystems.
+/// The operator's settings for filesystems.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FilesystemSettings {
     /// Further options of `mkfs`, by the filesystem that is asked for.
     pub format: BTreeMap<FilesystemKind, Vec<OptionWord>>,
-    /// Which filesystems are checked before they are mounted, by what is on the disk.
+    /// The filesystems that are checked before they are mounted, by what is on the disk.
     pub check: BTreeMap<FilesystemKind, CheckOptions>,
 }
 

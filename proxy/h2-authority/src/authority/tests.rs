@@ -21,7 +21,7 @@ const MALFORMED: &[&str] = &[
 ];
 const SOUND: &[&str] = &["localhost", "csi.sock", "127.0.0.1:10000", "[::1]:1"];
 
-/// How a client frames its requests.
+/// The way a client frames its requests.
 #[derive(Debug, Clone, Copy, Default)]
 struct Framing {
     padding: Option<u8>,

@@ -9,11 +9,11 @@ use super::Lookup;
 pub struct Variable {
     /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// The effect.
     pub effect: Effect,
 }
 
-/// What a variable does.
+/// The effect of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// It stands for this flag.

@@ -18,7 +18,7 @@ use crate::csi::registration::{self, KubeletRegistration};
 use crate::csi::spec_version::CsiVersion;
 use crate::telemetry::log::{LogFormat, Verbosity};
 
-/// What to serve, and where.
+/// The services to serve, and where.
 #[derive(Debug, Clone)]
 pub struct Serve {
     /// The file with the storage's configuration.
@@ -27,7 +27,7 @@ pub struct Serve {
     pub name: PluginName,
     /// The version to pretend to.
     pub version: CsiVersion,
-    /// Which services.
+    /// The services.
     pub modes: Modes,
     /// The id of this node.
     pub node_id: NodeId,
@@ -35,21 +35,21 @@ pub struct Serve {
     pub socket: Option<UnixSocket>,
     /// The TCP listener, if any. There is at least one of both.
     pub tcp: Option<Tcp>,
-    /// How to register with the kubelet, if at all.
+    /// The way to register with the kubelet, if at all.
     pub registration: Option<KubeletRegistration>,
-    /// How much to log.
+    /// The verbosity of the log.
     pub verbosity: Option<Verbosity>,
-    /// How to log.
+    /// The way to log.
     pub log_format: LogFormat,
-    /// Where to serve metrics, if at all.
+    /// The place to serve metrics, if at all.
     pub metrics: Option<SocketAddr>,
-    /// How long calls may go on after a signal.
+    /// The time that calls may go on after a signal.
     pub shutdown_grace: Duration,
     /// The folders in which the orchestrator asks for volumes.
     pub dirs: OrchestratorDirs,
     /// The programs that the node runs.
     pub programs: Programs,
-    /// What was ignored on the command line, for the log.
+    /// The ignored parts of the command line, for the log.
     pub warnings: Vec<String>,
 }
 

@@ -59,7 +59,7 @@ httpConnection: {protocol: https, host: nas.example, username: csi, password: x}
 nfs: {shareHost: nas.example, clients: [node-1]}
 ";
 
-/// What is changed in a good file, and what is said about it.
+/// The change of a good file, and what is said about it.
 struct Mistake {
     good: &'static str,
     from: &'static str,
@@ -445,7 +445,7 @@ fn errors(text: &str) -> (Vec<String>, String) {
     (about, table)
 }
 
-/// What each kind of driver needs, where nothing is given; those of `FreeNAS` and TrueNAS are the same.
+/// The settings that each kind of driver needs, where nothing is given; those of `FreeNAS` and TrueNAS are the same.
 const REQUIRED: &[(&str, &[&str])] = &[
     (
         "local-hostpath",

@@ -1,4 +1,4 @@
-//! What a check found, for people and for machines.
+//! The findings of a check, for people and for machines.
 
 use std::fmt::{self, Write};
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::routing::connection::Connection;
 use crate::routing::connections::ConnectionName;
 use crate::rpc::status::printable;
 
-/// How much a finding matters.
+/// The weight of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Weight {
@@ -31,7 +31,7 @@ pub(super) struct Finding {
     /// The path of a key, `file` or `storage`.
     pub(super) about: String,
     pub(super) message: String,
-    /// What to do.
+    /// The advice.
     pub(super) advice: Option<String>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Report {
     driver: Option<String>,
     /// Whether the storage was looked at.
     online: bool,
-    /// Where its storage is, if the file does not name it.
+    /// The place where its storage is, if the file does not name it.
     #[serde(skip)]
     elsewhere: Option<&'static str>,
     /// Whether a server could start with it.
@@ -52,7 +52,7 @@ pub(super) struct Report {
     /// The connection that this is about, if the file is one of several.
     #[serde(skip_serializing_if = "Option::is_none")]
     connection: Option<String>,
-    /// What was found about each connection of a folder.
+    /// The findings about each connection of a folder.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     connections: Vec<Self>,
 }
@@ -177,7 +177,7 @@ impl Report {
         }
     }
 
-    /// How many findings of this weight there are, about the file and each connection.
+    /// The number of findings of this weight, about the file and each connection.
     fn count(&self, weight: Weight) -> usize {
         let own = self.findings.iter().filter(|f| f.weight == weight);
         let below = self.connections.iter().map(|report| report.count(weight));

@@ -33,7 +33,7 @@ const OURS: [&str; 10] = [
     "nameOverride",
     "fullnameOverride",
 ];
-/// What is taken elsewhere, or never meant anything.
+/// The keys that are taken elsewhere, or never meant anything.
 const ELSEWHERE: [&str; 8] = [
     "connections",
     "existingConnectionsSecret",
@@ -119,7 +119,7 @@ fn sidecars_left_out(controller: &mut Map<String, Value>) -> Vec<String> {
     left_out
 }
 
-/// Which sidecars run: one that any release needs does. Returns what there is to say.
+/// The sidecars that run: one that any release needs does. Returns what there is to say.
 pub(super) fn sidecars(inputs: &[Input], values: &mut Map<String, Value>) -> Vec<String> {
     let mut notes = Vec::new();
     for (sidecar, default) in SIDECARS {

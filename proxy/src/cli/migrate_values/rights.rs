@@ -1,4 +1,4 @@
-//! What the old controller could do because it ran as root, and what ours needs for the same.
+//! The rights of the old controller because it ran as root, and what ours needs for the same.
 
 use serde_json::{Map, Value, json};
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 const SCHEMA: &str = include_str!("../../../../deploy/chart/values.schema.json");
 
-/// What the schema refuses. Names keys, and no values.
+/// The key that the schema refuses. Names keys, and no values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Misfit {
     /// The keys and indexes that lead to it.
@@ -75,7 +75,7 @@ struct Check {
 // === impl Misfit ===
 
 impl Misfit {
-    /// Where it is, as in `controller.driver.image`.
+    /// The place where it is, as in `controller.driver.image`.
     pub(super) fn path(&self) -> String {
         let mut path = String::new();
         for step in &self.steps {

@@ -16,22 +16,22 @@ pub(super) struct Release {
     pub(super) problems: Vec<String>,
 }
 
-/// Where a kind of manifest has the values, as a map or as text, its release and its namespace.
+/// The place where a kind of manifest has the values, as a map or as text, its release and its namespace.
 struct Shape {
     kind: &'static str,
     values: &'static [&'static [&'static str]],
     release: &'static [&'static [&'static str]],
     namespace: &'static [&'static [&'static str]],
-    /// What is not read, and why it matters.
+    /// The parts that are not read, and why it matters.
     unread: &'static [(&'static [&'static str], Unread)],
 }
 
-/// What it means that a part is not read.
+/// The meaning of a part that is not read.
 #[derive(Clone, Copy)]
 enum Unread {
     /// Values are missing.
     Values,
-    /// What is installed is changed afterwards.
+    /// The changes after an installation.
     Changes,
 }
 

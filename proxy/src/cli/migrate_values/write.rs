@@ -22,7 +22,7 @@ fn map(out: &mut String, values: &Map<String, Value>, depth: usize, own_line: bo
     }
 }
 
-/// What follows a key.
+/// The text that follows a key.
 fn below(out: &mut String, value: &Value, depth: usize) {
     match value {
         Value::Object(values) if !values.is_empty() => {

@@ -20,7 +20,7 @@ use crate::rpc::server::socket::{Bound, Listeners, Remains};
 /// The name under which it serves.
 const NAME: &str = "org.omnibus-csi.try";
 
-/// How long it may finish what it was asked, once its clients have gone.
+/// The time in which it may finish what it was asked, once its clients have gone.
 const GRACE: Duration = Duration::from_secs(15);
 
 /// A server in this process.

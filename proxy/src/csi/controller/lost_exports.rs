@@ -23,13 +23,13 @@ use crate::rpc::in_flight::{Hold, InFlight, Keys, Object};
 
 /// How often.
 const EVERY: Duration = Duration::from_mins(10);
-/// How many volumes of a connection are checked each time.
+/// The number of volumes of a connection that are checked each time.
 const PAGE: usize = 32;
-/// How many connections are checked at once.
+/// The number of connections that are checked at once.
 const AT_ONCE: usize = 4;
-/// How long one question to a backend may take.
+/// The time that one question to a backend may take.
 const QUESTION: Duration = Duration::from_mins(1);
-/// How long restoring one export may take.
+/// The time that restoring one export may take.
 const CHANGE: Duration = Duration::from_mins(5);
 /// After this many failures the rest of a connection waits for the next time.
 const FAILURES: usize = 3;

@@ -48,14 +48,14 @@ const STEPS: usize = 30;
 /// Bytes that are free in a storage in the beginning.
 const ROOM: u64 = 5 << 30;
 
-/// What was called, and how that ended.
+/// The calls, and how that ended.
 type Seen = BTreeSet<(&'static str, &'static str)>;
 
 /// A sequence that diverges.
 struct Story {
     /// Its description.
     text: String,
-    /// How many steps it takes.
+    /// The number of steps it takes.
     steps: usize,
 }
 

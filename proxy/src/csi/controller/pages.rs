@@ -27,7 +27,7 @@ use crate::rpc::status;
 const MAX_REPLY: usize = 1 << 20;
 /// The most entries of a page: what fits into a reply when the entries are of ordinary size.
 const MAX_ENTRIES: usize = 2_000;
-/// How many connections are asked at once.
+/// The number of connections that are asked at once.
 const AT_ONCE: usize = 8;
 /// A page that took this long ends, though more connections are to come: sidecars give up after 10 s.
 const PAGE: Duration = Duration::from_secs(2);
@@ -63,7 +63,7 @@ struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Code(u64);
 
-/// What is listed, and how it is encoded.
+/// The listed objects, and how it is encoded.
 pub(super) trait Listing: Send + Sync {
     /// The answer of a driver.
     type Found: Send;

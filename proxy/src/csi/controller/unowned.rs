@@ -22,7 +22,7 @@ use crate::routing::connections::{
 use crate::rpc::in_flight::Keys;
 use crate::rpc::{Incoming, Subject, Task};
 
-/// How many connections are asked at once.
+/// The number of connections that are asked at once.
 const AT_ONCE: usize = 64;
 /// The time limit for the advice, for all connections together.
 const PATIENCE: Duration = Duration::from_secs(5);

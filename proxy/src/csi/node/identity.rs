@@ -46,7 +46,7 @@ struct Prefix {
     prefix: String,
 }
 
-/// Which part of a node's id the backend of a connection knows.
+/// The part of a node's id the backend of a connection knows.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Mapping {
     pub(crate) kind: NodeIdType,

@@ -100,7 +100,7 @@ impl NodeInfo {
         }
     }
 
-    /// How the ids of nodes are decoded, if they have parts.
+    /// The way the ids of nodes are decoded, if they have parts.
     pub(crate) fn ids(&self) -> Option<&NodeIdConfig> {
         self.ids.as_ref()
     }

@@ -16,7 +16,7 @@ use node_utils::{Tools, nvme};
 use crate::csi::node::addresses::Network;
 use crate::routing::config_file::read_regular;
 
-/// Where `iscsid` looks for its name, below its own root: everywhere, and built from source.
+/// The place where `iscsid` looks for its name, below its own root: everywhere, and built from source.
 const FILES: [&str; 2] = [
     "etc/iscsi/initiatorname.iscsi",
     "usr/local/etc/iscsi/initiatorname.iscsi",
@@ -24,7 +24,7 @@ const FILES: [&str; 2] = [
 const IQN: &str = "proxy.nodeId.parts.iqn";
 const NQN: &str = "proxy.nodeId.parts.nqn";
 
-/// Where the names are read.
+/// The place where the names are read.
 pub(crate) struct Initiators<'a> {
     pub(crate) iqn: &'a dyn Fn() -> Result<String, ConfigError>,
     pub(crate) nqn: &'a dyn Fn() -> Result<String, ConfigError>,

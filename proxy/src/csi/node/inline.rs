@@ -26,9 +26,9 @@ use crate::routing::connection::Connection;
 use crate::routing::connections::{ConnectionName, LazyConnection};
 use crate::rpc::{Rpc, Task};
 
-/// How often volumes without a pod are searched for.
+/// The interval at which volumes without a pod are searched for.
 const EVERY: Duration = Duration::from_mins(5);
-/// How long one connection may take to list its volumes.
+/// The time that one connection may take to list its volumes.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The connection that makes a volume for a pod, if that is what is asked for.

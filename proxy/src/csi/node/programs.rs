@@ -29,7 +29,7 @@ const TIMEOUTS: [&str; 4] = [
     "NVMEOF_DEFAULT_TIMEOUT",
     "FILESYSTEM_DEFAULT_TIMEOUT",
 ];
-/// Where the image mounts the host's root.
+/// The place where the image mounts the host's root.
 const HOST_ROOT: &str = "/host";
 const HOST: [&str; 2] = ["ISCSIADM_HOST_STRATEGY", "ISCSIADM_HOST_PATH"];
 
@@ -57,7 +57,7 @@ impl Programs {
         }
     }
 
-    /// How long each command may take.
+    /// The time that each command may take.
     pub fn timeouts(&self) -> Timeouts {
         self.timeouts
     }

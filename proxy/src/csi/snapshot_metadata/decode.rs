@@ -15,7 +15,7 @@ pub(crate) struct RangesRequest {
     pub(crate) snapshot: SnapshotHandle,
     /// Only those that differ from this one.
     pub(crate) base: Option<SnapshotHandle>,
-    /// Where to go on.
+    /// The place to go on.
     pub(crate) offset: u64,
     /// The most in one message.
     pub(crate) max: usize,

@@ -1,4 +1,4 @@
-//! Which pods may have inline volumes of a connection: the section `inline` of its file.
+//! The pods that may have inline volumes of a connection: the section `inline` of its file.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ struct Section {
     namespaces: Option<Vec<String>>,
 }
 
-/// Which pods may have inline volumes of a connection.
+/// The pods that may have inline volumes of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum InlineRules {
     /// All of them.

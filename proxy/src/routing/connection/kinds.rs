@@ -1,4 +1,4 @@
-//! Which kinds of drivers there are, and what is said about a name that is none of them.
+//! The kinds of drivers there are, and what is said about a name that is none of them.
 
 use driver_core::DriverFactory;
 use driver_core::config::{ConfigError, Document, plain_yaml};
@@ -29,10 +29,10 @@ static FACTORIES: &[DriverFactory<ConnectionContext>] = &[
 /// Drivers of democratic-csi that this build does not have.
 pub(super) const NOT_YET: [&str; 1] = ["vhd-ephemeral-inline"];
 
-/// What stands for all connections of a folder.
+/// The text that stands for all connections of a folder.
 pub(crate) const PROXY: &str = "proxy";
 
-/// What makes drivers of this kind.
+/// The factory of drivers of this kind.
 pub(super) fn factory(
     kind: &str,
 ) -> Result<&'static DriverFactory<ConnectionContext>, ConfigError> {
@@ -85,7 +85,7 @@ pub(crate) fn built() -> Vec<&'static str> {
         .collect()
 }
 
-/// What is wrong with the name of a driver, and which name may have been meant.
+/// The error about the name of a driver, with the name that may have been meant.
 fn unknown(name: &str) -> ConfigError {
     let all = built();
     let built = all.join(", ");

@@ -34,7 +34,7 @@ impl PerDriver {
         Ok(section.unwrap_or_default().per_driver)
     }
 
-    /// Where volumes of the connection can be reached.
+    /// The place where volumes of the connection can be reached.
     pub(crate) fn accessibility(&self, keys: &TopologyKeys) -> Result<Accessibility, ConfigError> {
         Accessibility::of(self.topology.clone(), keys)
     }

@@ -1,4 +1,4 @@
-//! Which driver a configuration builds, and what it refuses.
+//! The driver a configuration builds, and what it refuses.
 
 use driver_core::config::NoEnvironment;
 use node_utils::blocking::spawn_on_account;

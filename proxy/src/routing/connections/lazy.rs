@@ -19,7 +19,7 @@ use crate::process;
 use crate::routing::connection::Connection;
 use crate::routing::own_thread;
 
-/// How long calls wait for a build, from its start. A later call fails at once.
+/// The time that calls wait for a build, from its start. A later call fails at once.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a driver is kept that was built for a query to all connections: such queries repeat.
@@ -41,7 +41,7 @@ pub(crate) struct LazyConnection {
     built: Mutex<Built>,
 }
 
-/// Where the driver of a connection comes from.
+/// The place where the driver of a connection comes from.
 #[derive(Debug)]
 enum Origin {
     /// It always exists.
@@ -52,7 +52,7 @@ enum Origin {
     Missing(Kind, String),
 }
 
-/// How a connection is built again.
+/// The way a connection is built again.
 pub(crate) struct Blueprint(Box<Build>);
 
 type Build = dyn Fn() -> Result<Connection, driver_core::config::ConfigError> + Send + Sync;

@@ -48,7 +48,7 @@ impl ConnectionName {
         self.is_named().then(|| field::display(self))
     }
 
-    /// How many bytes of a handle say that it is this one's.
+    /// The number of bytes of a handle that say that it is this one's.
     pub fn bytes_in_handle(&self) -> usize {
         if self.is_named() {
             self.0.len() + "v:/".len()

@@ -16,15 +16,15 @@ use super::scan::Changed;
 use crate::routing::connections::ConnectionName;
 use crate::routing::own_thread;
 
-/// How many are made at once.
+/// The number of those that are made at once.
 const AT_ONCE: usize = 4;
 /// One that takes longer gives its turn to the next.
 const TURN: Duration = Duration::from_millis(500);
 /// One that takes longer is reported as late.
 pub(super) const LATE_AFTER: Duration = Duration::from_secs(10);
-/// How many of one connection may hang.
+/// The number of those of one connection that may hang.
 const EACH: usize = 3;
-/// How many may hang in all: each keeps a thread.
+/// The number of those that may hang in all: each keeps a thread.
 const MOST: usize = 256;
 
 /// Files that are being made into connections.

@@ -23,7 +23,7 @@ const ALMOST: [&str; 2] = [".yml", ".json"];
 /// Clocks of filesystems are coarse: a file that was changed so shortly before it was read may have
 /// been changed again without a trace.
 const SETTLED: Duration = Duration::from_secs(2);
-/// How often every file is read, for filesystems whose metadata show no changes.
+/// The interval at which every file is read, for filesystems whose metadata show no changes.
 const ANYWAY: Duration = Duration::from_mins(1);
 /// One poll reads at most this part of the unchanged files, so that none takes long.
 const SLICE: usize = 100;
@@ -57,7 +57,7 @@ struct Seen {
     read: Option<SystemTime>,
 }
 
-/// What the kernel says about a file: it is another one, or was changed, if this differs.
+/// The signature of a file: it is another one, or was changed, if this differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Signature {
     file: (u64, u64, u64),
@@ -65,17 +65,17 @@ struct Signature {
     changed: (i64, i64),
 }
 
-/// How a file is polled.
+/// The way a file is polled.
 #[derive(Debug, Clone, Copy)]
 struct PollOptions {
     now: SystemTime,
-    /// Which new files are reported by their first poll.
+    /// The new files that are reported by their first poll.
     at_once: AtOnce,
     /// Read it even if its metadata are unchanged.
     anyway: bool,
 }
 
-/// Which files are reported by their first poll.
+/// The files that are reported by their first poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AtOnce {
     /// None: they may be half-written.

@@ -16,7 +16,7 @@ use super::poller::{DirPoller, Snapshot};
 use crate::routing::connections::ConnectionName;
 use crate::routing::own_thread;
 
-/// How long a file may be missing: an editor replaces a file by removing and writing it.
+/// The time that a file may be missing: an editor replaces a file by removing and writing it.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 /// After this time a folder that does not answer counts as unreadable.
 const SILENT: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ const LOST: [Duration; 4] = [
     Duration::from_hours(1),
     Duration::from_hours(24),
 ];
-/// How many polls of one folder may be abandoned at the same time.
+/// The number of polls of one folder that may be abandoned at the same time.
 const MOST_LOST: usize = 8;
 
 /// The folders, and which folder's file is served.
@@ -57,13 +57,13 @@ struct Place {
     /// The reported contents, hashed by `hasher`. A new poller gets them, so that it reports none again.
     reported: BTreeMap<ConnectionName, u64>,
     hasher: RandomState,
-    /// What must be reported again.
+    /// The changes that must be reported again.
     again: Vec<ConnectionName>,
     problem: Option<String>,
     odd: Vec<String>,
 }
 
-/// Which folder's file is served.
+/// The folder whose file is served.
 #[derive(Debug)]
 struct Served {
     place: usize,

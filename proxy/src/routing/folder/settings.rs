@@ -17,7 +17,7 @@ use crate::routing::connections::{Bare, ConnectionName, NO_OWNER, Names};
 use crate::routing::topology::matching::{Rule, TopologyKeys};
 use crate::routing::topology::node::{NodeTopology, NodeTopologyConfig};
 
-/// How long an idle driver is kept unless configured.
+/// The time that an idle driver is kept unless configured.
 const KEEP: Duration = Duration::from_hours(1);
 
 /// `proxy`, as it is written.
@@ -49,7 +49,7 @@ struct Section {
 pub(crate) struct ProxySettings {
     /// The folders of connections.
     pub(crate) folders: Vec<PathBuf>,
-    /// How long an idle driver is kept.
+    /// The time that an idle driver is kept.
     pub(crate) keep: Keep,
     /// The meaning of names in handles.
     pub(crate) names: Names,
@@ -63,7 +63,7 @@ pub(crate) struct ProxySettings {
     pub(crate) inline_volumes: bool,
 }
 
-/// How long an idle driver is kept. compat: "The proxy".
+/// The time that an idle driver is kept. compat: "The proxy".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
     /// As long as its file is there.

@@ -41,7 +41,7 @@ pub(crate) enum Health {
     Bad(String),
 }
 
-/// How many are healthy, and some of those that are not.
+/// The number of those that are healthy, and some of those that are not.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Summary {
     pub(crate) all: usize,
@@ -127,7 +127,7 @@ impl States {
             .is_some_and(|state| matches!(state.health, Health::Bad(_)))
     }
 
-    /// How many of `connections` are healthy, and at most `limit` of those that are not. Some may not
+    /// The number of `connections` that are healthy, and at most `limit` of those that are not. Some may not
     /// have been probed yet.
     pub(crate) fn summary(&self, connections: &Connections, limit: usize) -> Summary {
         // `Probe` is called every few seconds, so nothing is copied per connection.

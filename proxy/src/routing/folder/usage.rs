@@ -13,9 +13,9 @@ use crate::routing::connection::Connection;
 use crate::rpc::status;
 use crate::telemetry::metrics::{Metrics, Usage};
 
-/// How often free space and volumes are measured.
+/// The interval at which free space and volumes are measured.
 const EVERY: Duration = Duration::from_mins(5);
-/// How often orphans are searched for.
+/// The interval at which orphans are searched for.
 const ORPHANS_EVERY: Duration = Duration::from_hours(1);
 /// Younger objects may belong to a running call.
 const ORPHAN_AGE: Duration = Duration::from_hours(24);

@@ -17,9 +17,9 @@ use crate::telemetry::metrics::Metrics;
 /// The time between two scans. A change must be served within a second, and two scans must find the
 /// same content.
 const EVERY: Duration = Duration::from_millis(250);
-/// How many further scans run at the start while there is something new.
+/// The number of further scans that run at the start while there is something new.
 const MORE_SCANS: usize = 4;
-/// How long a scan waits for a folder.
+/// The time that a scan waits for a folder.
 const SCAN_TIMEOUT: Duration = Duration::from_millis(150);
 
 /// A folder that is served.

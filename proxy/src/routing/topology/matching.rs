@@ -1,4 +1,4 @@
-//! Where the volumes of a connection can be reached, and whether that fits a request.
+//! The place where the volumes of a connection can be reached, and whether that fits a request.
 //!
 //! Keys are short in configurations and have a prefix on the wire. Matching is the specification's:
 //! some requisite term has to fit. The stricter rule of democratic-csi, all of them, can be chosen.
@@ -22,11 +22,11 @@ pub(crate) const DEFAULT_PREFIX: &str = "org.democratic-csi.topology";
 pub struct TopologyKeys {
     /// The prefix before the slash of every key.
     pub prefix: String,
-    /// How many of the requisite terms have to fit.
+    /// The number of the requisite terms that have to fit.
     pub rule: Rule,
 }
 
-/// How many of the requisite terms have to fit.
+/// The number of the requisite terms that have to fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rule {
@@ -37,7 +37,7 @@ pub enum Rule {
     All,
 }
 
-/// Where the volumes of a connection can be reached.
+/// The place where the volumes of a connection can be reached.
 #[derive(Debug, Clone)]
 pub(crate) struct Accessibility {
     keys: TopologyKeys,
@@ -205,7 +205,7 @@ impl Accessibility {
         Topology::new(segments)
     }
 
-    /// Where a volume can be reached: by the configuration, and by its driver.
+    /// The place where a volume can be reached: by the configuration, and by its driver.
     pub(crate) fn of_volume(&self, driver: &[Topology]) -> Vec<Topology> {
         let driver = driver.iter().map(|place| self.keys.outward(place));
         let node_sets = self.node_sets.iter().map(|way| way.shown.clone());

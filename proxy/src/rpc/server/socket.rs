@@ -126,7 +126,7 @@ impl Bound {
         bound().map_err(because)
     }
 
-    /// What has to be removed at the end.
+    /// The files to be removed at the end.
     pub fn remains(&self) -> Remains {
         self.remains.clone()
     }

@@ -1,4 +1,4 @@
-//! How a line looks.
+//! The way a line looks.
 
 use std::fmt::Write;
 

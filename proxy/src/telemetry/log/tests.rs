@@ -24,7 +24,7 @@ impl Write for Page {
     }
 }
 
-/// What is logged during `work`.
+/// The lines that are logged during `work`.
 fn logged(style: Style, verbosity: Verbosity, work: impl FnOnce(&LogControl)) -> String {
     let page = Page::default();
     let control = LogControl::new(verbosity);
@@ -146,7 +146,7 @@ fn every_field_of_our_own_lines_is_on_the_list() {
     assert!(known > 50, "{known} fields were found");
 }
 
-/// What is part of the program, without its tests.
+/// The files that are part of the program, without its tests.
 fn sources_below(folder: &Path, into: &mut Vec<(PathBuf, String)>) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -174,7 +174,7 @@ fn fields_of(source: &str) -> Vec<String> {
     names
 }
 
-/// What stands between the commas of a call, up to its end or its first text.
+/// The words between the commas of a call, up to its end or its first text.
 fn words_of(call: &str) -> impl Iterator<Item = String> {
     let (mut words, mut word, mut depth) = (Vec::new(), String::new(), 0_i32);
     for character in call.chars() {

@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 
 use super::Metrics;
 
-/// What is counted about connections.
+/// The counts about connections.
 #[derive(Debug, Default)]
 pub(super) struct OfConnections {
     served: Gauge,
@@ -26,7 +26,7 @@ pub(super) struct OfConnections {
     gone: Mutex<BTreeSet<Arc<str>>>,
 }
 
-/// How many names of removed connections are remembered.
+/// The number of names of removed connections that are remembered.
 const MAX_GONE: usize = 10_000;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]

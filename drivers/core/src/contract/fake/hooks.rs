@@ -55,7 +55,7 @@ pub enum Trick {
     Block(Gate),
 }
 
-/// Where a call waits until the test releases it.
+/// The place where a call waits until the test releases it.
 #[derive(Debug, Clone)]
 pub struct Gate {
     reached: Arc<Semaphore>,

@@ -1,4 +1,4 @@
-//! What the fake driver has in memory, and the rules of its verbs.
+//! The state of the fake driver in memory, and the rules of its verbs.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -37,14 +37,14 @@ struct Inner {
     groups: BTreeMap<GroupSnapshotId, GroupSnapshot>,
     published: BTreeMap<(VolumeId, NodeId), NodeIdentity>,
     modified: BTreeMap<VolumeId, BTreeMap<String, String>>,
-    /// What was written to volumes.
+    /// The content of volumes.
     content: BTreeMap<VolumeId, Content>,
     writes: u64,
 }
 
 #[derive(Debug)]
 struct Taken {
-    /// What it was asked for by, unless it was taken with a group.
+    /// The name that it was asked for by, unless it was taken with a group.
     name: Option<SnapshotName>,
     snapshot: Snapshot,
     content: Content,

@@ -19,7 +19,7 @@ use driver_zfs_generic::{Protocol, ShareExport, iscsi, nvmeof};
 
 use crate::common::Host;
 
-/// What nvmetcli saves.
+/// The file that nvmetcli saves.
 const NVMET: &str = "nvmet.json";
 
 /// A host with a pool in memory; all else of it is a folder.

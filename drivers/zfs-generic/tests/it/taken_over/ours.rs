@@ -1,4 +1,4 @@
-//! What we make for the requests that democratic-csi was sent, beside what it made for them: answers
+//! Our results for the requests that democratic-csi was sent, beside what it made for them: answers
 //! with their contexts, properties, zvols, and what the kernel exports.
 
 use std::collections::BTreeSet;
@@ -55,7 +55,7 @@ const DIFFERENCES: [Difference; 3] = [
 ];
 const IDENTITY: &str = "made of the identity of the dataset, so it stays";
 
-/// What a host exports: of each folder of configfs that a look reads its files, and what it holds.
+/// The exports of a host: of each folder of configfs that a look reads its files, and what it holds.
 fn of_stack(half: &Half) -> Facts {
     let root = format!("{}/", half.host().path("cfg").display());
     let mut facts = Facts::new();

@@ -10,7 +10,7 @@ use tonic::Code;
 use super::fleet::{self, Fleet};
 use crate::report::{Figures, Report, row, title};
 
-/// Which connection is changed.
+/// The connection that is changed.
 const CHANGED: usize = 421;
 /// The longest time from write to served, in milliseconds.
 const SERVED_AIM: f64 = 1_000.0;

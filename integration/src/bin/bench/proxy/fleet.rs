@@ -25,7 +25,7 @@ pub(super) fn name(number: usize) -> String {
     format!("c{number:04}")
 }
 
-/// What a class says for a connection.
+/// The parameters of a class for a connection.
 pub(super) fn class(connection: &str) -> BTreeMap<String, String> {
     [("connection".to_owned(), connection.to_owned())].into()
 }

@@ -28,7 +28,7 @@ const COMMANDS: [&str; 10] = [
     "chown",
 ];
 
-/// What happens at a command.
+/// The event at a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// The program is killed. The command, and what comes after it, is done while it is asked again.
@@ -144,7 +144,7 @@ impl Host {
         self.write("count", "0\n");
     }
 
-    /// What was called since then.
+    /// The calls since then.
     pub fn steps(&self) -> Vec<Step> {
         let calls = self.read("calls");
         let step = |(index, words): (usize, &str)| Step {

@@ -59,17 +59,17 @@ pub enum Operation {
 /// Some of the operations, which are tried one after another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// What makes a volume.
+    /// The calls that make a volume.
     Making,
-    /// What makes a snapshot, or takes it away.
+    /// The calls that make a snapshot or take it away.
     Snapshots,
-    /// What changes a volume or takes it away.
+    /// The calls that change a volume or take it away.
     Ending,
     /// Those in which two ways to export the same datasets differ.
     Exporting,
 }
 
-/// What each operation starts from.
+/// The state from which each operation starts.
 #[derive(Debug)]
 pub struct Scene {
     client: Client,

@@ -29,7 +29,7 @@ pub fn state() -> Vec<String> {
     all
 }
 
-/// What is only in one of two states, or more often.
+/// The lines that are only in one of two states, or more often.
 pub fn difference(expected: &[String], found: &[String]) -> Vec<String> {
     let mut extra = found.to_vec();
     let mut missing = expected.to_vec();
@@ -44,7 +44,7 @@ pub fn difference(expected: &[String], found: &[String]) -> Vec<String> {
     missing.chain(extra).collect()
 }
 
-/// What is set of each dataset and snapshot, and its origin, but for the times and numbers that are
+/// The settings of each dataset and snapshot, and its origin, but for the times and numbers that are
 /// others each time.
 fn properties() -> Vec<String> {
     let columns = "name,property,value";

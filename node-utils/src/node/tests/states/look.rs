@@ -1,4 +1,4 @@
-//! What can be seen of a volume on a node, in words.
+//! The signs of a volume on a node, in words.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use super::super::*;
 use crate::device::DeviceNumber;
 use crate::mount::MountEntry;
 
-/// What is at the paths of the volume, and whether its device is attached.
+/// The state of the paths of the volume, and whether its device is attached.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Look {
     staging: String,
@@ -51,7 +51,7 @@ impl Look {
         }
     }
 
-    /// What is different now.
+    /// The differences by now.
     pub(super) fn since(&self, before: &Self) -> Vec<String> {
         let mut changes = Vec::new();
         let mut note = |name: &str, now: &str, then: &str| {

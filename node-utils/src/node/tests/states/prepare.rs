@@ -1,4 +1,4 @@
-//! How each state comes about, mostly as in real life.
+//! The way each state comes about, mostly as in real life.
 
 use std::any::Any;
 use std::os::unix::fs::symlink;
@@ -182,7 +182,7 @@ states! {
     };
 }
 
-/// What begins an encrypted volume.
+/// The first bytes of an encrypted volume.
 const LUKS: &[u8] = b"LUKS\xba\xbe\x00\x02";
 
 fn none() -> Box<dyn Any> {

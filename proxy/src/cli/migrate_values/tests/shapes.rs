@@ -90,7 +90,7 @@ fn shape(about: &'static str, text: String, connections: &'static [&'static str]
     }
 }
 
-/// What installs the chart.
+/// The manifests that install the chart.
 #[expect(clippy::too_many_lines, reason = "a table of files")]
 fn of_tools() -> Vec<Shape> {
     let flux = "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: csi-nfs, namespace: storage}\n\
@@ -237,7 +237,7 @@ fn of_tools() -> Vec<Shape> {
     ]
 }
 
-/// What people set.
+/// The settings that people set.
 #[expect(clippy::too_many_lines, reason = "a table of files")]
 fn of_habits() -> Vec<Shape> {
     vec![
@@ -329,7 +329,7 @@ fn of_habits() -> Vec<Shape> {
     ]
 }
 
-/// What some drivers need.
+/// The settings that some drivers need.
 #[expect(clippy::too_many_lines, reason = "a table of files")]
 fn of_drivers() -> Vec<Shape> {
     let storage = "\n  extraVolumes: [{name: s, hostPath: {path: /mnt/s}}]\n";

@@ -159,7 +159,7 @@ pub(super) async fn unless_partial(
     }
 }
 
-/// What a connection has of a volume. One that does not answer counts as one that has started it.
+/// The part that a connection has of a volume. One that does not answer counts as one that has started it.
 async fn part_of(task: &Task, connection: &Arc<Connection>, id: &VolumeId) -> Option<Found> {
     match has(task, connection, id).await {
         Ok(found) => found,
@@ -173,7 +173,7 @@ async fn part_of(task: &Task, connection: &Arc<Connection>, id: &VolumeId) -> Op
     }
 }
 
-/// What exists of a volume.
+/// The parts of a volume that exist.
 async fn has(
     task: &Task,
     connection: &Arc<Connection>,

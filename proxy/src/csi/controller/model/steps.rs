@@ -10,7 +10,7 @@ use super::storage::{Condition, Did, Fault};
 pub(super) const NAMES: [&str; 6] = ["a", "b", "c", HAND, "old", "never"];
 /// The connection whose volumes are made by hand.
 pub(super) const HAND: &str = "d";
-/// How many storages make volumes.
+/// The number of storages that make volumes.
 pub(super) const STORAGES: usize = 3;
 /// The names of volumes.
 pub(super) const VOLUMES: [&str; 4] = ["v0", "v1", "v2", "v3"];
@@ -134,7 +134,7 @@ pub(super) enum Step {
     },
 }
 
-/// How a process ends.
+/// The end of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ends {
     Well,

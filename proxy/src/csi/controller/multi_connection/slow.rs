@@ -22,7 +22,7 @@ use crate::testing::multi_of;
 
 /// The time between two pieces.
 const PACE: Duration = Duration::from_secs(20);
-/// How long a copy may take, as documented.
+/// The time that a copy may take, as documented.
 const DEADLINE: Duration = Duration::from_hours(24);
 
 /// A host whose stream never ends while it is slow.

@@ -1,4 +1,4 @@
-//! Which connection a pod's own volume goes to, what is refused, and what becomes of one without a pod.
+//! The connection a pod's own volume goes to, what is refused, and what becomes of one without a pod.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -208,7 +208,7 @@ async fn unpublished(plugin: &Arc<Plugin>, id: &str, target: &str) -> Result<(),
         .map(drop)
 }
 
-/// What the kubelet adds of a pod.
+/// The attributes that the kubelet adds of a pod.
 const POD: [(&str, &str); 2] = [
     ("csi.storage.k8s.io/ephemeral", "true"),
     ("csi.storage.k8s.io/pod.namespace", "build"),

@@ -1,4 +1,4 @@
-//! Which capabilities volumes have on this node, and which options apply.
+//! The capabilities that volumes have on this node, and the options that apply.
 
 use csi_types::{AccessMode, MountAccess};
 use driver_core::NodeId;

@@ -1,4 +1,4 @@
-//! Whose file counts, and when it is gone.
+//! The folder whose file counts, and when it is gone.
 
 use std::fs;
 use std::path::Path;
@@ -158,7 +158,7 @@ async fn a_folder_that_is_mounted_again_much_later_is_found_and_unchanged_files_
     drop(senders);
 }
 
-/// What two scans report.
+/// The report of two scans.
 async fn reported(folders: &mut Folders, now: Instant) -> Vec<String> {
     let mut names = Vec::new();
     for _ in 0..2 {

@@ -30,7 +30,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// What is served, by name, and whose file is missing.
+/// The served connections, by name, and whose file is missing.
 #[derive(Debug, Default)]
 struct Model {
     served: BTreeMap<&'static str, u8>,

@@ -15,7 +15,7 @@ use driver_core::config::MAX_BYTES;
 use crate::routing::config_file::read_regular;
 use crate::routing::own_thread;
 
-/// How long to wait for a file, from the start of its read. A later caller does not wait again.
+/// The time to wait for a file, from the start of its read. A later caller does not wait again.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The text of each file, or why it cannot be read.

@@ -63,7 +63,7 @@ enum Source {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Piece {
     Text(String),
-    /// What a group of the pattern found.
+    /// The text of a group of the pattern.
     Group(usize),
 }
 

@@ -1,4 +1,4 @@
-//! Which blocks of a snapshot hold data, and which differ from an older one.
+//! The blocks of a snapshot that hold data, and those that differ from an older one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

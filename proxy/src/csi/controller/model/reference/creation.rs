@@ -19,11 +19,11 @@ struct Candidate {
     object: Object,
     /// Why it cannot create it now, in any order.
     refusals: Vec<Code>,
-    /// What it would be filled with.
+    /// The source of the volume.
     source: Option<Source>,
 }
 
-/// What a storage says of a volume.
+/// The answer of a storage about a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Nothing,
@@ -115,7 +115,7 @@ impl Reference {
         self.make(id, &order, ask, keys)
     }
 
-    /// What is said of a volume that is there already.
+    /// The answer about a volume that is there already.
     fn owned(
         &mut self,
         id: &str,
