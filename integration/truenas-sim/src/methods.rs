@@ -81,6 +81,9 @@ impl Call {
 
     /// The rows that a query asks for.
     fn query(&self, rows: Vec<Value>) -> Answer {
+        if self.generation.is_core() {
+            crate::query::check_old(&rows, &self.params)?;
+        }
         crate::query::apply(rows, &self.params)
     }
 

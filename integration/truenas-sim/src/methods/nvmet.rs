@@ -175,7 +175,6 @@ fn query_links(call: &Call, set: &RowSet, verbose: bool) -> Answer {
     let columns = |table: &str| match table {
         "subsys" => &[
             "id",
-            "name",
             "nvmet_subsys_name",
             "nvmet_subsys_subnqn",
             "nvmet_subsys_serial",

@@ -245,16 +245,19 @@ fn create_failure(call: &Call, full: &str, problem: Problem) -> Failure {
         }
         Problem::Missing(name) if is_26 => path_not_found(&name),
         Problem::Missing(name) => Failure::call(
-            ENOENT,
+            EFAULT,
             format!("Failed to snapshot {full}: Dataset {name} not found"),
         ),
         other => Failure::call(EFAULT, format!("Failed to snapshot {full}: {other}")),
     }
 }
 
-/// The text of 26.
+/// An exception of 26 that most methods let through, so that it counts as unexpected.
 fn path_not_found(path: &str) -> Failure {
-    Failure::call(ENOENT, format!("'{path}' not found"))
+    Failure::Exception {
+        class: "ZFSPathNotFoundException".to_owned(),
+        text: format!("'{path}' not found"),
+    }
 }
 
 /// A snapshot that is not there: py-libzfs up to 25.10, 26 by its own exception.
@@ -263,7 +266,7 @@ fn not_found(call: &Call, action: &str, name: &str) -> Failure {
         return path_not_found(name);
     }
     Failure::call(
-        ENOENT,
+        EFAULT,
         format!("Failed to {action} snapshot: Snapshot {name} not found"),
     )
 }
@@ -325,7 +328,7 @@ fn nothing_to_delete(call: &Call, name: &str) -> Failure {
     if call.generation >= Generation::V24_10 {
         Failure::not_found(None, text)
     } else {
-        Failure::call(ENOENT, text)
+        Failure::call(EFAULT, text)
     }
 }
 
@@ -387,11 +390,8 @@ async fn clone(call: &Call) -> Answer {
         .backend
         .clone_snapshot(snapshot, target, properties)
         .await
-        .map_err(|problem| match &problem {
-            Problem::Missing(name) if name == snapshot => not_found(call, "clone", name),
-            Problem::Exists(_) => {
-                Failure::call(EEXIST, format!("Failed to clone snapshot: {problem}"))
-            }
+        .map_err(|problem| match problem {
+            Problem::Missing(name) if name == snapshot => not_found(call, "clone", &name),
             other => Failure::call(EFAULT, format!("Failed to clone snapshot: {other}")),
         })?;
     Ok(json!(true))
@@ -407,7 +407,10 @@ async fn clone_of_26(
         return Err(path_not_found(snapshot));
     }
     if call.find_dataset(target).await?.is_some() {
-        return Err(Failure::call(EEXIST, format!("'{target}' already exists")));
+        return Err(Failure::Exception {
+            class: "ZFSPathAlreadyExistsException".to_owned(),
+            text: format!("'{target}' already exists"),
+        });
     }
     refuse_properties(call, &properties)?;
     let cloned = call
@@ -425,7 +428,7 @@ pub(super) fn refuse_properties(
     properties: &BTreeMap<String, String>,
 ) -> Result<(), Failure> {
     let beta_1 = call.nas.faults.settings().clones_without_properties;
-    match properties.keys().find(|_| beta_1) {
+    match properties.keys().find(|name| beta_1 || name.contains(':')) {
         Some(name) => Err(Failure::Exception {
             class: "ValueError".to_owned(),
             text: format!("{name}: not a valid ZFS property."),

@@ -152,6 +152,12 @@ async fn what_is_wrong_is_named() {
 #[tokio::test]
 async fn a_clone_stops_a_destroy_unless_it_is_recursive_and_then_goes_too() {
     let nas = tree().await;
+    let properties = json!({"x:y": "q"});
+    let marked = json!({"snapshot": "tank/a/b@s", "dataset": "tank/d", "properties": properties});
+    let error = call(&nas, "zfs.resource.snapshot.clone", marked)
+        .await
+        .expect_err("a user property");
+    assert!(error.contains("x:y: not a valid ZFS property."), "{error}");
     let clone =
         json!({"snapshot": "tank/a/b@s", "dataset": "tank/d", "properties": {"refquota": 1 << 30}});
     call(&nas, "zfs.resource.snapshot.clone", clone)
