@@ -3,7 +3,7 @@
 //!
 //! The simulator is one, too: that is how these suites are tested themselves.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::panic::AssertUnwindSafe;
@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use driver_core::config::{self, Document, Environment};
 use driver_core::contract::{Fresh, keep_contract};
 use driver_core::{Call, Driver, PageRequest, SnapshotFilter};
-use driver_truenas::api::dataset::{DeleteDataset, QueryDatasets};
+use driver_truenas::api::dataset::{CreateDataset, CreateKind, DeleteDataset, QueryDatasets};
 use driver_truenas::api::{Filter, Request, iscsi, nfs, nvmet, smb};
 use driver_truenas::{Client, HttpConnection, Kind, from_document};
 use futures_util::FutureExt as _;
@@ -107,6 +107,21 @@ impl Appliance {
         Ok(Client::new(connection.check()?)?)
     }
 
+    /// Makes the parent of volumes of a part, as an administrator does.
+    async fn make_parent(&self, part: &str) -> Result<()> {
+        let create = CreateDataset {
+            name: format!("{}/{part}/v", self.own),
+            kind: CreateKind::Filesystem { share_type: None },
+            create_ancestors: true,
+            properties: serde_json::Map::new(),
+            user_properties: BTreeMap::new(),
+        };
+        match self.client()?.call(&create).await {
+            Err(error) if error.kind() != Kind::Exists => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
     /// The findings of the check of the program.
     ///
     /// # Errors
@@ -134,6 +149,7 @@ impl Appliance {
             keep_contract(|| async {
                 let part = parts.fetch_add(1, Ordering::Relaxed).to_string();
                 let driver = self.driver(&part).expect("it was read before");
+                self.make_parent(&part).await.expect("its parent");
                 // What the part before has made may have the same names.
                 if let Some(before) = last.lock().await.replace(Arc::clone(&driver)) {
                     clear(before.as_ref()).await.expect("cleared");
@@ -156,6 +172,7 @@ impl Appliance {
     /// # Errors
     /// What it prints if it fails.
     pub async fn is_tried(&self, secrets: Option<&str>) -> Result<()> {
+        self.make_parent("try").await?;
         let place = Place::new();
         fs::write(place.config(), self.text("try"))?;
         let mut words = vec![
@@ -184,6 +201,7 @@ impl Appliance {
     /// # Errors
     /// The specs that fail.
     pub async fn is_sane(&self, program: &std::path::Path, secrets: Option<&str>) -> Result<()> {
+        self.make_parent("sanity").await?;
         let place = Place::new();
         let mut launch = Launch::new(self.text("sanity"));
         launch.environment.extend(std::env::vars());

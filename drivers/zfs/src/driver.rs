@@ -34,7 +34,7 @@ use crate::id::{At, Layout};
 use crate::name::DatasetName;
 use crate::observed::{Dataset, Query, Request, State, VolumeKind};
 use crate::plan::access::{Access, AccessChange};
-use crate::plan::destroy::{DeleteSnapshot, DeleteVolume};
+use crate::plan::destroy::{DeleteSnapshot, DeleteVolume, has_parent};
 use crate::plan::expand::Expand;
 use crate::plan::snapshot::Taken;
 use crate::plan::{ExportRef, Outcome, Verb, is_complete};
@@ -131,6 +131,21 @@ impl ZfsDriver {
         let pool = self.observe(call, query).await?;
         let found = pool.dataset(&dataset).cloned();
         Ok(found.filter(|found| found.kind == self.kind()))
+    }
+
+    /// Refuses an empty list where the parent of volumes does not exist.
+    async fn has_parent<T>(
+        &self,
+        call: &Call,
+        asked: &PageRequest,
+        page: Page<T>,
+    ) -> Result<Page<T>, Error> {
+        if page.entries.is_empty() && page.next.is_none() && asked.after.is_none() {
+            let parent = Query::Dataset(self.layout().volumes.clone());
+            let seen = self.observe(call, vec![parent]).await?;
+            has_parent("list what is on the storage", self.layout(), &seen)?;
+        }
+        Ok(page)
     }
 
     fn heard(&self) {
@@ -346,10 +361,9 @@ impl Lister for ZfsDriver {
             kind: Some(self.kind()),
             filter: ListFilter::Having(PropertyName::CONTEXT),
         };
-        self.page(call, "v", vec![scope], page, |entry| {
-            self.listed_volume(entry)
-        })
-        .await
+        let show = |entry: &Entry| self.listed_volume(entry);
+        let listed = self.page(call, "v", vec![scope], page, show).await?;
+        self.has_parent(call, page, listed).await
     }
 }
 
@@ -439,15 +453,18 @@ impl Snapshots for ZfsDriver {
             At::Attached(snapshot) => Query::Snapshot(snapshot.clone()),
             At::Detached(dataset) => Query::Dataset(dataset.clone()),
         };
-        let pool = self.observe(call, vec![query]).await?;
+        let parent = Query::Dataset(self.layout().volumes.clone());
+        let pool = self.observe(call, vec![query, parent]).await?;
         let found = match &place.at {
             At::Attached(snapshot) => pool.snapshot(snapshot).and_then(results::attached),
             At::Detached(dataset) => pool.dataset(dataset).and_then(results::detached),
         };
-        match found {
-            Some(properties) => self.snapshot(&Taken { place, properties }),
-            None => Err(Error::not_found(format!("snapshot `{id}`"))),
-        }
+        let Some(properties) = found else {
+            let missing = format!("snapshot `{id}`");
+            has_parent(&format!("find {missing}"), self.layout(), &pool)?;
+            return Err(Error::not_found(missing));
+        };
+        self.snapshot(&Taken { place, properties })
     }
 
     async fn list_snapshots(
@@ -459,13 +476,14 @@ impl Snapshots for ZfsDriver {
         let source = filter.source.as_ref();
         let show = |entry: &Entry| self.listed_snapshot(entry);
         let scopes = self.snapshot_scopes(source, true)?;
-        match self.page(call, "s", scopes, page, show).await {
+        let listed = match self.page(call, "s", scopes, page, show).await {
             Err(error) if self.misses_detached_pool(&error) => {
                 let scopes = self.snapshot_scopes(source, false)?;
                 self.page(call, "s", scopes, page, show).await
             }
             listed => listed,
-        }
+        };
+        self.has_parent(call, page, listed?).await
     }
 }
 

@@ -26,8 +26,8 @@ pub use state::HostState;
 
 use crate::ZfsDriver;
 use crate::backend::{Backend, Incoming, Interrupted, ListQuery, Listed, Serves};
-use crate::name::SnapshotRef;
-use crate::observed::{Observed, Query, Request};
+use crate::name::{DatasetName, SnapshotRef};
+use crate::observed::{Observed, Query, Request, VolumeKind};
 use crate::step::{Failed, Next, Plan};
 
 /// How long to wait for a lock that is never free.
@@ -69,8 +69,20 @@ impl InMemory for ZfsDriver {
 // === impl MemoryHost ===
 
 impl MemoryHost {
-    /// A host with an empty pool `tank`.
+    /// A host with a pool `tank`, in which the parent of volumes of [`settings`] was made.
     pub fn new() -> Self {
+        let host = Self::empty();
+        for name in ["tank/csi", "tank/csi/v"] {
+            if let Ok(name) = DatasetName::parse(name) {
+                let pool = &mut host.state().pool;
+                pool.insert(&name, VolumeKind::Filesystem, &[], None);
+            }
+        }
+        host
+    }
+
+    /// A host with an empty pool `tank`.
+    pub fn empty() -> Self {
         let host = Self::default();
         host.state().pool = MemoryPool::with_root("tank");
         host

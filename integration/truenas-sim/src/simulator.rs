@@ -271,9 +271,13 @@ impl Simulator {
         self.model.as_deref()
     }
 
-    /// Makes what an administrator makes before there are volumes: a portal, initiators and, where there is NVMe-oF, a
-    /// port.
+    /// Makes what an administrator makes before there are volumes: the dataset `tank/csi/v` for them, a portal,
+    /// initiators and, where there is NVMe-oF, a port.
     pub async fn set_up(&self, address: &str) -> Result<(), Failure> {
+        for name in ["tank/csi", "tank/csi/v"] {
+            let dataset = json!({"name": name});
+            self.call("pool.dataset.create", vec![dataset]).await?;
+        }
         let listen = if self.generation().is_core() {
             json!({"ip": address, "port": 3260})
         } else {

@@ -140,16 +140,17 @@ impl<P: Program> Cluster<P> {
         Ok(format!("{} calls", self.offered.len()))
     }
 
-    /// Whether the storage answers: every later step would fail otherwise, with words of its own.
+    /// Whether the storage answers: every later step would fail otherwise, with words of its own. A list may fail
+    /// where no volume was ever made, so it is asked for room first.
     async fn reach(&self) -> Answer<String> {
-        if self.offered.contains("ListVolumes") {
+        if self.offered.contains("GetCapacity") {
+            self.capacity().await?;
+        } else {
             let request = v1::ListVolumesRequest {
                 max_entries: 1,
                 ..v1::ListVolumesRequest::default()
             };
             self.client.list_volumes(request).await?;
-        } else {
-            self.capacity().await?;
         }
         Ok(String::new())
     }

@@ -331,7 +331,7 @@ async fn a_call_about_a_share_costs_few_processes_and_the_same_among_many_volume
         ("DeleteSnapshot", 2),
         ("DeleteSnapshot of any name", 4),
         ("DeleteSnapshot, detached", 13),
-        ("DeleteVolume", 10),
+        ("DeleteVolume", 11),
     ];
     let alone = shares(0).await;
     assert_bounded(&bounds, &alone, &shares(MANY).await);

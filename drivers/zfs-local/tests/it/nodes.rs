@@ -280,7 +280,7 @@ async fn an_id_that_only_seems_to_have_a_mark_is_deleted_twice() {
 
 #[tokio::test]
 async fn a_list_of_deletions_that_was_sent_to_another_pool_says_nothing_there() {
-    let (one, other) = (fresh("one"), fresh("other"));
+    let (one, other) = (fresh("one"), on("other", MemoryHost::empty()));
     let volume = make(&one, "pvc-1").await.id;
     let renamed = on("renamed", pool_of(&one));
     renamed.delete_volume(&call(), &volume).await.unwrap();

@@ -88,6 +88,22 @@ fn heir<'p>(
     Some(heir.ok_or(newest.clones.as_slice()))
 }
 
+/// Refuses to take what is missing for deleted where the parent of volumes is missing, too: it is made with the
+/// first volume, so this is another storage, or its name is misspelt. The parent of detached snapshots may be
+/// missing: there may never have been one.
+pub(crate) fn has_parent(doing: &str, layout: &Layout, pool: &State) -> Result<(), Error> {
+    let parent = &layout.volumes;
+    if pool.dataset(parent).is_some() {
+        return Ok(());
+    }
+    let why = format!("{parent} does not exist: no volume was ever made in it");
+    let advice =
+        "see zfs.datasetParentName, and whether this is the storage that the connection means";
+    Err(Error::new(Kind::Unreachable, doing)
+        .because(why)
+        .advise(advice))
+}
+
 // === impl Doomed ===
 
 impl Doomed<'_> {

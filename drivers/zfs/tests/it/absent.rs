@@ -68,6 +68,45 @@ async fn what_lies_in_a_pool_that_is_not_imported_is_neither_gone_nor_missing() 
     }
 }
 
+/// A misspelt parent, or another storage behind the address.
+#[tokio::test]
+async fn what_lies_in_a_parent_that_does_not_exist_is_not_taken_for_deleted() {
+    let elsewhere = MemoryHost::empty();
+    let driver = driver(VolumeKind::Filesystem, false, elsewhere.state().clone());
+    let call = Call::within(Duration::from_mins(1));
+    let page = PageRequest::default();
+    let volume = VolumeId::parse("v0").unwrap();
+    let gone = async |verb: &str, outcome: Result<(), driver_core::Error>, missing: bool| {
+        let kind = outcome.map_err(|error| (error.kind(), error.chain()));
+        match kind {
+            Err((Kind::Unreachable, why)) if missing => {
+                assert!(why.contains("does not exist"), "{verb}: {why}");
+            }
+            Ok(()) if !missing => {}
+            other => panic!("{verb}, parent missing: {missing}: {other:?}"),
+        }
+    };
+    for missing in [true, false] {
+        let filter = SnapshotFilter::default();
+        let listed = driver.list_volumes(&call, &page).await;
+        gone("list volumes", listed.map(drop), missing).await;
+        let listed = driver.list_snapshots(&call, &filter, &page).await;
+        gone("list snapshots", listed.map(drop), missing).await;
+        let deleted = driver.delete_volume(&call, &volume).await;
+        gone("delete volume", deleted, missing).await;
+        for id in ["v0@s", "v0/s"] {
+            let id = SnapshotId::parse(id).unwrap();
+            let deleted = driver.delete_snapshot(&call, &id).await;
+            gone("delete snapshot", deleted, missing).await;
+            let found = driver.get_snapshot(&call, &id).await;
+            let kind = found.expect_err("there is none").kind();
+            assert_eq!(kind == Kind::Unreachable, missing, "get snapshot: {kind:?}");
+        }
+        // The first volume makes the parent of volumes. The one of detached snapshots stays missing.
+        well(&driver, &[create(1, From::Nothing), Verb::Delete(1)]).await;
+    }
+}
+
 #[tokio::test]
 async fn a_receive_that_is_not_over_keeps_its_volume() {
     for kind in KINDS {

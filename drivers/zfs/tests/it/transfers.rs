@@ -19,7 +19,7 @@ const KINDS: [VolumeKind; 2] = [VolumeKind::Filesystem, VolumeKind::Zvol];
 
 /// An empty host, and one with a volume that contains data.
 async fn hosts(kind: VolumeKind) -> [MemoryDriver; 2] {
-    let empty = || MemoryHost::new().state().clone();
+    let empty = || MemoryHost::empty().state().clone();
     let (from, to): (HostState, HostState) = (empty(), empty());
     let hosts = [driver(kind, false, from), driver(kind, false, to)];
     let made = Verb::Create {

@@ -6,7 +6,7 @@
 
 use driver_core::Error;
 
-use super::{Doomed, ties, were_asked};
+use super::{Doomed, has_parent, ties, were_asked};
 use crate::id::{self, At, Layout, SnapshotPlace};
 use crate::name::{DatasetName, SnapshotRef};
 use crate::observed::{Dataset, Observed, Query, Request, Snapshot, State, VolumeKind};
@@ -71,6 +71,7 @@ impl DeleteSnapshot<'_> {
         let mut plan = Plan::about(name.dataset.clone());
         let there = |snapshot: &&Snapshot| !snapshot.is_doomed();
         let Some(snapshot) = pool.snapshot(name).filter(there) else {
+            has_parent(&self.doing_it(), self.layout, pool)?;
             return Ok(Self::absent(plan, done));
         };
         if snapshot.csi_name().is_none() {
@@ -97,6 +98,7 @@ impl DeleteSnapshot<'_> {
             is_only_container(container) || self.is_legacy_container(container, pool.dataset(name))
         });
         let Some(dataset) = pool.dataset(name) else {
+            has_parent(&doing, self.layout, pool)?;
             if let Some(container) = container {
                 emptied(&mut plan, container);
             }
@@ -197,17 +199,16 @@ impl Verb for DeleteSnapshot<'_> {
     }
 
     fn request(&self, pool: &State) -> Result<Request, Error> {
+        let parent = Query::Dataset(self.layout.volumes.clone());
         Ok(Request::of(match &self.place.at {
-            At::Attached(snapshot) => vec![Query::Snapshot(snapshot.clone())],
+            At::Attached(snapshot) => vec![Query::Snapshot(snapshot.clone()), parent],
             At::Detached(dataset) => {
                 // The rest of the container is not needed here, and may be large.
                 let container = dataset.parent().map(Query::Dataset);
                 let itself = Query::Family(dataset.clone());
                 let ties = ties(self.layout, dataset, pool);
-                std::iter::once(itself)
-                    .chain(container)
-                    .chain(ties)
-                    .collect()
+                let queries = [itself, parent].into_iter();
+                queries.chain(container).chain(ties).collect()
             }
         }))
     }

@@ -5,7 +5,7 @@
 
 use driver_core::{Error, VolumeId};
 
-use super::{Doomed, ties, were_asked};
+use super::{Doomed, has_parent, ties, were_asked};
 use crate::id::Layout;
 use crate::observed::{Dataset, Observed, Query, Request, State};
 use crate::plan::{ExportRef, Outcome, Verb, blocked, is_complete};
@@ -56,7 +56,9 @@ impl Verb for DeleteVolume<'_> {
     }
 
     fn request(&self, pool: &State) -> Result<Request, Error> {
-        let mut queries = vec![Query::Family(self.export_ref.dataset.clone())];
+        let itself = Query::Family(self.export_ref.dataset.clone());
+        let parent = Query::Dataset(self.layout.volumes.clone());
+        let mut queries = vec![itself, parent];
         queries.extend(ties(self.layout, self.export_ref.dataset, pool));
         Ok(Request {
             queries,
@@ -73,6 +75,7 @@ impl Verb for DeleteVolume<'_> {
         };
         let mut plan = Plan::about(name.clone());
         let Some(dataset) = seen.pool.dataset(name) else {
+            has_parent(&doing, self.layout, &seen.pool)?;
             plan.steps = self.export_ref.remove(&*status)?;
             // Without the lock, a missing one may still be created by the leftover command of a cut
             // connection.
