@@ -303,6 +303,7 @@ mod tests {
     use truenas_sim::{Action, Generation, Options, Rule, Simulator};
 
     use super::*;
+    use crate::command::Look;
     use crate::config;
 
     fn document(nas: &Simulator, section: &str) -> Document {
@@ -423,6 +424,38 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
         let gone = driver.delete_volume(&call, &asked.id).await;
         gone.unwrap_or_else(|error| panic!("{}", error.chain()));
         assert!(rows(&nas, "iscsi.initiator").await.is_empty());
+    }
+
+    /// CORE and 22.02 have no filter that ignores case, and say so once they look at a row.
+    #[tokio::test]
+    async fn a_second_share_of_smb_is_looked_for_on_core() {
+        let nas = Simulator::start(Options::new(Generation::Core13)).await;
+        let nas = nas.expect("an appliance");
+        for name in ["a", "b"] {
+            let params = vec![json!({"name": format!("tank/{name}")})];
+            nas.call("pool.dataset.create", params).await.expect(name);
+        }
+        let share = vec![json!({"path": "/mnt/tank/a", "name": "A"})];
+        nas.call("sharing.smb.create", share)
+            .await
+            .expect("a share");
+        let document = document(&nas, "smb: {shareHost: 10.0.0.5}");
+        let settings = config::connection(&document).expect("a connection");
+        let driver = Nas::new(settings).expect("a NAS");
+        let call = Call::within(Duration::from_mins(1));
+        let dialect = driver.dialect(&call).await.expect("a dialect");
+        for (path, name, known) in [("b", "b", 0), ("b", "a", 1), ("a", "b", 1)] {
+            let look = Look::Smb {
+                path: format!("/mnt/tank/{path}"),
+                name: name.to_owned(),
+            };
+            let seen = driver.look(&call, &dialect, &look).await;
+            let seen = seen.unwrap_or_else(|error| panic!("{path} {name}: {}", error.chain()));
+            let Answer::Smb(shares) = seen else {
+                panic!("{path} {name}: no shares");
+            };
+            assert_eq!(shares.len(), known, "{path} {name}");
+        }
     }
 
     /// A zvol that others have made in its place since then is theirs.
