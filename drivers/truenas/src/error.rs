@@ -101,7 +101,7 @@ const EDATASETISLOCKED: i64 = 205;
 const ENOTAUTHENTICATED: i64 = 207;
 
 /// What the texts of ZFS and of the middleware mean, where the errno does not say it.
-const TEXTS: [(&str, Kind); 30] = [
+const TEXTS: [(&str, Kind); 29] = [
     ("already exists", Kind::Exists),
     ("already exports", Kind::Exists),
     ("already is a ", Kind::Exists),
@@ -131,9 +131,20 @@ const TEXTS: [(&str, Kind); 30] = [
     ("session is expired", Kind::NotAuthenticated),
     ("not authenticated", Kind::NotAuthenticated),
     ("not authorized", Kind::Denied),
-    // Of 26, and of clones before it. Last: it is in many texts.
-    (" not found", Kind::NotFound),
 ];
+
+/// Whether a text says that a dataset or snapshot is not there, as 26 does and clones before it: `'tank/a' not found`,
+/// `Failed to clone snapshot: Snapshot tank/a@s not found`. That of anything else says nothing of an object of ours.
+fn says_not_found(text: &str) -> bool {
+    let Some(rest) = text.trim_end_matches('.').strip_suffix(" not found") else {
+        return false;
+    };
+    let mut words = rest.rsplit(' ');
+    let name = words.next().unwrap_or_default();
+    let quoted = name.len() > 2 && name.starts_with('\'') && name.ends_with('\'');
+    let of_zfs = matches!(words.next(), Some("snapshot" | "dataset"));
+    !name.is_empty() && (quoted || of_zfs)
+}
 
 // === impl Error ===
 
@@ -220,9 +231,14 @@ impl Error {
         error
     }
 
-    /// Names the method that failed.
+    /// Names the method that failed. A query answers with no rows where nothing is found: one that says that
+    /// something is missing says nothing of what was looked for. Only those by paths fail for a missing one.
     pub(crate) fn of(mut self, method: &str) -> Self {
         self.0.method.get_or_insert_with(|| method.to_owned());
+        let lists = method.ends_with(".query") && !method.starts_with("zfs.resource.");
+        if lists && self.0.kind == Kind::NotFound {
+            self.0.kind = Kind::Refused;
+        }
         self
     }
 
@@ -376,6 +392,7 @@ fn classify(errno: i64, name: &str, text: &str) -> Kind {
             .iter()
             .find(|(part, _)| text.contains(part))
             .map(|(_, kind)| *kind)
+            .or_else(|| says_not_found(&text).then_some(Kind::NotFound))
     };
     // "Busy" is also what ZFS says of clones and holds, and what the rate limit is reported as.
     let busy = errno == EBUSY || matches!(name, "EBUSY" | "EZFS_BUSY");

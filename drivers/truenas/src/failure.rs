@@ -15,11 +15,11 @@ fn kind_of(error: &ApiError) -> Kind {
         | ApiKind::Overloaded => Kind::Unreachable,
         ApiKind::Login | ApiKind::NotAuthenticated | ApiKind::Denied => Kind::Denied,
         ApiKind::Unsupported => Kind::Unsupported,
-        ApiKind::NotFound => Kind::NotFound,
         ApiKind::Exists => Kind::Conflict,
         ApiKind::Busy | ApiKind::Dependents | ApiKind::Locked => Kind::Busy,
         ApiKind::NoSpace => Kind::OutOfSpace,
-        ApiKind::Refused | ApiKind::Protocol => Kind::Internal,
+        // That a volume is not there is seen by looking for it, never by a call that failed.
+        ApiKind::NotFound | ApiKind::Refused | ApiKind::Protocol => Kind::Internal,
     }
 }
 

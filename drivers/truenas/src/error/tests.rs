@@ -86,6 +86,42 @@ fn an_object_that_is_missing_is_not_found_and_a_parent_that_is_missing_is_invali
 }
 
 #[test]
+fn only_what_names_a_dataset_or_a_snapshot_says_that_it_is_missing() {
+    for (errno, text, kind) in [
+        (22, "'tank/a@s' not found", Kind::NotFound),
+        (
+            14,
+            "[EFAULT] Failed to clone snapshot: Snapshot tank/a@s not found",
+            Kind::NotFound,
+        ),
+        (
+            14,
+            "[EFAULT] Failed to snapshot tank/a@s: Dataset tank/a not found",
+            Kind::NotFound,
+        ),
+        (22, "service plugin not found", Kind::Refused),
+        (
+            14,
+            "[EFAULT] Failed to do it: job 7 not found",
+            Kind::Refused,
+        ),
+        (22, "module 'x' not found in path", Kind::Refused),
+    ] {
+        assert_eq!(call_error(errno, "x", text).kind(), kind, "{text}");
+    }
+    // A list without rows is how a query says it.
+    for (method, kind) in [
+        ("sharing.nfs.query", Kind::Refused),
+        ("pool.snapshot.query", Kind::Refused),
+        ("zfs.resource.query", Kind::NotFound),
+        ("pool.dataset.delete", Kind::NotFound),
+    ] {
+        let error = call_error(2, "ENOENT", "[ENOENT] no such file").of(method);
+        assert_eq!(error.kind(), kind, "{method}");
+    }
+}
+
+#[test]
 fn the_branch_of_a_union_that_was_not_meant_does_not_decide() {
     let error = validation(&json!([
         ["data.PoolDatasetCreateVolume.volsize", "Field required", 22],
