@@ -381,7 +381,7 @@ impl Backend for Api {
         self.check(call, &dialect, &plan.guards).await?;
         let touched = touched::datasets(plan);
         self.seen.touch(touched.as_ref());
-        let outcome = self.run(call, &dialect, plan, then).await;
+        let outcome = Box::pin(self.run(call, &dialect, plan, then)).await;
         self.seen.touch(touched.as_ref());
         let seen = outcome?;
         self.seen.note(&seen.pool, self.seen.now());

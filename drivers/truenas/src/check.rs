@@ -132,6 +132,10 @@ impl Nas {
             problems.extend(missing("nvmeof.ports: port", &needs.ports, found));
         }
         problems.extend(self.looks(call, dialect, needs).await.err());
+        if needs.datasets {
+            let looked = Box::pin(self.looks_of_datasets(call, dialect)).await;
+            problems.extend(looked.err());
+        }
         problems
     }
 

@@ -235,7 +235,8 @@ impl Error {
     /// something is missing says nothing of what was looked for. Only those by paths fail for a missing one.
     pub(crate) fn of(mut self, method: &str) -> Self {
         self.0.method.get_or_insert_with(|| method.to_owned());
-        let lists = method.ends_with(".query") && !method.starts_with("zfs.resource.");
+        let lists = method.rsplit('.').next() == Some("query");
+        let lists = lists && !method.starts_with("zfs.resource.");
         if lists && self.0.kind == Kind::NotFound {
             self.0.kind = Kind::Refused;
         }

@@ -11,6 +11,9 @@ use crate::metered::LARGEST_ANSWER;
 use crate::rows::{Holds, Number, UserProperties};
 use crate::{Dialect, Error, Generation, rows};
 
+/// From this length on, the text of a property may have been cut off: ZFS ends it at 1024 bytes or more.
+const LONGEST_PROPERTY: usize = 1000;
+
 /// Finds snapshots. 26 reports no properties of users here:
 /// [`super::resource::QueryResourceSnapshots`] does.
 #[derive(Debug, Clone, Default)]
@@ -353,6 +356,19 @@ impl Request for UpdateSnapshot {
 }
 
 // === impl Snapshot ===
+
+impl Snapshot {
+    /// The clones that stand on it, where it says so. ZFS cuts a long list off: such a one says nothing.
+    pub fn clones(&self) -> Option<Vec<&str>> {
+        let text = self.properties.get("clones")?.raw.as_str();
+        let names = || text.split(',').filter(|name| !name.is_empty()).collect();
+        match text {
+            "none" | "-" => Some(Vec::new()),
+            _ if text.len() >= LONGEST_PROPERTY => None,
+            _ => Some(names()),
+        }
+    }
+}
 
 impl<'de> Deserialize<'de> for Snapshot {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -233,7 +233,7 @@ impl Api {
             picture.add(dataset);
         }
         for snapshot in snapshots {
-            picture.snapshots.insert(snapshot.id.clone(), snapshot);
+            picture.add_snapshot(snapshot);
         }
         if scope.kind.is_some() {
             datasets_of(&picture, scope)
@@ -288,14 +288,13 @@ impl Api {
             let mut query = of_resource(vec![parent.to_owned()]);
             query.recursive = scope.depth > 0;
             self.nas.read(call, &query).await
+        } else if scope.depth == 0 {
+            self.nas
+                .snapshots_of(call, dialect, parent.to_owned())
+                .await
         } else {
-            let filter = if scope.depth == 0 {
-                Filter::eq("dataset", parent)
-            } else {
-                Filter::starts_with("dataset", &format!("{parent}/"))
-            };
             let query = QuerySnapshots {
-                filters: vec![filter],
+                filters: vec![Filter::starts_with("dataset", &format!("{parent}/"))],
                 holds: dialect.has_holds(),
                 ..QuerySnapshots::default()
             };

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use driver_core::{Call, Error};
+use driver_core::{Call, Error, Kind};
 use driver_zfs::id;
-use driver_zfs::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
+use driver_zfs::name::{DatasetName, NameError, Object, SnapshotLeaf, SnapshotRef};
 use driver_zfs::observed::Query;
 use driver_zfs::property::PropertyName;
 use futures_util::future::try_join_all;
@@ -57,10 +57,12 @@ const FEW: usize = 16;
 /// What a question wants to know.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
-    /// Datasets by their names, with those above that say what is inherited, and the pools.
+    /// Datasets by their names, with those above that say what is inherited.
     datasets: BTreeSet<DatasetName>,
     /// Datasets that are asked for, not only for what is inherited from them.
     asked: BTreeSet<DatasetName>,
+    /// Pools that have to be there, where nothing in them is.
+    pools: BTreeSet<DatasetName>,
     /// Datasets with what is on and below them.
     families: BTreeSet<DatasetName>,
     snapshots: BTreeSet<SnapshotRef>,
@@ -79,10 +81,18 @@ impl Wanted {
         is_now: impl Fn(&Query) -> bool,
     ) -> Self {
         let mut wanted = Self::only(queries, properties, is_now);
-        for name in queries.iter().filter_map(dataset_of) {
-            wanted.datasets.extend(name.parent());
-            wanted.datasets.extend(DatasetName::parse(name.pool()).ok());
+        for query in queries {
+            // A snapshot shows of its own dataset what it inherits.
+            let above = match query {
+                Query::Snapshot(_) => None,
+                query => dataset_of(query).and_then(DatasetName::parent),
+            };
+            wanted.datasets.extend(above);
         }
+        let named = queries.iter().filter_map(dataset_of);
+        wanted.pools = named
+            .filter_map(|name| DatasetName::parse(name.pool()).ok())
+            .collect();
         wanted
     }
 
@@ -115,6 +125,13 @@ impl Wanted {
                 Query::System => {}
             }
         }
+        // Nothing is copied into what something is asked for below.
+        let below: BTreeSet<DatasetName> = queries
+            .iter()
+            .filter_map(dataset_of)
+            .filter_map(DatasetName::parent)
+            .collect();
+        wanted.asked.retain(|name| !below.contains(name));
         wanted
     }
 
@@ -133,9 +150,32 @@ fn dataset_of(query: &Query) -> Option<&DatasetName> {
     }
 }
 
-fn missing<T: Default>(outcome: Result<T, ApiError>) -> Result<T, ApiError> {
+/// Which paths go into one call. On 25.10 one that is missing hides the others, so only datasets in each other go
+/// together: they are nearly always all there.
+fn in_calls<'n>(
+    names: impl IntoIterator<Item = &'n DatasetName>,
+    dialect: &Dialect,
+) -> Vec<Vec<DatasetName>> {
+    let mut calls: Vec<Vec<DatasetName>> = Vec::new();
+    for name in names {
+        let is_with = |call: &&mut Vec<DatasetName>| {
+            let inside = call.iter().any(|other| name.below(other).is_some());
+            inside || dialect.has_resource_destroy()
+        };
+        match calls.iter_mut().find(is_with) {
+            Some(call) => call.push(name.clone()),
+            None => calls.push(vec![name.clone()]),
+        }
+    }
+    calls
+}
+
+/// Nothing, where the NAS says that it is this path that is missing.
+fn missing<T: Default>(path: &str, outcome: Result<T, ApiError>) -> Result<T, ApiError> {
     match outcome {
-        Err(error) if error.kind() == ApiKind::NotFound => Ok(T::default()),
+        Err(error) if error.kind() == ApiKind::NotFound && error.message().contains(path) => {
+            Ok(T::default())
+        }
         outcome => outcome,
     }
 }
@@ -172,20 +212,50 @@ impl Nas {
             picture.add(dataset);
         }
         picture.named = named;
-        picture.snapshots = snapshots
-            .into_iter()
-            .map(|snapshot| (snapshot.id.clone(), snapshot))
-            .collect();
-        let (clones, copies) = tokio::try_join!(
+        for snapshot in snapshots {
+            picture.add_snapshot(snapshot);
+        }
+        let (pools, clones, copies) = tokio::try_join!(
+            self.pools(call, dialect, wanted, &picture),
             self.clones(call, dialect, wanted, &picture),
             self.copies(call, wanted, &picture),
         )
         .map_err(said)?;
+        for pool in pools {
+            picture.add(pool);
+        }
         for clone in clones {
             picture.add_clone(clone);
         }
         picture.copying = copies;
         Ok(picture)
+    }
+
+    /// Makes the calls by which volumes and snapshots are looked for, of ones that there are not.
+    pub(crate) async fn looks_of_datasets(
+        &self,
+        call: &Call,
+        dialect: &Dialect,
+    ) -> Result<(), Error> {
+        let doing = "look for volumes and snapshots";
+        let odd = |error: NameError| Error::new(Kind::Internal, doing).because(error);
+        let volume = DatasetName::parse("omnibus-csi/check").map_err(odd)?;
+        let taken = SnapshotRef::parse("omnibus-csi/other@check").map_err(odd)?;
+        let origin = taken.to_string();
+        let queries = [Query::Family(volume), Query::Snapshot(taken)];
+        let wanted = Wanted::of(&queries, &[], |_| true);
+        let of_clones = QueryDatasets {
+            filters: vec![Filter::any_of("origin.rawvalue", [origin.as_str()])],
+            properties: owned(&["origin"]),
+            ..QueryDatasets::default()
+        };
+        let said = |error: ApiError| understood(doing, &error);
+        self.picture(call, dialect, &wanted).await?;
+        self.read(call, &of_clones).await.map_err(said)?;
+        self.read(call, &RunningCopies)
+            .await
+            .map(drop)
+            .map_err(said)
     }
 
     fn names_of_datasets(dialect: &Dialect, wanted: &Wanted) -> Vec<String> {
@@ -209,7 +279,8 @@ impl Nas {
         }
         let properties = Self::names_of_datasets(dialect, wanted);
         if !dialect.has_resource_query() {
-            let names = wanted.datasets.iter().map(DatasetName::as_str);
+            let names = wanted.datasets.union(&wanted.pools);
+            let names = names.map(DatasetName::as_str);
             let query = QueryDatasets {
                 filters: vec![Filter::any_of("id", names)],
                 properties,
@@ -219,17 +290,64 @@ impl Nas {
             };
             return self.read(call, &query).await;
         }
-        // On 25.10 one that is missing would hide the others.
-        let one = |name: &DatasetName| {
+        let read = |paths: Vec<String>, depth: Option<u8>| {
             let query = QueryResources {
-                paths: vec![name.to_string()],
+                paths,
                 properties: properties.clone(),
-                depth: wanted.families.contains(name).then_some(1),
+                depth,
             };
-            async move { missing(self.read(call, &query).await) }
+            async move { self.read(call, &query).await }
         };
-        let found = try_join_all(wanted.datasets.iter().map(one)).await?;
-        Ok(found.into_iter().flatten().map(|found| found.0).collect())
+        let one = |name: &DatasetName| {
+            let depth = wanted.families.contains(name).then_some(1);
+            let path = name.to_string();
+            let found = read(vec![path.clone()], depth);
+            async move { missing(&path, found.await) }
+        };
+        let together = |names: Vec<DatasetName>| {
+            let found = read(names.iter().map(ToString::to_string).collect(), None);
+            async move {
+                match found.await {
+                    Err(error) if error.kind() == ApiKind::NotFound && names.len() > 1 => {
+                        let each = try_join_all(names.iter().map(one)).await?;
+                        Ok(each.into_iter().flatten().collect())
+                    }
+                    found => missing(names[0].as_str(), found),
+                }
+            }
+        };
+        // What is asked for may well be missing.
+        let is_alone = |name: &&DatasetName| {
+            let asked = wanted.asked.contains(*name) && !dialect.has_resource_destroy();
+            asked || wanted.families.contains(*name)
+        };
+        let (alone, rest): (Vec<_>, Vec<_>) = wanted.datasets.iter().partition(is_alone);
+        let calls = in_calls(rest, dialect);
+        let (alone, rest) = tokio::try_join!(
+            try_join_all(alone.into_iter().map(one)),
+            try_join_all(calls.into_iter().map(together)),
+        )?;
+        let found = alone.into_iter().chain(rest).flatten();
+        Ok(found.map(|found| found.0).collect())
+    }
+
+    /// Reads the pools in which nothing was found.
+    async fn pools(
+        &self,
+        call: &Call,
+        dialect: &Dialect,
+        wanted: &Wanted,
+        picture: &Picture,
+    ) -> Result<Vec<Dataset>, ApiError> {
+        let unseen = wanted
+            .pools
+            .iter()
+            .filter(|pool| !picture.has_in_pool(pool));
+        let pools = Wanted {
+            datasets: unseen.cloned().collect(),
+            ..Wanted::default()
+        };
+        self.datasets(call, dialect, &pools).await
     }
 
     /// What lies below families, where that does not come with them, and the clones of their snapshots.
@@ -270,7 +388,8 @@ impl Nas {
         let families = wanted.families.iter().map(|name| (false, name.to_string()));
         let one = |(is_snapshot, path): (bool, String)| async move {
             if dialect.has_resource_destroy() {
-                return missing(self.read(call, &of_resource(vec![path])).await);
+                let found = self.read(call, &of_resource(vec![path.clone()])).await;
+                return missing(&path, found);
             }
             if is_snapshot {
                 self.snapshot(call, dialect, &path).await
@@ -293,12 +412,12 @@ impl Nas {
             holds: dialect.has_holds(),
             ..QuerySnapshots::by_id(id)
         };
-        missing(self.read(call, &query).await)
+        self.read(call, &query).await
     }
 
     /// The snapshots of one dataset, up to 25.10: their names, and then each by its own. Where these are many, one
     /// walk over all snapshots of the NAS is less.
-    async fn snapshots_of(
+    pub(super) async fn snapshots_of(
         &self,
         call: &Call,
         dialect: &Dialect,
@@ -308,9 +427,9 @@ impl Nas {
             holds: dialect.has_holds(),
             ..QuerySnapshots::of(&dataset)
         };
-        let names = missing(self.read(call, &NameSnapshots { dataset }).await)?;
+        let names = self.read(call, &NameSnapshots { dataset }).await?;
         if names.len() > FEW {
-            return missing(self.read(call, &of).await);
+            return self.read(call, &of).await;
         }
         let each = names
             .iter()
@@ -341,10 +460,10 @@ impl Nas {
             };
             async move {
                 let ids: Vec<String> = if attached {
-                    let found = missing(self.read(call, &snapshots).await)?;
+                    let found = self.read(call, &snapshots).await?;
                     found.into_iter().map(|found| found.id).collect()
                 } else {
-                    let found = missing(self.read(call, &datasets).await)?;
+                    let found = self.read(call, &datasets).await?;
                     found.into_iter().map(|found| found.id).collect()
                 };
                 Ok::<_, ApiError>(ids)
@@ -355,7 +474,8 @@ impl Nas {
         Ok(ids.filter_map(|id| Object::parse(&id).ok()).collect())
     }
 
-    /// What was cloned of the snapshots of families, and of helpers.
+    /// What was cloned of the snapshots of families, and of helpers, where these do not say it themselves: that is
+    /// a walk over all datasets.
     async fn clones(
         &self,
         call: &Call,
@@ -363,23 +483,29 @@ impl Nas {
         wanted: &Wanted,
         picture: &Picture,
     ) -> Result<Vec<Dataset>, ApiError> {
-        let families = wanted.families.iter();
-        let families =
-            families.filter(|name| dialect.has_resource_query() && picture.has_snapshots(name));
-        let families = families.map(|name| format!("{name}@"));
-        let helpers = wanted
+        let counts = |snapshot: &&Snapshot| {
+            let of_family = wanted
+                .families
+                .iter()
+                .any(|name| name.as_str() == snapshot.dataset);
+            let of_family = of_family && dialect.has_resource_query();
+            let name = SnapshotRef::parse(&snapshot.id).ok();
+            let asked = name.filter(|name| wanted.snapshots.contains(name));
+            of_family || asked.is_some_and(|name| id::is_helper(&name.leaf))
+        };
+        let silent = |snapshot: &&Snapshot| snapshot.clones().is_none();
+        let origins: BTreeSet<&str> = picture
             .snapshots
-            .iter()
-            .filter(|name| id::is_helper(&name.leaf));
-        let helpers = helpers.map(ToString::to_string);
-        let helpers = helpers.filter(|name| picture.snapshots.contains_key(name));
-        let origins: Vec<String> = families.chain(helpers).collect();
+            .values()
+            .filter(counts)
+            .filter(silent)
+            .map(|snapshot| snapshot.id.as_str())
+            .collect();
         if origins.is_empty() {
             return Ok(Vec::new());
         }
-        let origin = |text: &String| Filter::starts_with("origin.rawvalue", text);
         let query = QueryDatasets {
-            filters: vec![Filter::either(origins.iter().map(origin))],
+            filters: vec![Filter::any_of("origin.rawvalue", origins)],
             properties: owned(&["origin"]),
             ..QueryDatasets::default()
         };

@@ -75,6 +75,14 @@ impl Picture {
         }
     }
 
+    /// Adds a snapshot, and the clones that it names.
+    pub(super) fn add_snapshot(&mut self, snapshot: ApiSnapshot) {
+        let clones = snapshot.clones().unwrap_or_default().into_iter();
+        let clones = clones.map(|clone| (snapshot.id.clone(), clone.to_owned()));
+        self.clones.extend(clones);
+        self.snapshots.insert(snapshot.id.clone(), snapshot);
+    }
+
     /// Takes out datasets that have to be read again.
     pub(super) fn forget(&mut self, names: &BTreeSet<DatasetName>) {
         self.datasets
@@ -91,12 +99,6 @@ impl Picture {
         self.copying.extend(later.copying);
     }
 
-    /// Whether any snapshot of a dataset was read.
-    pub(super) fn has_snapshots(&self, name: &DatasetName) -> bool {
-        let mut all = self.snapshots.values();
-        all.any(|snapshot| snapshot.dataset == name.as_str())
-    }
-
     /// Whether a dataset that was read bears none of our marks of its own, as a copy does until it is whole.
     pub(super) fn may_be_a_part(&self, name: &DatasetName) -> bool {
         let marks = [PropertyName::MANAGED, PropertyName::CONTAINER];
@@ -110,6 +112,11 @@ impl Picture {
             };
             marks.iter().all(bare) && !self.has_below(name)
         })
+    }
+
+    /// Whether anything of a pool was read.
+    pub(super) fn has_in_pool(&self, pool: &DatasetName) -> bool {
+        self.datasets.contains_key(pool.as_str()) || self.has_below(pool)
     }
 
     fn has_below(&self, name: &DatasetName) -> bool {
@@ -173,10 +180,11 @@ impl Picture {
     }
 
     fn find_pool(&self, name: &DatasetName) -> Result<(), Error> {
-        if self.datasets.contains_key(name.as_str()) || self.datasets.contains_key(name.pool()) {
+        let pool = name.pool();
+        let is_there = |id: &String| id.split('/').next() == Some(pool);
+        if self.datasets.keys().any(is_there) {
             return Ok(());
         }
-        let pool = name.pool();
         Err(Error::new(Kind::Unreachable, format!("find pool `{pool}`"))
             .because("TrueNAS shows no such pool")
             .advise("see whether it is imported, and whether the user may read datasets"))

@@ -312,7 +312,18 @@ async fn no_key_is_in_a_log_an_error_or_a_driver() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_calls_of_an_observation_are_made_by_check() {
     for (kind, service, methods) in [
-        ("truenas-api-nfs", "nfs", ["sharing.nfs.query"].as_slice()),
+        (
+            "truenas-api-nfs",
+            "nfs",
+            [
+                "sharing.nfs.query",
+                "zfs.resource.query",
+                "pool.snapshot.query",
+                "pool.dataset.query",
+                "core.get_jobs",
+            ]
+            .as_slice(),
+        ),
         ("truenas-api-smb", "cifs", &["sharing.smb.query"]),
         (
             "truenas-api-iscsi",

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use driver_core::{Kind, Source};
+use driver_core::{Kind, PageRequest, SizeRange, SnapshotFilter, SnapshotId, Source};
 use serde_json::{Value, json};
 use truenas_sim::{Action, Generation, Rule, Simulator};
 
@@ -258,4 +258,67 @@ async fn a_clone_that_was_interrupted_before_its_marks_is_finished_or_removed() 
             }
         }
     }
+}
+
+/// Another NAS behind the address, or a misspelt parent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_lies_in_a_parent_that_does_not_exist_is_not_taken_for_deleted() {
+    for generation in [Generation::V24_10, Generation::V25_10, Generation::V26Rc] {
+        let nas = appliance(generation).await;
+        let driver = driver(&nas, "truenas-api-nfs", "");
+        let snapshots = driver.snapshots().expect("snapshots");
+        let lister = driver.lister().expect("lists");
+        let (filter, page) = (SnapshotFilter::default(), PageRequest::default());
+        let volume = request(driver.as_ref(), "pvc-gone", None).id;
+        for missing in [false, true] {
+            if missing {
+                let parent = vec![json!("tank/csi/v")];
+                nas.call("pool.dataset.delete", parent).await.expect("gone");
+            }
+            let mut all = vec![
+                lister.list_volumes(&call(), &page).await.map(drop),
+                snapshots
+                    .list_snapshots(&call(), &filter, &page)
+                    .await
+                    .map(drop),
+                driver.delete_volume(&call(), &volume).await,
+            ];
+            for id in ["pvc-gone@s", "pvc-gone/s"] {
+                let id = SnapshotId::parse(id).expect("an id");
+                all.push(snapshots.delete_snapshot(&call(), &id).await);
+            }
+            for (at, outcome) in all.into_iter().enumerate() {
+                let kind = outcome.as_ref().err().map(driver_core::Error::kind);
+                let expected = missing.then_some(Kind::Unreachable);
+                assert_eq!(kind, expected, "{generation} {at}: {outcome:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_names_no_volume_is_no_proof_that_it_is_gone() {
+    let nas = appliance(Generation::V25_10).await;
+    let driver = driver(&nas, "truenas-api-nfs", SHARED);
+    let volume = create(driver.as_ref(), "pvc-odd").await;
+    for method in ["sharing.nfs.query", "zfs.resource.query"] {
+        for reason in ["[ENOENT] no such file", "worker not found"] {
+            let odd = Action::Fail {
+                errno: 2,
+                reason: reason.to_owned(),
+            };
+            nas.faults().add(Rule::new(method, odd));
+            let size = SizeRange::new(4 << 30, 0).expect("a size");
+            let expander = driver.expander().expect("growth");
+            let grown = expander.expand_volume(&call(), &volume.id, size).await;
+            let deleted = driver.delete_volume(&call(), &volume.id).await;
+            for (verb, outcome) in [("grow", grown.map(drop)), ("delete", deleted)] {
+                let error = outcome.expect_err(verb);
+                assert_eq!(error.kind(), Kind::Internal, "{method}: {}", error.chain());
+            }
+            nas.faults().clear();
+        }
+    }
+    let gone = driver.delete_volume(&call(), &volume.id).await;
+    gone.unwrap_or_else(|error| panic!("{}", error.chain()));
 }

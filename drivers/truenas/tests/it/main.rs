@@ -2,6 +2,7 @@
 
 mod acls;
 mod appliance;
+mod calls;
 mod catalogue;
 mod checks;
 mod connection;

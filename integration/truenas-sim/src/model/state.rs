@@ -345,8 +345,10 @@ impl State {
             .nodes
             .iter()
             .filter(|(_, node)| node.origin.as_deref() == Some(&name));
+        let clones: Vec<String> = clones.map(|(clone, _)| clone.clone()).collect();
+        properties.insert("clones".to_owned(), fixed(clones.join(",")));
         Snapshot {
-            clones: clones.map(|(clone, _)| clone.clone()).collect(),
+            clones,
             createtxg: snapshot.txg,
             properties,
             user: snapshot.user.clone(),
