@@ -43,6 +43,9 @@ const ABSENT: [&str; 3] = [
     "could not find any snapshots",
 ];
 
+const FOREIGN_TEXT: &str =
+    "something else than `zfs` writes to standard error there: a banner, or a profile of the shell";
+
 const NOT_INSTALLED: &str = "it is not installed there, or not at the configured path";
 
 /// The error message of a host.
@@ -140,6 +143,17 @@ fn reason(said: &str) -> Option<&'static Reason> {
     known.or(Some(UNKNOWN_POOL))
 }
 
+/// What else is said beside what is missing, and the advice.
+fn beside_absence(said: &str) -> (Kind, &'static str) {
+    let mut others = OF_ZFS
+        .iter()
+        .filter(|(_, kind, ..)| *kind != Kind::NotFound);
+    let known = others.find(|(piece, ..)| said.contains(piece));
+    known.map_or((Kind::Internal, FOREIGN_TEXT), |(_, kind, _, advice)| {
+        (*kind, *advice)
+    })
+}
+
 /// The error of a command of ours. It is named by its purpose: most commands are scripts, whose
 /// text would hide the cause.
 fn describe(error: &RunError, doing: &str) -> String {
@@ -230,9 +244,11 @@ impl Complaint {
         Self(format!("{}: {text}", output.status))
     }
 
-    /// The error for a command that only reads.
+    /// The error for a command that only reads. It is never `NotFound`: where something else stands beside what is
+    /// missing, nothing is known of the object.
     pub(super) fn into_error(self, doing: &str) -> Error {
         let (kind, advice) = match reason(&self.0) {
+            Some((_, Kind::NotFound, ..)) => beside_absence(&self.0),
             Some((_, kind, _, advice)) => (*kind, *advice),
             None => (Kind::Internal, ""),
         };

@@ -140,6 +140,35 @@ async fn absence_is_seen_through_the_warnings_of_sudo_and_of_shells() {
     }
 }
 
+/// A final `NOT_FOUND` ends a resize, and more, for good.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_with_something_else_beside_what_is_missing_never_says_that_it_is_not_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let request = Request::of([Query::Dataset(dataset("tank/v/a"))]);
+    for (said, kind) in [
+        ("*** Authorized use only ***", Kind::Internal),
+        ("cannot open 'tank/v/b': I/O error", Kind::Unreachable),
+        ("/etc/issue does not exist: no banner", Kind::Internal),
+    ] {
+        let script = format!(
+            "echo '{}' >&2\n{NOTHING_BUT_TANK}",
+            said.replace('\'', "'\\''")
+        );
+        let cli = host(folder.path(), &script);
+        let looked = cli.observe(&call(), &request).await;
+        let listed = cli.list(&call(), &volumes(10)).await;
+        for error in [looked.unwrap_err(), listed.unwrap_err()] {
+            assert_eq!(error.kind(), kind, "{said}: {}", error.chain());
+        }
+    }
+    let cli = host(
+        folder.path(),
+        &format!("echo hello >&2\n{NOTHING_BUT_TANK}"),
+    );
+    let error = cli.observe(&call(), &request).await.unwrap_err();
+    assert!(error.chain().contains("a banner"), "{}", error.chain());
+}
+
 /// The output of `zfs get` for a dataset that is there: `$1` its name, `$2` its type.
 const SHOW: &str = r#"
 show() {
