@@ -11,7 +11,7 @@ use exec::{
 use tokio::time::{Instant, timeout_at};
 
 use crate::pool::{Pool, SessionPermit};
-use crate::session::{ScriptOutcome, Streams};
+use crate::session::{LARGEST_OUTPUT, ScriptOutcome, Streams};
 use crate::settings::Settings;
 
 /// Refused sessions, before a call gives up.
@@ -105,6 +105,11 @@ impl ScriptTransport {
     }
 }
 
+/// A list adds up the caps of its commands.
+fn cap(command: &Command) -> usize {
+    command.output_cap().min(LARGEST_OUTPUT)
+}
+
 fn unreachable(
     command: &Command,
     source: impl std::error::Error + Send + Sync + 'static,
@@ -133,10 +138,7 @@ impl Runner for ScriptTransport {
         for _ in 0..TRIES {
             let permit = self.permit(command, since, queue_deadline).await?;
             let deadline = Instant::now() + command.deadline();
-            let outcome = permit
-                .session
-                .run(&script, deadline, command.output_cap())
-                .await;
+            let outcome = permit.session.run(&script, deadline, cap(command)).await;
             match outcome {
                 ScriptOutcome::NoSession => {
                     // Bounded like the wait for the next permit.
@@ -185,7 +187,7 @@ impl ScriptTransport {
             }),
             ScriptOutcome::OutputTooLarge => Err(RunError::OutputTooLarge {
                 command: masked,
-                cap: command.output_cap(),
+                cap: cap(command),
             }),
             ScriptOutcome::NoSession
             | ScriptOutcome::ConnectionGone

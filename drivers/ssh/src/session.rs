@@ -20,7 +20,7 @@ use russh::client::{self, Handler, Msg};
 use russh::keys::Algorithm;
 use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Disconnect, Sig};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
 pub(crate) use self::stream::Streams;
@@ -34,6 +34,17 @@ const KEEPALIVES: usize = 3;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// An idle shell is closed after this time, when another script has finished.
 const IDLE: Duration = Duration::from_mins(1);
+/// The largest output of a script: a page of ten thousand volumes has less.
+pub(crate) const LARGEST_OUTPUT: usize = 32 << 20;
+/// What a stream's reader may print, and the unit of [`ROOM`].
+const SMALL_OUTPUT: usize = 1 << 20;
+/// What outputs may have in the whole process beyond their first MiB, in MiB: however many machines send without end,
+/// the process keeps within its memory. An output that finds no room is given up and never waits: a reader that
+/// waits stops its whole connection, with those on it that would make room.
+static ROOM: Semaphore = Semaphore::const_new(64);
+
+const NO_ROOM: &str =
+    "other commands print so much that there is no memory for its output: try again";
 
 /// Why the machine could not be reached. Every waiting caller gets a copy.
 #[derive(Debug, Clone)]
@@ -353,6 +364,8 @@ struct Reply {
     refused: bool,
     /// The shell ended, and not only the script.
     closed: bool,
+    /// What it has of [`ROOM`].
+    room: Option<SemaphorePermit<'static>>,
 }
 
 /// Sends the script and reads until it has ended. Both at the same time, so that a shell that prints before it has
@@ -397,7 +410,25 @@ impl Reply {
             status: None,
             refused: false,
             closed: false,
+            room: None,
         }
+    }
+
+    /// Takes the room for what was read; `false` if others have it.
+    fn has_room(&mut self) -> bool {
+        let needed = (self.stdout.len() + self.stderr.len()) / SMALL_OUTPUT;
+        let held = self.room.as_ref().map_or(0, SemaphorePermit::num_permits);
+        let Ok(more @ 1..) = u32::try_from(needed.saturating_sub(held)) else {
+            return true;
+        };
+        let Ok(more) = ROOM.try_acquire_many(more) else {
+            return false;
+        };
+        match &mut self.room {
+            Some(room) => room.merge(more),
+            None => self.room = Some(more),
+        }
+        true
     }
 
     async fn read(&mut self, reader: &mut ChannelReadHalf) -> ScriptOutcome {
@@ -428,6 +459,9 @@ impl Reply {
             }
             if let Some(status) = self.frame.end(&mut self.stdout, &mut self.stderr) {
                 return self.answer(status);
+            }
+            if !self.has_room() {
+                return ScriptOutcome::Lost(NO_ROOM.to_owned());
             }
         }
         self.closed = true;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use driver_core::Call;
+use driver_core::byte_budget::{ByteBudget, SMALL_ANSWER};
 use reqwest::header::{CONTENT_TYPE, COOKIE, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
@@ -36,6 +37,8 @@ const LARGEST_AT_LOGIN: usize = 256 << 10;
 const LARGEST: usize = 512 << 10;
 /// The largest list: a LUN takes about 1 KiB of it, a snapshot half of that.
 const LARGEST_LIST: usize = 8 << 20;
+/// What a large list takes of the memory for answers: itself, and what it is read into.
+const LARGE_ANSWER: usize = 3 * LARGEST_LIST;
 /// The number of lists that are read at once: what one NAS sends takes no more memory than these.
 const LISTS: usize = 4;
 /// From this age on a session that has never worked may have ended, too: DSM ends one after 15 idle minutes.
@@ -386,11 +389,17 @@ impl Client {
             return Err(Failure::Status(self.address(), status.as_u16()));
         }
         let mut body = Vec::new();
+        let mut room = None;
         while let Some(part) = response.chunk().await.map_err(failed)? {
             if body.len() + part.len() > largest {
                 return Err(self.odd(format!("it is longer than {largest} bytes")));
             }
             body.extend_from_slice(&part);
+            if room.is_none() && body.len() > SMALL_ANSWER {
+                let reserved = ByteBudget::of_process().reserve(LARGE_ANSWER);
+                let reserved = tokio::time::timeout_at(call.deadline(), reserved).await;
+                room = Some(reserved.map_err(|_| Failure::NoTime)?);
+            }
         }
         answer::read(&body).map_err(|unread| match unread {
             Unread::Refused(code) => Failure::Refused(code),

@@ -14,7 +14,7 @@ use driver_zfs::backend::{Cursor, Entry, ListFilter, ListQuery, Listed};
 use driver_zfs::id;
 
 /// The largest output of a page: all properties of ten thousand volumes.
-const OUTPUT: usize = 64 << 20;
+const OUTPUT: usize = 32 << 20;
 
 /// The command of one page.
 pub(super) fn command(tools: &ZfsTools, query: &ListQuery) -> Command {

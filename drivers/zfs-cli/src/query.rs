@@ -66,7 +66,7 @@ struct Filter<'a> {
 }
 
 /// The largest output of a query: a volume may have tens of thousands of foreign snapshots.
-const OUTPUT: usize = 64 << 20;
+const OUTPUT: usize = 32 << 20;
 
 /// Every kind of object.
 const ALL_KINDS: &str = "filesystem,volume,snapshot";

@@ -5,6 +5,7 @@ mod authority;
 mod background_copy;
 mod csi_sanity;
 mod every_kind;
+mod flood;
 mod go_clients;
 mod local_hostpath;
 mod monitoring;

@@ -13,7 +13,7 @@ use russh::{ChannelMsg, ChannelReadHalf};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
-use super::{ChannelWriter, ConnectError, Session, ShellChannel, number};
+use super::{ChannelWriter, ConnectError, SMALL_OUTPUT, Session, ShellChannel, number};
 use crate::settings::Settings;
 
 /// The bytes of standard error that are kept.
@@ -279,7 +279,7 @@ impl StreamReader {
         }
     }
 
-    /// All output, up to the cap of the command.
+    /// All output, up to the cap of the command: what reads a stream prints little.
     async fn all(&mut self, command: &Command) -> Result<Output, RunError> {
         let mut stdout = Vec::new();
         loop {
@@ -289,7 +289,7 @@ impl StreamReader {
                 StreamEvent::Missing => return Err(missing(command)),
                 StreamEvent::Noise => return Err(lost(command, LostReason::Noise)),
             }
-            let cap = command.output_cap();
+            let cap = command.output_cap().min(SMALL_OUTPUT);
             if stdout.len() > cap {
                 let command = command.masked();
                 return Err(RunError::OutputTooLarge { command, cap });
