@@ -403,6 +403,63 @@ fn a_killed_trial_leaves_no_mount_and_the_next_one_cleans_up_after_it() {
 }
 
 #[test]
+fn a_nas_that_does_not_answer_is_said_to_be_out_of_reach_and_no_run_to_have_been_killed() {
+    let place = Place::new();
+    // It takes connections, and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let file = place.0.path().join("nas.yaml");
+    let flag = format!("--driver-config-file={}", file.display());
+    for config in [
+        format!(
+            "driver: zfs-generic-nfs\nsshConnection: {{host: 127.0.0.1, port: {port}, username: root, password: secret}}\n\
+             zfs: {{datasetParentName: tank/v, detachedSnapshotsDatasetParentName: tank/s}}\n\
+             nfs: {{shareHost: 127.0.0.1, shareStrategy: setDatasetProperties}}\n"
+        ),
+        format!(
+            "driver: freenas-api-nfs\nhttpConnection: {{protocol: http, host: 127.0.0.1, port: {port}, apiKey: 1-key, allowInsecure: true}}\n\
+             zfs: {{datasetParentName: tank/v, detachedSnapshotsDatasetParentName: tank/s}}\n\
+             nfs: {{shareHost: 127.0.0.1}}\n"
+        ),
+    ] {
+        fs::write(&file, &config).unwrap();
+        let output = place.run(&["--json", "--timeout=3", &flag]);
+        let report = json(&output);
+        assert_eq!(steps(&report, "failed"), ["reach"], "{report:#}");
+        let text = report["failure"].to_string();
+        assert!(text.contains("The storage cannot be reached"), "{text}");
+        assert!(!text.contains("killed"), "{text}");
+        place.nothing_is_mounted();
+    }
+}
+
+#[test]
+fn a_fresh_repository_of_restic_is_made_by_the_first_snapshot_of_a_trial() {
+    if !Path::new("/usr/bin/restic").exists() {
+        node_utils::requirement::could_not_run("a trial with a fresh repository", "no restic");
+        return;
+    }
+    let place = Place::new();
+    let repository = place.0.path().join("repository");
+    let config = place.config(&format!(
+        "  snapshots:\n    default_driver: restic\n    restic: {{env: {{RESTIC_REPOSITORY: {}, RESTIC_PASSWORD: x, \
+         RESTIC_CACHE_DIR: {}}}}}\ninstance_id: here\n",
+        repository.display(),
+        place.0.path().join("cache").display()
+    ));
+    let output = place.run(&["--json", &config]);
+    if !can_mount(&output) {
+        return;
+    }
+    let report = json(&output);
+    assert_eq!(report["result"], "ok", "{report:#}");
+    let text = report.to_string();
+    assert!(!text.contains("run that was killed"), "{text}");
+    assert!(repository.join("config").exists());
+    place.nothing_is_left();
+}
+
+#[test]
 fn what_is_kept_stays_for_a_look() {
     let place = Place::new();
     // As nobody: root's mounts would stay as well, in the mounts of the machine.

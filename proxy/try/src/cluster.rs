@@ -141,16 +141,22 @@ impl<P: Program> Cluster<P> {
     }
 
     /// Whether the storage answers: every later step would fail otherwise, with words of its own. A list may fail
-    /// where no volume was ever made, so it is asked for room first.
-    async fn reach(&self) -> Answer<String> {
-        if self.offered.contains("GetCapacity") {
+    /// where no volume was ever made, and in a repository that was never used, so it is asked for room first.
+    /// What is listed is never touched.
+    async fn reach(&mut self) -> Answer<String> {
+        let answers = self.offered.contains("GetCapacity");
+        if answers {
             self.capacity().await?;
-        } else {
-            let request = v1::ListVolumesRequest {
-                max_entries: 1,
-                ..v1::ListVolumesRequest::default()
-            };
-            self.client.list_volumes(request).await?;
+        }
+        if self.offered.contains("ListVolumes") {
+            match self.client.volume_ids().await {
+                Ok(volumes) => self.journal.foreign = volumes,
+                Err(failure) if !answers => return Err(failure),
+                Err(_) => {}
+            }
+        }
+        if let Ok(snapshots) = self.listed_snapshots().await {
+            self.journal.foreign.extend(snapshots);
         }
         Ok(String::new())
     }
@@ -423,14 +429,19 @@ impl<P: Program> Cluster<P> {
         if self.offered.contains("ListVolumes") {
             ids.extend(self.client.volume_ids().await?);
         }
-        if self.offered.contains("ListSnapshots") {
-            let request = v1::ListSnapshotsRequest {
-                secrets: self.flags.secrets(),
-                ..v1::ListSnapshotsRequest::default()
-            };
-            ids.extend(self.client.snapshot_ids(request).await?);
-        }
+        ids.extend(self.listed_snapshots().await?);
         Ok(ids)
+    }
+
+    async fn listed_snapshots(&self) -> Answer<BTreeSet<String>> {
+        if !self.offered.contains("ListSnapshots") {
+            return Ok(BTreeSet::new());
+        }
+        let request = v1::ListSnapshotsRequest {
+            secrets: self.flags.secrets(),
+            ..v1::ListSnapshotsRequest::default()
+        };
+        self.client.snapshot_ids(request).await
     }
 
     async fn find(&self, snapshots: bool) -> Answer<String> {

@@ -30,7 +30,6 @@ impl<P: Program> Cluster<P> {
             folder.remove().map_err(Failure::seen)?;
             count += 1;
         }
-        self.journal.foreign = self.listed().await?;
         Ok(match count {
             0 => "there are none".to_owned(),
             1 => "1 run".to_owned(),
