@@ -386,10 +386,15 @@ impl Dsm {
         let location = params.optional_text("dst_location")?;
         let description = params.optional_text("description")?;
         params.optional_text("clone_type")?;
-        params.boolean("is_same_pool")?;
+        let same_pool = params.boolean("is_same_pool")?;
         params.done()?;
         let source = self.lun(&source).ok_or_else(|| Failure::of(code::NO_LUN))?;
         let mut source = source.clone();
+        let stays = location.as_ref().is_none_or(|to| *to == source.location);
+        if same_pool && !stays {
+            let why = "`is_same_pool` for a copy to another volume";
+            return Err(Failure::strict(code::PARAMETER, why));
+        }
         source.location = location.unwrap_or(source.location);
         let origin = Origin::Volume(source.uuid.clone());
         let uuid = self.copied(&source, origin, &name, description)?;

@@ -141,6 +141,18 @@ impl Simulator {
         locked(&self.dsm).as_owner(form.finish().as_bytes())
     }
 
+    /// A package of the NAS, such as Snapshot Replication, keeps all snapshots of a LUN.
+    pub fn keep_snapshots(&self, lun: &str, package: &str) {
+        let mut dsm = locked(&self.dsm);
+        for snapshot in dsm
+            .lun_or_name(lun)
+            .into_iter()
+            .flat_map(|lun| &mut lun.snapshots)
+        {
+            snapshot.packages = vec![package.to_owned()];
+        }
+    }
+
     /// Adds an object of another package to a list: `luns`, `targets` or `shares`.
     pub fn add_foreign(&self, list: &str, object: &Value) {
         let foreign = (list.to_owned(), object.clone());

@@ -21,19 +21,22 @@ pub(crate) struct Snapshot {
     pub(crate) time: u64,
     pub(crate) taken_by: String,
     pub(crate) locked: bool,
+    /// The packages of the NAS that keep it.
+    pub(crate) packages: Vec<String>,
     pub(crate) path: String,
 }
 
 // === impl Snapshot ===
 
 impl Snapshot {
-    /// pve (observed): the fields; csi: `SnapshotInfo`. dcsi reads `time`, which DSM 7 does not give (pve, n4s4).
+    /// pve (observed): the fields; csi: `SnapshotInfo`; n4s4: `locked_app_keys`. dcsi reads `time`, which DSM 7 does not give (pve, n4s4).
     fn shown(&self, is_7: bool) -> Value {
         let mut shown = json!({
             "create_time": self.time,
             "description": self.description,
             "is_app_consistent": false,
             "is_user_locked": self.locked,
+            "locked_app_keys": self.packages,
             "mapped_size": 0,
             "name": self.name,
             "parent_lun_id": self.parent_id,
@@ -113,6 +116,7 @@ impl Dsm {
                 taken_by
             },
             locked,
+            packages: Vec::new(),
             path: lun.location.clone(),
         });
         let answered = if capital { uuid.to_uppercase() } else { uuid };

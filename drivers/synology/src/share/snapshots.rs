@@ -208,18 +208,19 @@ impl Snapshots for Shares {
                 |known: &&ShareSnapshot| described(known).is_some_and(|said| said.name == name);
             snapshots.find(is_named).cloned()
         };
-        for (other, snapshots) in self.of_each(call, ours, &doing).await? {
-            let Some(found) = named(&snapshots) else {
-                continue;
-            };
-            if other.name == share.name {
-                return listed(source.clone(), share, &found);
+        if let Some(found) = named(&self.of(call, &share.name, &doing).await?) {
+            return listed(source.clone(), share, &found);
+        }
+        // DSM knows snapshots by folder; a name is that of one volume only, so a new one is looked for in all.
+        let others = ours.into_iter().filter(|other| other.name != share.name);
+        for (other, snapshots) in self.of_each(call, others, &doing).await? {
+            if named(&snapshots).is_some() {
+                let why = format!(
+                    "the shared folder `{}` has a snapshot of that name",
+                    other.name
+                );
+                return Err(Error::new(Kind::Conflict, doing).because(why));
             }
-            let why = format!(
-                "the shared folder `{}` has a snapshot of that name",
-                other.name
-            );
-            return Err(Error::new(Kind::Conflict, doing).because(why));
         }
         call.check(&doing)?;
         let note = format!("{MARK}{} {name}", share.quota());

@@ -142,6 +142,43 @@ async fn shared_folders_cost_no_more_calls_than_with_the_driver_of_synology() {
     }
 }
 
+/// Only a new snapshot and the whole list ask each folder, a few at once: DSM lists snapshots by folder.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thirty_shared_folders_cost_what_one_costs_where_the_request_names_it() {
+    let nas = Nas::of_shares(Version::V7_2, "nfs").await;
+    let names: Vec<String> = (0..30).map(|number| format!("pvc-{number}")).collect();
+    let volumes = join_all(names.iter().map(|name| nas.create(name, None))).await;
+    nas.sim.slow_down(SLOW);
+    let (sim, time, page): (&Simulator, _, _) = (&nas.sim, call(), PageRequest::default());
+    let source = &volumes[7].id;
+    let new = Limits(33, 12);
+    let taken = costs(sim, "snapshot", &new, nas.snapshot(source, "s")).await;
+    let again = costs(sim, "again", &Limits(3, 3), nas.snapshot(source, "s")).await;
+    assert_eq!(again, taken);
+    let get = nas.driver.get_snapshot(&time, &taken.id);
+    costs(sim, "get", &Limits(2, 1), get)
+        .await
+        .expect("it is there");
+    let of_one = SnapshotFilter {
+        source: Some(source.clone()),
+        ..SnapshotFilter::default()
+    };
+    let listed = nas.driver.list_snapshots(&time, &of_one, &page);
+    let listed = costs(sim, "list of one", &Limits(2, 2), listed).await;
+    assert_eq!(
+        listed.expect("a list").entries,
+        std::slice::from_ref(&taken)
+    );
+    let all = SnapshotFilter::default();
+    let listed = nas.driver.list_snapshots(&time, &all, &page);
+    let listed = costs(sim, "list", &Limits(31, 10), listed).await;
+    assert_eq!(listed.expect("a list").entries.len(), 1);
+    let gone = nas.driver.delete_snapshot(&time, &taken.id);
+    costs(sim, "delete", &Limits(3, 2), gone)
+        .await
+        .expect("deleted");
+}
+
 /// democratic-csi needs 6 exchanges in a row for a volume, with all volumes at once; so it takes 6 answers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_volumes_at_once_take_at_most_twice_as_long_as_with_democratic_csi() {

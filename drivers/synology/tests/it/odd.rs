@@ -241,6 +241,79 @@ async fn what_a_list_does_not_find_says_nothing_of_a_volume() {
     assert_eq!(capacity.expect_err("refused").kind(), Kind::Unreachable);
 }
 
+#[tokio::test]
+async fn a_volume_whose_snapshot_is_kept_by_a_package_stays() {
+    // In the list of LUNs, and by a question of its own.
+    for version in [Version::V6_2, Version::V7_2] {
+        let nas = Nas::start(version, "").await;
+        let volume = nas.create("pvc-1", None).await;
+        let uuid = nas.lun("pvc-1")["uuid"].clone();
+        let foreign = json!({"src_lun_uuid": uuid, "taken_by": "replication", "snapshot_name": "rep-1",
+            "is_locked": false, "is_app_consistent": false});
+        assert_eq!(
+            nas.sim.call(LUN, "take_snapshot", &foreign)["success"],
+            json!(true)
+        );
+        nas.sim.keep_snapshots("pvc-1", "SnapshotReplication");
+        let kept = nas.driver.delete_volume(&call(), &volume.id).await;
+        let kept = kept.expect_err("it is replicated");
+        assert_eq!(kept.kind(), Kind::Busy, "{}", kept.chain());
+        assert!(
+            kept.chain().contains("`rep-1` (kept by a package"),
+            "{}",
+            kept.chain()
+        );
+        assert_eq!(nas.objects(), (1, 1), "nothing was taken from it");
+    }
+}
+
+#[tokio::test]
+async fn a_lun_that_was_made_without_snapshots_gets_none() {
+    let nas = Nas::start(Version::V7_2, "").await;
+    let without = "lunTemplate: {type: BLUN, dev_attribs: [{dev_attrib: can_snapshot, enable: 0}]}";
+    let text = config(&nas.sim, "").replace("lunTemplate: {type: BLUN}", without);
+    let nas = Nas {
+        sim: std::sync::Arc::clone(&nas.sim),
+        driver: open(&text),
+    };
+    let volume = nas.create("pvc-1", None).await;
+    let refused = nas
+        .try_snapshot(&volume.id, "s")
+        .await
+        .expect_err("it has none");
+    assert_eq!(refused.kind(), Kind::Invalid, "{}", refused.chain());
+    assert!(
+        refused.chain().contains("was made without them"),
+        "{}",
+        refused.chain()
+    );
+    assert_eq!(nas.sim.count("SYNO.Core.ISCSI.LUN/take_snapshot"), 0);
+}
+
+#[tokio::test]
+async fn a_copy_to_another_volume_of_the_nas_is_not_called_one_within_its_pool() {
+    let mut options = Options::new(Version::V7_2);
+    let mut third = options.volumes[0].clone();
+    third.path = "/volume3".to_owned();
+    options.volumes.push(third);
+    let nas = Nas::with(options, "").await;
+    let original = nas.create("pvc-1", None).await;
+    let source = Some(Source::Volume(original.id));
+    // The NAS refuses the wrong word.
+    nas.create("pvc-2", source.clone()).await;
+    let text = config(&nas.sim, "") + "synology: {volume: /volume3}\n";
+    let elsewhere = Nas {
+        sim: std::sync::Arc::clone(&nas.sim),
+        driver: open(&text),
+    };
+    elsewhere.create("pvc-3", source).await;
+    let location = |name: &str| nas.lun(name)["location"].clone();
+    assert_eq!(
+        (location("pvc-2"), location("pvc-3")),
+        (json!("/volume1"), json!("/volume3"))
+    );
+}
+
 /// The answers of a NAS before and at a login.
 const APIS: &str = r#"{"success":true,"data":{"SYNO.API.Auth":{"path":"entry.cgi","maxVersion":6},"SYNO.Core.ISCSI.LUN":{"path":"entry.cgi","maxVersion":1,"requestFormat":"JSON"},"SYNO.Core.ISCSI.Target":{"path":"entry.cgi","maxVersion":1,"requestFormat":"JSON"}}}"#;
 const LOGIN: &str = r#"{"success":true,"data":{"sid":"a"}}"#;
