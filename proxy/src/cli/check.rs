@@ -55,6 +55,7 @@ fn check(flags: &CheckFlags) -> Report {
         }
     };
     report.all(document.findings().into_iter().map(odd_here));
+    report.all(without_base_id(&document));
     report.driver(&app.kind);
     // Storage that an example names is not looked at.
     if !report.is_usable() && (alone || report.is_about(FOLDER)) {
@@ -171,6 +172,43 @@ const DIRECTORIES: [&str; 4] = [
 const RECORD: &str = "whether this is the base of before, and not an empty directory in its place, is not known here: the \
                       record of it is beside the socket of the server, whose answers and log say so";
 
+/// Drivers whose base is a share, and their sections.
+const SHARES: [(&str, &str); 3] = [
+    ("nfs-client", "nfs"),
+    ("smb-client", "smb"),
+    ("lustre-client", "lustre"),
+];
+
+/// The id of a base, of a section.
+#[derive(serde::Deserialize)]
+struct OfBase {
+    #[serde(default, rename = "baseId")]
+    base_id: Option<String>,
+}
+
+/// A share whose base is known only to the process that serves: a Deployment loses that with its pod.
+fn without_base_id(document: &Document) -> Option<Finding> {
+    let kind = document.driver().ok()?;
+    let (_, section) = SHARES.iter().find(|(driver, _)| *driver == kind)?;
+    let base = document.section::<OfBase>(section).ok()?;
+    if base.base_id.is_some_and(|id| !id.is_empty()) {
+        return None;
+    }
+    Some(Finding {
+        weight: Weight::Warning,
+        about: format!("{section}.baseId"),
+        message: "is missing: which base was used is on record beside the socket only. A Deployment loses that with its \
+                  pod; then an empty directory in the place of the base is taken for a new one, and its volumes for \
+                  deleted"
+            .into(),
+        advice: Some(
+            "once the first volume is made, set it to the id in the file `.omnibus-csi-base` of the base; needless \
+             where the folder of the socket outlives the pod"
+                .into(),
+        ),
+    })
+}
+
 fn note(about: &str, message: &str) -> Finding {
     Finding {
         weight: Weight::Note,
@@ -187,6 +225,7 @@ fn of_connection(one: Surveyed) -> (Option<Arc<Connection>>, Report) {
     match one.opened {
         Ok((document, connection)) => {
             report.all(document.findings().into_iter().map(odd));
+            report.all(without_base_id(&document));
             report.driver(connection.driver().kind());
             report.storage_of(&connection);
             if connection.driver().node_topology().is_some() {
@@ -424,6 +463,52 @@ mod tests {
             found,
             expected.map(|(about, weight)| (about.to_owned(), weight))
         );
+    }
+
+    #[test]
+    fn a_share_whose_base_only_the_pod_knows_is_a_warning_alone_and_in_a_folder() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (file, folder) = (dir.path().join("main.yaml"), dir.path().join("c"));
+        fs::create_dir(&folder).expect("a folder");
+        let flags = CheckFlags {
+            driver_config_file: file.clone(),
+            offline: true,
+            json: false,
+        };
+        let warned = |report: &Report| {
+            let findings = report.findings.iter();
+            let warnings = findings.filter(|finding| finding.weight == Weight::Warning);
+            let about: Vec<_> = warnings.map(|finding| finding.about.clone()).collect();
+            about
+        };
+        for (kind, section, base) in [
+            ("nfs-client", "nfs", "/export/csi"),
+            ("smb-client", "smb", "share/csi"),
+            ("lustre-client", "lustre", "/fs/csi"),
+        ] {
+            let config = |more: &str| {
+                format!(
+                    "{{driver: {kind}, {section}: {{shareHost: nas.example, shareBasePath: {base}, \
+                     controllerBasePath: /storage{more}}}}}"
+                )
+            };
+            let named = config(", baseId: 0f1e2d3c4b5a69788796a5b4c3d2e1f0");
+            let main = format!(
+                "{{driver: proxy, proxy: {{configFolder: {}}}}}",
+                folder.display()
+            );
+            for (text, expected) in [
+                (config(""), vec![format!("{section}.baseId")]),
+                (named, vec![]),
+            ] {
+                fs::write(&file, &text).expect("a file");
+                assert_eq!(warned(&check(&flags)), expected, "{text}");
+                fs::write(folder.join("nas.yaml"), &text).expect("a file");
+                fs::write(&file, &main).expect("a file");
+                let report = check(&flags);
+                assert_eq!(warned(&report.connections[0]), expected, "{text}");
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

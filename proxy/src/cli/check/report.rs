@@ -54,7 +54,7 @@ pub(super) struct Report {
     connection: Option<String>,
     /// The findings about each connection of a folder.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    connections: Vec<Self>,
+    pub(super) connections: Vec<Self>,
 }
 
 // === impl Finding ===
