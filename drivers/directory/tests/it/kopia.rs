@@ -309,6 +309,52 @@ async fn a_snapshot_that_was_cut_is_none_and_a_retry_replaces_it() {
     assert_eq!(place.all().len(), 1);
 }
 
+/// What a controller leaves that ended between the backup and the look at its locks.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "kopia takes minutes to build: a part of `make test-real`"]
+async fn a_whole_backup_that_was_never_found_good_is_no_snapshot_and_a_retry_replaces_it() {
+    let Some(place) = Place::new() else { return };
+    let driver = place.driver("");
+    let path = place.volume(&driver, "pvc-1").await;
+    let mut words = vec![
+        "snapshot",
+        "create",
+        "--json",
+        "--pin",
+        "omnibus-csi-pending",
+    ];
+    for tag in [
+        "source:democratic-csi",
+        "csi_volume_id:pvc-1",
+        "csi_instance_id:here",
+        "csi_snapshot_name:s",
+    ] {
+        words.extend(["--tags", tag]);
+    }
+    words.push(path.to_str().expect("text"));
+    let made = place.kopia(&words);
+    assert!(made["incomplete"].is_null(), "it is whole: {made}");
+    let pending = handle(&made);
+    assert_eq!(listed(&driver, 10).await, []);
+    for error in [
+        driver.get_snapshot(&call(), &pending).await.map(drop),
+        restore(&driver, &pending, "pvc-2").await.map(drop),
+    ] {
+        assert_eq!(error.expect_err("no snapshot").kind(), Kind::NotFound);
+    }
+    std::fs::write(path.join("sub/file"), b"later").expect("file");
+    let taken = snapshot(&driver, "pvc-1", "s").await.expect("snapshot");
+    assert_ne!(taken.id, pending);
+    assert_eq!(listed(&driver, 10).await, [taken.id.clone()]);
+    let all = place.all();
+    assert_eq!(all.len(), 1, "the one of before is gone: {all:?}");
+    assert_eq!(all[0]["pins"], serde_json::json!(["csi"]), "{all:?}");
+    restore(&driver, &taken.id, "pvc-2")
+        .await
+        .expect("restored");
+    assert_eq!(place.content("pvc-2"), b"later");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "kopia takes minutes to build: a part of `make test-real`"]
 async fn a_snapshot_has_what_the_volume_or_the_policy_would_leave_out() {
