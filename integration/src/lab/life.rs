@@ -20,6 +20,15 @@ pub const LENGTH: usize = 3 << 20;
 /// The place where a device is written: neither its begin nor its end.
 const OFFSET: u64 = 17 << 20;
 
+/// The calls of the whole life; a device is also grown.
+pub const CALLS: [&str; 5] = [
+    "NodeStageVolume",
+    "NodePublishVolume",
+    "NodeGetVolumeStats",
+    "NodeUnpublishVolume",
+    "NodeUnstageVolume",
+];
+
 /// The whole life.
 ///
 /// # Panics

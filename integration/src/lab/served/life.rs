@@ -21,6 +21,20 @@ use crate::volume;
 /// The source of a volume.
 type Source = Option<csi::VolumeContentSource>;
 
+/// The calls of the whole life, where they are offered.
+pub const CALLS: [&str; 10] = [
+    "CreateVolume",
+    "DeleteVolume",
+    "CreateSnapshot",
+    "DeleteSnapshot",
+    "ControllerExpandVolume",
+    "NodeStageVolume",
+    "NodePublishVolume",
+    "NodeExpandVolume",
+    "NodeUnpublishVolume",
+    "NodeUnstageVolume",
+];
+
 /// The whole life.
 ///
 /// # Panics
