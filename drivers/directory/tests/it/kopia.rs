@@ -345,7 +345,7 @@ async fn a_whole_backup_that_was_never_found_good_is_no_snapshot_and_a_retry_rep
     std::fs::write(path.join("sub/file"), b"later").expect("file");
     let taken = snapshot(&driver, "pvc-1", "s").await.expect("snapshot");
     assert_ne!(taken.id, pending);
-    assert_eq!(listed(&driver, 10).await, [taken.id.clone()]);
+    assert_eq!(listed(&driver, 10).await, std::slice::from_ref(&taken.id));
     let all = place.all();
     assert_eq!(all.len(), 1, "the one of before is gone: {all:?}");
     assert_eq!(all[0]["pins"], serde_json::json!(["csi"]), "{all:?}");

@@ -161,7 +161,6 @@ async fn thirty_shared_folders_cost_what_one_costs_where_the_request_names_it() 
         .expect("it is there");
     let of_one = SnapshotFilter {
         source: Some(source.clone()),
-        ..SnapshotFilter::default()
     };
     let listed = nas.driver.list_snapshots(&time, &of_one, &page);
     let listed = costs(sim, "list of one", &Limits(2, 2), listed).await;
