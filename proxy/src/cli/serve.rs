@@ -85,7 +85,6 @@ pub fn run(serve: &Serve) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    process::end_for_certain(serve.shutdown_grace.saturating_add(LINGER + LAST_RESORT));
     let code = runtime.block_on(serve_until_stopped(serve, opened, metrics, log));
     // Work that outlived its grace period must not hold up the exit as well.
     runtime.shutdown_background();
@@ -158,6 +157,8 @@ async fn serve_until_stopped(
             return ExitCode::FAILURE;
         }
     };
+    // After the signals, so that one of them ends the program in order.
+    process::end_for_certain(serve.shutdown_grace.saturating_add(LINGER + LAST_RESORT));
     let remains = bindings.remains.clone();
     // Connections that exist already are served from the first call on. A signal stops the program even if
     // reading them hangs.

@@ -94,7 +94,7 @@ fn a_log_that_is_not_read_does_not_keep_it_from_ending() {
     let mut server = Server::of(command.args(["--shutdown-grace=0.2", "--log-level=silly"]));
     // Each writes some lines; one that gets no answer has filled the pipe.
     let is_answered = |_: &usize| {
-        let asked = probe(&place.socket(), &["--timeout=1"]);
+        let asked = probe(&place.socket(), &["--timeout=10"]);
         asked.status.code() == Some(0)
     };
     let answered = (0..500).take_while(is_answered).count();

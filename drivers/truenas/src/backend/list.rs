@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use driver_core::{Call, Error};
+use driver_core::{Call, Error, Kind};
 use driver_zfs::backend::{Cursor, Entry, ListFilter, ListQuery, ListScope, Listed};
 use driver_zfs::id;
 use driver_zfs::name::DatasetName;
-use driver_zfs::observed::{Query, VolumeKind};
+use driver_zfs::observed::{Query, State, VolumeKind};
 use driver_zfs::property::{Properties, PropertyName};
 
 use super::look::{of_datasets, of_resource};
@@ -175,17 +175,19 @@ impl Api {
             };
             self.nas.read_rows(call, &query, keep).await
         };
-        let found = match read {
-            Err(error) if error.kind() == ApiKind::NotFound => keep(),
-            read => read.map_err(|error| understood(format!("list {parent}"), &error))?,
+        let (found, was_missing) = match read {
+            Err(error) if error.kind() == ApiKind::NotFound => (keep(), true),
+            read => {
+                let found = read.map_err(|error| understood(format!("list {parent}"), &error))?;
+                (found, false)
+            }
         };
         if found.above.is_empty() {
             // A pool that is not there is no empty list.
             let parents = [Query::Dataset(scope.parent.clone())];
             let wanted = Wanted::of(&parents, &[], |_| true);
-            self.picture(call, dialect, &wanted)
-                .await?
-                .state(&parents)?;
+            let seen = self.picture(call, dialect, &wanted).await?;
+            is_whole(scope, was_missing, &seen.state(&parents)?)?;
         }
         let last = found.rows.last_key_value().map(|(cursor, _)| *cursor);
         let mut picture = Picture {
@@ -215,7 +217,7 @@ impl Api {
             if needs_snapshots {
                 self.snapshots_below(call, dialect, scope).await
             } else {
-                Ok(Vec::new())
+                Ok(Some(Vec::new()))
             }
         };
         let (mut picture, datasets, snapshots) = tokio::try_join!(
@@ -228,11 +230,12 @@ impl Api {
             async { snapshots.await.map_err(said) },
         )?;
         // A pool that is not there is no empty list.
-        picture.state(&parents)?;
-        for dataset in datasets {
+        let above = picture.state(&parents)?;
+        is_whole(scope, datasets.is_none() || snapshots.is_none(), &above)?;
+        for dataset in datasets.into_iter().flatten() {
             picture.add(dataset);
         }
-        for snapshot in snapshots {
+        for snapshot in snapshots.into_iter().flatten() {
             picture.add_snapshot(snapshot);
         }
         if scope.kind.is_some() {
@@ -243,17 +246,17 @@ impl Api {
     }
 
     /// The datasets below the parent, as deep as is asked for, and one deeper where it matters what is in
-    /// them.
+    /// them. `None` if something was missing.
     async fn datasets_below(
         &self,
         call: &Call,
         dialect: &Dialect,
         scope: &ListScope,
-    ) -> Result<Vec<Dataset>, ApiError> {
+    ) -> Result<Option<Vec<Dataset>>, ApiError> {
         let parent = scope.parent.as_str();
         let properties = of_datasets(dialect);
         if scope.kind.is_none() && scope.depth == 0 {
-            return Ok(Vec::new());
+            return Ok(Some(Vec::new()));
         }
         if !dialect.has_resource_query() {
             let query = QueryDatasets {
@@ -263,7 +266,7 @@ impl Api {
                 short: true,
                 ..QueryDatasets::default()
             };
-            return self.nas.read(call, &query).await;
+            return self.nas.read(call, &query).await.map(Some);
         }
         let deeper = u8::from(matches!(scope.filter, ListFilter::Empty(_)));
         let query = QueryResources {
@@ -272,17 +275,18 @@ impl Api {
             depth: Some(scope.depth + deeper),
         };
         match self.nas.read(call, &query).await {
-            Err(error) if error.kind() == ApiKind::NotFound => Ok(Vec::new()),
-            found => Ok(found?.into_iter().map(|found| found.0).collect()),
+            Err(error) if error.kind() == ApiKind::NotFound => Ok(None),
+            found => Ok(Some(found?.into_iter().map(|found| found.0).collect())),
         }
     }
 
+    /// The snapshots below the parent. `None` if something was missing.
     async fn snapshots_below(
         &self,
         call: &Call,
         dialect: &Dialect,
         scope: &ListScope,
-    ) -> Result<Vec<Snapshot>, ApiError> {
+    ) -> Result<Option<Vec<Snapshot>>, ApiError> {
         let parent = scope.parent.as_str();
         let found = if dialect.has_resource_destroy() {
             let mut query = of_resource(vec![parent.to_owned()]);
@@ -301,10 +305,22 @@ impl Api {
             self.nas.read(call, &query).await
         };
         match found {
-            Err(error) if error.kind() == ApiKind::NotFound => Ok(Vec::new()),
-            found => found,
+            Err(error) if error.kind() == ApiKind::NotFound => Ok(None),
+            found => found.map(Some),
         }
     }
+}
+
+/// Refuses a list that was cut short: 25.10 names the parent when anything below it goes away while it is read, so only
+/// a parent that does not exist has nothing in it.
+fn is_whole(scope: &ListScope, was_missing: bool, above: &State) -> Result<(), Error> {
+    if was_missing && above.dataset(&scope.parent).is_some() {
+        let doing = format!("list {}", scope.parent);
+        return Err(Error::new(Kind::Unreachable, doing)
+            .because("something in it went away while it was read")
+            .advise("the same call reads it again"));
+    }
+    Ok(())
 }
 
 /// How many levels a dataset lies below the parent of a scope, if it is that or below it.

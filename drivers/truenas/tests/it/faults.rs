@@ -212,6 +212,26 @@ async fn volumes_live_through_an_upgrade() {
     gone.unwrap_or_else(|error| panic!("{}", error.chain()));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_that_loses_a_dataset_while_it_is_read_is_not_taken_for_empty() {
+    let nas = appliance(Generation::V25_10).await;
+    let driver = driver(&nas, "truenas-api-nfs", SHARED);
+    create(driver.as_ref(), "pvc-listed").await;
+    let lister = driver.lister().expect("lists");
+    // The middleware names the parent, whatever went away below it.
+    let gone = Action::Fail {
+        errno: 2,
+        reason: "[ENOENT] 'tank/k8s/volumes': not found".to_owned(),
+    };
+    let list = Rule::new("zfs.resource.query", gone).times(1);
+    nas.faults().add(list);
+    let listed = lister.list_volumes(&call(), &PageRequest::default()).await;
+    let error = listed.expect_err("nothing was read");
+    assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
+    let page = lister.list_volumes(&call(), &PageRequest::default()).await;
+    assert_eq!(page.expect("a list").entries.len(), 1);
+}
+
 /// 26 takes no properties of users in a clone: it is made bare, and marked by a second call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clone_that_was_interrupted_before_its_marks_is_finished_or_removed() {

@@ -96,9 +96,9 @@ pub(crate) fn has_parent(doing: &str, layout: &Layout, pool: &State) -> Result<(
     if pool.dataset(parent).is_some() {
         return Ok(());
     }
-    let why = format!("{parent} does not exist: no volume was ever made in it");
-    let advice =
-        "see zfs.datasetParentName, and whether this is the storage that the connection means";
+    let why = format!("{parent} does not exist, and is made with the first volume");
+    let advice = "see zfs.datasetParentName, and whether this is the storage that the connection means; if it was \
+         destroyed on purpose, make it again, empty";
     Err(Error::new(Kind::Unreachable, doing)
         .because(why)
         .advise(advice))

@@ -117,10 +117,11 @@ fn nothing_is_compared_with_a_name_that_is_refused() {
 
 #[test]
 fn a_host_that_is_down_is_the_first_that_is_said_and_said_once() {
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = closed.local_addr().expect("an address").to_string();
-    drop(closed);
-    let port = address.rsplit(':').next().expect("a port");
+    // Bound and not listening, so that no other program gets the port.
+    let closed = tokio::net::TcpSocket::new_v4().expect("a socket");
+    closed.bind(([127, 0, 0, 1], 0).into()).expect("a port");
+    let address = closed.local_addr().expect("an address");
+    let port = address.port();
     let file = tempfile::NamedTempFile::new().expect("a file");
     let online = CheckFlags {
         offline: false,
@@ -133,7 +134,7 @@ fn a_host_that_is_down_is_the_first_that_is_said_and_said_once() {
         let said = table.lines().find(|line| line.starts_with("ERROR"));
         let said = said.expect(&table);
         assert!(said.contains("Connection refused"), "{table}");
-        assert_eq!(said.matches(&address).count(), 1, "{table}");
+        assert_eq!(said.matches(&address.to_string()).count(), 1, "{table}");
         assert!(!said.contains("tank/v"), "{table}");
         assert!(
             table.contains("a firewall") || table.contains("check httpConnection"),
