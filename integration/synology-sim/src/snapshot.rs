@@ -36,7 +36,6 @@ impl Snapshot {
             "description": self.description,
             "is_app_consistent": false,
             "is_user_locked": self.locked,
-            "locked_app_keys": self.packages,
             "mapped_size": 0,
             "name": self.name,
             "parent_lun_id": self.parent_id,
@@ -51,6 +50,9 @@ impl Snapshot {
             "uuid": self.uuid,
             "version": 2,
         });
+        if !self.packages.is_empty() {
+            shown["locked_app_keys"] = json!(self.packages);
+        }
         if !is_7 {
             shown["time"] = Value::from(self.time);
         }

@@ -106,7 +106,7 @@ async fn a_storage_host_that_sends_without_end_takes_little_memory_and_the_other
     }
     for answer in floods.await.expect("their end") {
         let refused = answer.expect_err("no host answers so");
-        let says = ["bytes of output", "no memory for its output"];
+        let says = ["of output", "no memory for its output"];
         assert!(
             says.iter().any(|what| refused.what.contains(what)),
             "{refused}"
