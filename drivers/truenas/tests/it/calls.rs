@@ -47,11 +47,11 @@ struct Costs<'a> {
 impl Costs<'_> {
     async fn of<T>(&mut self, work: impl Future<Output = Result<T, driver_core::Error>>) -> T {
         self.nas.reset_counts();
-        let begun = Instant::now();
+        let began = Instant::now();
         let done = work.await;
         let walk = EACH * u32::try_from(OTHERS).expect("a number");
         self.all
-            .push((self.nas.counts().calls(), begun.elapsed() < walk));
+            .push((self.nas.counts().calls(), began.elapsed() < walk));
         done.unwrap_or_else(|error| panic!("{}: {}", VERBS[self.all.len() - 1], error.chain()))
     }
 }
