@@ -376,7 +376,7 @@ mod logs {
         assert!(service.create_volume(create("b")).await.is_err());
         let text = heard();
         assert!(!text.contains("hunter2"), "{text}");
-        assert!(text.contains("v\\n2026"), "{text}");
+        assert!(text.contains("volume=v 2026 ERROR forged"), "{text}");
         assert!(
             text.lines().all(|l| !l.starts_with("2026 ERROR forged")),
             "{text}"
