@@ -38,6 +38,8 @@ pub struct Appliance {
     /// The dataset of the run.
     own: String,
     environment: Arc<dyn Environment + Send + Sync>,
+    /// One session for all that is done past the drivers: a NAS limits the rate of logins.
+    client: Client,
 }
 
 impl fmt::Debug for Appliance {
@@ -75,11 +77,14 @@ impl Appliance {
             // Names of shares and targets are short, those of the suites are not.
             config["_private"] = json!({"csi": {"volume": {"idHash": {"strategy": "md5"}}}});
         }
+        let document = Document::parse(&config.to_string(), &*environment)?;
+        let connection: HttpConnection = document.section("httpConnection")?;
         let this = Self {
             config,
             tag: tag.to_owned(),
             own,
             environment,
+            client: Client::new(connection.check()?)?,
         };
         this.driver("0")?;
         Ok(this)
@@ -102,11 +107,6 @@ impl Appliance {
         Ok(from_document(&self.document(part)?)?)
     }
 
-    fn client(&self) -> Result<Client> {
-        let connection: HttpConnection = self.document("0")?.section("httpConnection")?;
-        Ok(Client::new(connection.check()?)?)
-    }
-
     /// Makes the parent of volumes of a part, as an administrator does.
     async fn make_parent(&self, part: &str) -> Result<()> {
         let create = CreateDataset {
@@ -116,7 +116,7 @@ impl Appliance {
             properties: serde_json::Map::new(),
             user_properties: BTreeMap::new(),
         };
-        match self.client()?.call(&create).await {
+        match self.client.call(&create).await {
             Err(error) if error.kind() != Kind::Exists => Err(error.into()),
             _ => Ok(()),
         }
@@ -234,7 +234,7 @@ impl Appliance {
     /// # Errors
     /// If the NAS does not answer.
     pub async fn leaks(&self) -> Result<BTreeSet<String>> {
-        let client = self.client()?;
+        let client = &self.client;
         let below = QueryDatasets {
             filters: vec![Filter::starts_with("id", &self.own)],
             ..QueryDatasets::default()
@@ -253,19 +253,19 @@ impl Appliance {
         let others = others.into_iter();
         let mut left: BTreeSet<_> = others.map(|it| format!("dataset {}", it.id)).collect();
         for rows in [
-            self.rows(&client, "NFS share", &nfs::QueryNfsShares(vec![]))
+            self.rows(client, "NFS share", &nfs::QueryNfsShares(vec![]))
                 .await?,
-            self.rows(&client, "SMB share", &smb::QuerySmbShares(vec![]))
+            self.rows(client, "SMB share", &smb::QuerySmbShares(vec![]))
                 .await?,
-            self.rows(&client, "target", &iscsi::QueryTargets(vec![]))
+            self.rows(client, "target", &iscsi::QueryTargets(vec![]))
                 .await?,
-            self.rows(&client, "extent", &iscsi::QueryExtents(vec![]))
+            self.rows(client, "extent", &iscsi::QueryExtents(vec![]))
                 .await?,
-            self.rows(&client, "initiators", &iscsi::QueryInitiators(vec![]))
+            self.rows(client, "initiators", &iscsi::QueryInitiators(vec![]))
                 .await?,
-            self.rows(&client, "subsystem", &nvmet::QuerySubsystems(vec![]))
+            self.rows(client, "subsystem", &nvmet::QuerySubsystems(vec![]))
                 .await?,
-            self.rows(&client, "namespace", &nvmet::QueryNamespaces(vec![]))
+            self.rows(client, "namespace", &nvmet::QueryNamespaces(vec![]))
                 .await?,
         ] {
             left.extend(rows);
