@@ -267,10 +267,11 @@ impl Api {
     /// The turn of a plan.
     async fn turn(&self, call: &Call, plan: &DatasetName) -> Result<OwnedMutexGuard<()>, Failed> {
         let turn = self.nas.turn(call, plan.as_str()).await;
-        turn.map_err(|_| Failed {
-            next: Next::Tell,
-            error: Error::new(Kind::Timeout, format!("wait for others at {plan}"))
-                .with_effect(call.effect()),
+        turn.map_err(|_| {
+            Failed::terminal(
+                Error::new(Kind::Timeout, format!("wait for others at {plan}"))
+                    .with_effect(call.effect()),
+            )
         })
     }
 
@@ -291,14 +292,13 @@ impl Api {
                 Still::Itself(_) => None,
             })
             .collect();
-        let tell = |error| Failed {
-            next: Next::Tell,
-            error,
-        };
         let queries: Vec<Query> = unknown.iter().map(|guard| query_of(guard)).collect();
         let wanted = Wanted::of(&queries, &names, |_| true);
-        let picture = self.picture(call, dialect, &wanted).await.map_err(tell)?;
-        let state = picture.state(&queries).map_err(tell)?;
+        let picture = self
+            .picture(call, dialect, &wanted)
+            .await
+            .map_err(Failed::terminal)?;
+        let state = picture.state(&queries).map_err(Failed::terminal)?;
         for guard in unknown {
             if !seen::holds(&state, guard) {
                 return Err(Failed {
@@ -308,15 +308,6 @@ impl Api {
             }
         }
         Ok(())
-    }
-
-    async fn answers(
-        &self,
-        call: &Call,
-        dialect: &Dialect,
-        commands: &[Opaque],
-    ) -> Result<Vec<Opaque>, Error> {
-        self.nas.answers(call, dialect, commands).await
     }
 }
 
@@ -359,7 +350,7 @@ impl Backend for Api {
         let wanted = Wanted::of(&request.queries, &request.properties, |_| true);
         let (mut picture, export) = tokio::try_join!(
             self.picture(call, &dialect, &wanted),
-            self.answers(call, &dialect, &request.export),
+            self.nas.answers(call, &dialect, &request.export),
         )?;
         // By now it may have its marks, and a moment ago it had none.
         let mut made = self.seen.made_since(since);
@@ -371,11 +362,7 @@ impl Backend for Api {
     }
 
     async fn apply(&self, call: &Call, plan: &Plan, then: &Request) -> Result<Observed, Failed> {
-        let tell = |error: Error| Failed {
-            next: Next::Tell,
-            error,
-        };
-        let dialect = self.dialect(call).await.map_err(tell)?;
+        let dialect = self.dialect(call).await.map_err(Failed::terminal)?;
         call.changing();
         let _turn = self.turn(call, &plan.lock).await?;
         self.check(call, &dialect, &plan.guards).await?;
@@ -403,13 +390,12 @@ impl Api {
         plan: &Plan,
         then: &Request,
     ) -> Result<Observed, Failed> {
-        let after = |error: Error| Failed {
-            next: Next::Tell,
-            error: error.with_effect(if plan.is_empty() {
+        let after = |error: Error| {
+            Failed::terminal(error.with_effect(if plan.is_empty() {
                 Effect::None
             } else {
                 Effect::Possible
-            }),
+            }))
         };
         let untouched = |query: &Query| !touched::is_touched(plan, query);
         // What is destroyed is looked for, whether or not the caller wants to know of it.
@@ -426,7 +412,7 @@ impl Api {
         let (done, picture, answers) = tokio::join!(
             run.all(&plan.steps),
             self.picture(call, dialect, &early),
-            self.answers(call, dialect, early_commands),
+            self.nas.answers(call, dialect, early_commands),
         );
         done?;
         let mut picture = picture.map_err(after)?;
@@ -440,7 +426,7 @@ impl Api {
             .collect();
         let (more, mut looked) = tokio::try_join!(
             self.picture(call, dialect, &late),
-            self.answers(call, dialect, &missing),
+            self.nas.answers(call, dialect, &missing),
         )
         .map_err(after)?;
         picture.forget(run.destroyed());

@@ -15,7 +15,7 @@ use driver_zfs::export::Opaque;
 use driver_zfs::name::{Object, SnapshotRef};
 use driver_zfs::observed::{Observed, Request};
 use driver_zfs::property::PropertyName;
-use driver_zfs::step::{Failed, Guard, Next, Plan, Step, Still};
+use driver_zfs::step::{Failed, Guard, Plan, Step, Still};
 use serde_json::{Map, json};
 
 use crate::api::dataset::UpdateDataset;
@@ -244,9 +244,8 @@ impl<B: Backend> Backend for Composed<B> {
             })?;
             done = true;
         }
-        let after = |error: Error| Failed {
-            next: Next::Tell,
-            error: error.with_effect(if done { Effect::Possible } else { Effect::None }),
+        let after = |error: Error| {
+            Failed::terminal(error.with_effect(if done { Effect::Possible } else { Effect::None }))
         };
         let looked = async {
             match seen {

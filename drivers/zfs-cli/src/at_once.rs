@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 use driver_core::{Call, Effect};
 use exec::{Command, Lock, Locked, Output, Runner};
 
-use super::{COMMAND, Cli, bounded, looking, query, steps, tell, understood};
+use super::{COMMAND, Cli, bounded, looking, query, steps, understood};
 use driver_zfs::backend::Tried;
 use driver_zfs::name::SnapshotRef;
 use driver_zfs::observed::Request;
 use driver_zfs::property::PropertyName;
-use driver_zfs::step::{Expected, Failed, Guess, Next, Step, Test};
+use driver_zfs::step::{Expected, Failed, Guess, Step, Test};
 
 /// Destroys a snapshot if it is one of ours.
 const DESTROY: &str = include_str!("script/destroy.sh");
@@ -103,12 +103,12 @@ impl<R: Runner> Cli<R> {
         {
             return Ok(Tried::Done);
         }
-        let mut commands = query::commands(&self.tools, request).map_err(tell)?;
+        let mut commands = query::commands(&self.tools, request).map_err(Failed::terminal)?;
         let looks = commands.len();
         let step = Command::function(AT_ONCE)
             .args(guess.expected.iter().flat_map(words))
             .arg("--")
-            .args(steps::words(&self.tools, &guess.step).map_err(tell)?)
+            .args(steps::words(&self.tools, &guess.step).map_err(Failed::terminal)?)
             .within(COMMAND);
         commands.push(step);
         let commands = bounded(call, commands);
@@ -126,10 +126,8 @@ impl<R: Runner> Cli<R> {
             .pop()
             .is_some_and(|output| output.text().trim() == DONE);
         let effect = if done { Effect::Possible } else { Effect::None };
-        let seen = query::observed(request, outputs).map_err(|error| Failed {
-            next: Next::Tell,
-            error: error.with_effect(effect),
-        })?;
+        let seen = query::observed(request, outputs)
+            .map_err(|error| Failed::terminal(error.with_effect(effect)))?;
         Ok(Tried::Seen { seen, done })
     }
 }

@@ -137,14 +137,6 @@ impl<R: Runner + 'static> Serves for Cli<R> {
     type Output = Output;
 }
 
-/// Nothing was done, and no retry helps.
-fn tell(error: Error) -> Failed {
-    Failed {
-        next: Next::Tell,
-        error,
-    }
-}
-
 #[async_trait]
 impl<R: Runner + 'static> Backend for Cli<R> {
     fn identity(&self) -> BackendIdentity {
@@ -174,14 +166,14 @@ impl<R: Runner + 'static> Backend for Cli<R> {
     }
 
     async fn apply(&self, call: &Call, plan: &Plan, then: &Request) -> Result<Observed, Failed> {
-        let planned = steps::commands(&self.tools, plan).map_err(tell)?;
+        let planned = steps::commands(&self.tools, plan).map_err(Failed::terminal)?;
         let guards = planned.iter().filter(|planned| planned.is_guard).count();
         let changing = planned.len();
         let (mut commands, doing): (Vec<_>, Vec<_>) = planned
             .into_iter()
             .map(|planned| (planned.command, planned.doing))
             .unzip();
-        commands.extend(query::commands(&self.tools, then).map_err(tell)?);
+        commands.extend(query::commands(&self.tools, then).map_err(Failed::terminal)?);
         let commands = bounded(call, commands);
         call.changing();
         let mut lock = Lock::object(plan.lock.as_str());
@@ -207,10 +199,8 @@ impl<R: Runner + 'static> Backend for Cli<R> {
             failed
         })?;
         let queries = outputs.split_off(changing);
-        query::observed(then, queries).map_err(|error| Failed {
-            next: Next::Tell,
-            error: error.with_effect(Effect::Possible),
-        })
+        query::observed(then, queries)
+            .map_err(|error| Failed::terminal(error.with_effect(Effect::Possible)))
     }
 
     async fn look_and_do(

@@ -15,7 +15,7 @@ use driver_core::{BackendIdentity, Call, Error};
 use crate::name::{DatasetName, SnapshotRef};
 use crate::observed::{Dataset, Observed, Request, Snapshot, VolumeKind};
 use crate::property::{Property, PropertyName};
-use crate::step::{Failed, Guess, Next, Plan};
+use crate::step::{Failed, Guess, Plan};
 
 /// Reads pools and changes them.
 #[async_trait]
@@ -73,10 +73,9 @@ pub trait Backend: Any + Send + Sync + Debug {
         _incoming: &Incoming,
         _stream: &mut dyn Bytes,
     ) -> Result<(), Interrupted> {
-        Err(Interrupted::Here(Failed {
-            next: Next::Tell,
-            error: Error::unsupported("receive a snapshot"),
-        }))
+        Err(Interrupted::Here(Failed::terminal(Error::unsupported(
+            "receive a snapshot",
+        ))))
     }
 
     /// One page of a list; the backend filters, sorts and limits. A missing pool is `Unreachable`,

@@ -209,6 +209,16 @@ pub struct Failed {
     pub error: driver_core::Error,
 }
 
+impl Failed {
+    /// A failure with no way to continue.
+    pub fn terminal(error: driver_core::Error) -> Self {
+        Self {
+            next: Next::Tell,
+            error,
+        }
+    }
+}
+
 /// How to continue after a plan that was not completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {

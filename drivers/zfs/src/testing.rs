@@ -121,10 +121,9 @@ impl MemoryHost {
             }
             return Err(failed);
         }
-        state.observe(then).map_err(|error| Failed {
-            next: Next::Tell,
-            error: error.with_effect(Effect::Possible),
-        })
+        state
+            .observe(then)
+            .map_err(|error| Failed::terminal(error.with_effect(Effect::Possible)))
     }
 
     /// Its state; tests change it as others would.

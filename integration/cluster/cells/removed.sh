@@ -4,7 +4,7 @@
 # Its credentials leave the Secret, nothing new is made on it, and what it has is deleted once it is back.
 cell_removed_connection() {
     local fewer=$CLUSTER_STATE/near.yaml
-    # The kubelet gives pods a changed Secret within two minutes or so. Those of the nodes are made anew: they have a mount
+    # The kubelet gives pods a changed Secret within two minutes or so. Those of the nodes are recreated: they have a mount
     # for each base.
     # shellcheck disable=SC2034  # for objects.sh
     PATIENCE=240

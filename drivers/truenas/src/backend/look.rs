@@ -170,6 +170,15 @@ fn in_calls<'n>(
     calls
 }
 
+/// The datasets that were cloned of these snapshots: a walk over all of the NAS.
+fn clones_of<'n>(origins: impl IntoIterator<Item = &'n str>) -> QueryDatasets {
+    QueryDatasets {
+        filters: vec![Filter::any_of("origin.rawvalue", origins)],
+        properties: owned(&["origin"]),
+        ..QueryDatasets::default()
+    }
+}
+
 /// Nothing, where the NAS says that it is this path that is missing.
 fn missing<T: Default>(path: &str, outcome: Result<T, ApiError>) -> Result<T, ApiError> {
     match outcome {
@@ -244,11 +253,7 @@ impl Nas {
         let origin = taken.to_string();
         let queries = [Query::Family(volume), Query::Snapshot(taken)];
         let wanted = Wanted::of(&queries, &[], |_| true);
-        let of_clones = QueryDatasets {
-            filters: vec![Filter::any_of("origin.rawvalue", [origin.as_str()])],
-            properties: owned(&["origin"]),
-            ..QueryDatasets::default()
-        };
+        let of_clones = clones_of([origin.as_str()]);
         let said = |error: ApiError| understood(doing, &error);
         self.picture(call, dialect, &wanted).await?;
         self.read(call, &of_clones).await.map_err(said)?;
@@ -504,11 +509,7 @@ impl Nas {
         if origins.is_empty() {
             return Ok(Vec::new());
         }
-        let query = QueryDatasets {
-            filters: vec![Filter::any_of("origin.rawvalue", origins)],
-            properties: owned(&["origin"]),
-            ..QueryDatasets::default()
-        };
+        let query = clones_of(origins);
         self.read(call, &query).await
     }
 

@@ -54,10 +54,7 @@ pub(super) struct Run<'a> {
 type Done = Result<(), Failed>;
 
 fn tell(doing: impl Into<String>, kind: Kind, why: impl Into<String>) -> Failed {
-    Failed {
-        next: Next::Tell,
-        error: Error::new(kind, doing).because(why.into()),
-    }
+    Failed::terminal(Error::new(kind, doing).because(why.into()))
 }
 
 /// Whether something waits for nothing that another such step does.
@@ -113,10 +110,7 @@ impl<'a> Run<'a> {
         while let Some(first) = rest.first() {
             self.call
                 .check(&first.to_string())
-                .map_err(|error| Failed {
-                    next: Next::Tell,
-                    error,
-                })?;
+                .map_err(Failed::terminal)?;
             let beside = rest.iter().take_while(|step| is_beside(step)).count();
             let taken = match first {
                 _ if beside > 0 => {
@@ -200,13 +194,9 @@ impl<'a> Run<'a> {
                 Ok(())
             }
             Step::DestroyEmpty(name) => self.destroy_empty(&doing, name).await,
-            Step::Export(request) => match request.get() {
-                Ok(Command::Change(change)) => self.change(change).await,
-                Ok(Command::Look(_)) => Ok(()),
-                Err(error) => Err(Failed {
-                    next: Next::Tell,
-                    error,
-                }),
+            Step::Export(request) => match request.get().map_err(Failed::terminal)? {
+                Command::Change(change) => self.change(change).await,
+                Command::Look(_) => Ok(()),
             },
             Step::Set { .. }
             | Step::Inherit { .. }

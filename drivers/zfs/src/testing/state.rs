@@ -90,12 +90,11 @@ fn parts(step: &Step) -> Vec<Part> {
 }
 
 pub(super) fn lost() -> Failed {
-    Failed {
-        next: Next::Tell,
-        error: Error::new(Kind::Unreachable, "change the pool in memory")
+    Failed::terminal(
+        Error::new(Kind::Unreachable, "change the pool in memory")
             .because("the connection was cut")
             .with_effect(Effect::Possible),
-    }
+    )
 }
 
 // === impl HostState ===
@@ -190,11 +189,9 @@ impl HostState {
             Part::End { from, to } => return self.pool.end_copy(to, Some(from)),
         };
         match step {
-            Step::Export(_) if self.without_tool => Err(Failed {
-                next: Next::Tell,
-                error: Error::new(Kind::Internal, "change a target")
-                    .because("the tool is not installed"),
-            }),
+            Step::Export(_) if self.without_tool => Err(Failed::terminal(
+                Error::new(Kind::Internal, "change a target").because("the tool is not installed"),
+            )),
             Step::Export(_) if self.queued > 0 => {
                 self.queued -= 1;
                 Err(Failed {
@@ -203,10 +200,7 @@ impl HostState {
                 })
             }
             Step::Export(request) => {
-                let request = request.get().map_err(|error| Failed {
-                    next: Next::Tell,
-                    error,
-                })?;
+                let request = request.get().map_err(Failed::terminal)?;
                 self.targets.change(request);
                 Ok(())
             }

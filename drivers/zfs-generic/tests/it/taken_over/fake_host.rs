@@ -10,7 +10,7 @@ use driver_core::{BackendIdentity, Call, Driver, Effect, Error, Kind};
 use driver_zfs::backend::{Backend, ListQuery, Listed, Serves};
 use driver_zfs::export::Opaque;
 use driver_zfs::observed::{Observed, Request, VolumeKind};
-use driver_zfs::step::{Failed, Next, Plan, Step, Still};
+use driver_zfs::step::{Failed, Plan, Step, Still};
 use driver_zfs::testing::MemoryPool;
 use driver_zfs::{Export, ZfsConfig, ZfsDriver};
 use driver_zfs_cli::ZfsTools;
@@ -134,10 +134,7 @@ impl Half {
 }
 
 fn reported(error: Error) -> Failed {
-    Failed {
-        next: Next::Tell,
-        error: error.with_effect(Effect::Possible),
-    }
+    Failed::terminal(error.with_effect(Effect::Possible))
 }
 
 impl Serves for Half {
