@@ -39,7 +39,7 @@ pub struct Ran {
 }
 
 /// The programs that are recorded.
-const PROGRAMS: [&str; 8] = [
+const PROGRAMS: [&str; 9] = [
     "mount",
     "mount.objectivefs",
     "oneclient",
@@ -48,6 +48,7 @@ const PROGRAMS: [&str; 8] = [
     "nvme",
     "zfs",
     "fsck.ext4",
+    "systemd-run",
 ];
 /// Programs that are recorded and then do their work.
 const WORKING: [&str; 1] = ["mkfs.ext4"];
@@ -65,6 +66,7 @@ case "$name $*" in
 *slow*) exec sleep 600 ;;
 "mkfs.ext4 "*) exec "/usr/sbin/$name" "$@" ;;
 "fsck.ext4 "*) exit 0 ;;
+"systemd-run "*) shift 3; exec "$@" ;;
 "zfs get "*) printf 'type\tfilesystem\nmountpoint\tlegacy\n'; exit 0 ;;
 "iscsiadm -m session"*) exit 21 ;;
 esac
@@ -102,7 +104,7 @@ cp -a /dev/loop* "$root/dev/" 2>/dev/null || true
 cp -a "$place/dev/." "$root/dev/"
 [ -d "$root$place" ] || { mkdir -p "$root$place" && mount --bind "$place" "$root$place"; }
 host=$root/host
-mkdir -p "$host/usr" "$host/etc/iscsi" "$host/var/lib/iscsi" "$host/run" "$host/tmp" "$host$place"
+mkdir -p "$host/usr" "$host/etc/iscsi" "$host/var/lib/iscsi" "$host/run/systemd/system" "$host/tmp" "$host$place"
 mount --rbind /usr "$host/usr"
 for name in bin sbin lib lib32 lib64; do
     if [ -L "/$name" ]; then
@@ -158,6 +160,23 @@ impl Machine {
         for program in PROGRAMS.iter().chain(&WORKING) {
             symlink("recorder", folder.join(program)).expect("a link");
         }
+    }
+
+    /// Removes a program of the host. Before its server starts.
+    ///
+    /// # Panics
+    /// If the host does not have it.
+    pub fn remove_from_host(&self, program: &str) {
+        fs::remove_file(self.path("host").join(program)).expect("a program of the host");
+    }
+
+    /// Has a host that was not booted with systemd. Before its server starts.
+    ///
+    /// # Panics
+    /// If its file cannot be written.
+    pub fn boot_without_systemd(&self) {
+        let enter = ENTER.replace("$host/run/systemd/system", "$host/run");
+        fs::write(self.path("enter"), enter).expect("a file");
     }
 
     /// A node-manual server of this machine, with more lines for its configuration.

@@ -52,8 +52,7 @@ pub async fn mount(
     }
     let plan = command::plan(tools, &request)?;
     let left = deadline.saturating_duration_since(Instant::now());
-    let command = plan.command.within(left.min(tools.timeouts().mount));
-    if let Err(error) = plan.place.perform(&command).await {
+    if let Err(error) = plan.perform(left.min(tools.timeouts().mount)).await {
         let has_ended = error.exit_code().is_some();
         let failure = failure::to_error(&request, &plan.source, error);
         // Only a program that ended itself is known to change nothing later.

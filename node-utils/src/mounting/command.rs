@@ -1,6 +1,8 @@
 //! The command that mounts, for each kind of volume.
 
-use exec::{Command, Program, Runner, Variable};
+use std::time::Duration;
+
+use exec::{Command, Program, RunError, Runner, Variable};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::MountRequest;
@@ -35,10 +37,16 @@ const GROUP_MODES: [([&str; 2], &str); 2] = [
 /// The beginnings of options whose value is a secret.
 const HIDDEN: [&str; 4] = ["pass", "password", "token", "secret"];
 
+/// Starts a daemon of the host that outlives this container; [`MISSING`] if the host does not have its program.
+const DAEMON: &str = include_str!("daemon.sh");
+const MISSING: i32 = 127;
+
 /// A command and where it runs.
 pub(super) struct Plan<'a> {
     pub(super) place: &'a dyn Runner,
     pub(super) command: Command,
+    /// The same for the host, which is tried first.
+    pub(super) on_host: Option<(&'a dyn Runner, Command)>,
     /// The source of the mount, for messages.
     pub(super) source: String,
 }
@@ -49,6 +57,26 @@ struct Login {
     user: Option<String>,
     password: Option<SecretString>,
     domain: Option<String>,
+}
+
+// === impl Plan ===
+
+impl Plan<'_> {
+    /// Runs it for at most `limit`.
+    pub(super) async fn perform(&self, limit: Duration) -> Result<(), RunError> {
+        if let Some((host, command)) = &self.on_host {
+            let outcome = host.perform(&command.clone().within(limit)).await;
+            let is_missing = outcome.as_ref().is_err_and(|error| {
+                matches!(error, RunError::NotFound { .. }) || error.exit_code() == Some(MISSING)
+            });
+            if !is_missing {
+                return outcome;
+            }
+        }
+        self.place
+            .perform(&self.command.clone().within(limit))
+            .await
+    }
 }
 
 pub(super) fn plan<'a>(tools: &'a Tools, request: &MountRequest<'_>) -> Result<Plan<'a>, Error> {
@@ -114,6 +142,7 @@ fn share_of<'a>(
         .arg(source.as_str())
         .arg(request.staging.as_str());
     Plan {
+        on_host: None,
         place: tools.mount(fs_type),
         command,
         source,
@@ -277,24 +306,31 @@ fn objectivefs_of<'a>(
              `env.OBJECTSTORE`",
         ));
     }
-    let mut command = Command::new(OBJECTIVEFS);
     let flags: Vec<&str> = request.access.flags.iter().collect();
     for flag in &flags {
         check(flag)?;
         check_hidden(flag)?;
     }
-    if !flags.is_empty() {
-        command = with_options(command.arg("-o"), flags.join(","));
-    }
-    command = command
-        .arg(volume.filesystem.bare())
-        .arg(request.staging.as_str());
-    for (name, value) in env {
-        command = command.secret_env(name, value);
-    }
+    let complete = |command: Command| {
+        let command = if flags.is_empty() {
+            command
+        } else {
+            with_options(command.arg("-o"), flags.join(","))
+        };
+        let command = command
+            .arg(volume.filesystem.bare())
+            .arg(request.staging.as_str());
+        env.iter().fold(command, |command, (name, value)| {
+            command.secret_env(name.clone(), value.clone())
+        })
+    };
     Ok(Plan {
+        on_host: Some((
+            tools.host(),
+            complete(Command::script(DAEMON).arg(OBJECTIVEFS.as_str())),
+        )),
         place: tools.here(),
-        command,
+        command: complete(Command::new(OBJECTIVEFS)),
         source: volume.filesystem.to_string(),
     })
 }
@@ -329,6 +365,7 @@ fn oneclient_of<'a>(
         command = command.secret_env(TOKEN, token.clone());
     }
     Ok(Plan {
+        on_host: None,
         place: tools.host(),
         command,
         source: "oneclient".to_owned(),

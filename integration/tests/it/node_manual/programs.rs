@@ -32,7 +32,10 @@ const TABLE: [(&str, &[&str]); 7] = [
     ),
     (
         "objectivefs filesystem=s3://pool/a env.ACCESS_KEY=k",
-        &["here: mount.objectivefs -o noatime pool/a /node/staging"],
+        &[
+            "host: systemd-run --quiet --scope --collect mount.objectivefs -o noatime pool/a /node/staging",
+            "host: mount.objectivefs -o noatime pool/a /node/staging",
+        ],
     ),
     (
         "oneclient server=provider space_names=a,b space_ids=7 token=t",
@@ -60,6 +63,36 @@ async fn each_kind_of_volume_runs_its_program_where_that_belongs() {
         bench.unstage().await;
     }
     bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_daemon_runs_here_only_where_the_host_does_not_have_it() {
+    for (has_program, line) in [
+        (
+            false,
+            "here: mount.objectivefs -o noatime pool/a /node/staging",
+        ),
+        (
+            true,
+            "host: mount.objectivefs -o noatime pool/a /node/staging",
+        ),
+    ] {
+        let Some(machine) = Machine::new(WHAT) else {
+            return;
+        };
+        if has_program {
+            machine.boot_without_systemd();
+        } else {
+            machine.remove_from_host("mount.objectivefs");
+        }
+        let flags = "node: {mount: {mount_flags: noatime}}";
+        let Some(bench) = Bench::of(machine, flags, &[]).await else {
+            return;
+        };
+        let staged = bench.stage("objectivefs filesystem=s3://pool/a").await;
+        assert_eq!(staged.lines, [line], "{:?}", staged.answer);
+        bench.end().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
