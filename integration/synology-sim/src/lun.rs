@@ -12,6 +12,7 @@ use crate::failure::{Failure, code};
 use crate::host::Origin;
 use crate::params::Params;
 use crate::snapshot::Snapshot;
+use crate::target::Target;
 use crate::version::Version;
 
 /// One LUN.
@@ -148,9 +149,6 @@ impl Lun {
         if asked("allocated_size") {
             shown["allocated_size"] = Value::from(if self.is_thick() { self.size } else { 0 });
         }
-        if asked("is_mapped") {
-            shown["is_mapped"] = Value::from(false);
-        }
         if asked("snapshot_info") && version.is_7() {
             let snapshots = self.snapshots.iter().map(Snapshot::shown_in_lun);
             shown["snapshots"] = match version {
@@ -204,17 +202,26 @@ impl Dsm {
         luns.find(|lun| lun.is(uuid_or_name) && lun.is_there())
     }
 
+    /// cinder: `is_lun_mapped` asks so whether a target shows it.
+    fn shown_lun(&self, lun: &Lun, additional: &[String]) -> Value {
+        let mut shown = lun.shown(additional, self.options.version);
+        if additional.iter().any(|asked| asked == "is_mapped") {
+            let mut targets = self.targets.iter();
+            let shows = |target: &Target| target.mapped.values().any(|uuid| *uuid == lun.uuid);
+            shown["is_mapped"] = Value::from(targets.any(shows));
+        }
+        shown
+    }
+
     /// csi: `LunGet`, cinder: `_get_lun_info`, with a uuid or a name; cinder: 18990505 for one that is not there.
     fn get_lun(&mut self, mut params: Params) -> Result<Value, Failure> {
         let uuid = params.text("uuid")?;
         let additional = params.texts("additional")?;
         params.done()?;
-        let version = self.options.version;
         let at = self.luns.iter().position(|lun| lun.is(&uuid));
         let at = at.ok_or_else(|| Failure::of(code::BAD_UUID))?;
-        let lun = &mut self.luns[at];
-        let shown = lun.shown(&additional, version);
-        if !lun.looked() {
+        let shown = self.shown_lun(&self.luns[at], &additional);
+        if !self.luns[at].looked() {
             self.luns.remove(at);
         }
         Ok(json!({"lun": shown}))
@@ -226,11 +233,10 @@ impl Dsm {
         params.texts("types")?;
         let location = params.optional_text("location")?;
         params.done()?;
-        let version = self.options.version;
         let luns = self.luns.iter();
         let mut shown: Vec<Value> = luns
             .filter(|lun| location.as_ref().is_none_or(|path| *path == lun.location))
-            .map(|lun| lun.shown(&additional, version))
+            .map(|lun| self.shown_lun(lun, &additional))
             .collect();
         shown.extend(self.foreign("luns"));
         self.luns.retain_mut(Lun::looked);

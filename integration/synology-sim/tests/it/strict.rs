@@ -164,6 +164,23 @@ pub(crate) async fn luns_and_targets_are_found_by_their_names(
     assert_eq!(code(&missing), 18_990_710);
 }
 
+pub(crate) async fn a_lun_says_whether_a_target_shows_it(nas: impl AsyncFn(Version) -> Simulator) {
+    let nas = nas(Version::V7_2).await;
+    let uuid = nas.call(LUN, "create", &lun("a"))["data"]["uuid"].clone();
+    let target = json!({"name": "t", "iqn": "iqn.2000-01.com.synology:t", "auth_type": 0});
+    let id = nas.call(TARGET, "create", &target)["data"]["target_id"].clone();
+    let asked = json!({"uuid": "a", "additional": ["is_mapped"]});
+    let mapped = || nas.call(LUN, "get", &asked)["data"]["lun"]["is_mapped"].clone();
+    assert_eq!(mapped(), false);
+    let map = json!({"uuid": uuid, "target_ids": [id]});
+    assert_eq!(code(&nas.call(LUN, "map_target", &map)), 0);
+    assert_eq!(mapped(), true);
+    let list = nas.call(LUN, "list", &json!({"additional": ["is_mapped"]}));
+    assert_eq!(list["data"]["luns"][0]["is_mapped"], true);
+    nas.call(LUN, "unmap_target", &map);
+    assert_eq!(mapped(), false);
+}
+
 pub(crate) async fn chap_needs_a_user_and_a_password_of_the_right_length(
     nas: impl AsyncFn(Version) -> Simulator,
 ) {
@@ -191,6 +208,7 @@ macro_rules! tests {
             a_lun_that_goes_is_listed_for_a_while_and_its_snapshots_go_with_it
             a_small_lun_of_the_legacy_sort_is_made_and_cannot_be_mapped
             luns_and_targets_are_found_by_their_names
+            a_lun_says_whether_a_target_shows_it
             chap_needs_a_user_and_a_password_of_the_right_length
         );
     };
