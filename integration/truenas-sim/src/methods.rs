@@ -16,6 +16,7 @@ mod resource;
 mod rowset;
 mod smb;
 mod snapshot;
+mod snapshottask;
 mod system;
 mod users;
 
@@ -150,6 +151,7 @@ pub(crate) fn run(call: Call) -> Pin<Box<dyn Future<Output = Answer> + Send>> {
             }
             "pool" | "pool.dataset" => dataset::run(&call, service, verb).await,
             "pool.snapshot" | "zfs.snapshot" => snapshot::run(&call, verb).await,
+            "pool.snapshottask" => snapshottask::run(&call, verb).await,
             "replication" => replication::run(&call).await,
             "sharing.nfs" => nfs::run(&call, verb).await,
             "sharing.smb" => smb::run(&call, verb).await,

@@ -522,7 +522,7 @@ fn destroy_failure(call: &Call, name: &str, problem: &Problem) -> Failure {
     }
 }
 
-/// Shares, extents, targets and namespaces of a dataset and of all below.
+/// Shares, extents, targets, namespaces and tasks of a dataset and of all below.
 fn remove_attachments(call: &Call, dataset: &Dataset) {
     let root = format!("/mnt/{}", dataset.name);
     let below_root = format!("{root}/");
@@ -539,6 +539,9 @@ fn remove_attachments(call: &Call, dataset: &Dataset) {
         inside(rows::text(row, "path")) || rows::texts(row, "paths").iter().any(|path| inside(path))
     });
     kept.take("sharing.smb", |row| inside(rows::text(row, "path")));
+    kept.take("pool.snapshottask", |row| {
+        inside(&format!("/mnt/{}", rows::text(row, "dataset")))
+    });
     kept.take("nvmet.namespace", |row| {
         inside(rows::text(row, "device_path"))
     });

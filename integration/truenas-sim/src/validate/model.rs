@@ -402,7 +402,7 @@ fn own_check(path: &str, value: &Value) -> Option<String> {
                 .to_owned()
         });
     }
-    if path.ends_with("PoolSnapshotCreateWithSchema.naming_schema") {
+    if path.ends_with(".naming_schema") {
         let missing = ["%Y", "%m", "%d", "%H", "%M"]
             .into_iter()
             .find(|each| !text.contains(each));

@@ -116,6 +116,10 @@ lives! {
     the_client_of_truenas_lives_on_24_10: "truenas-api-client-24.10",
     the_client_of_truenas_lives_on_25_10: "truenas-api-client-25.10",
     the_client_of_truenas_lives_on_26: "truenas-api-client-26-rc",
+    truenas_csi_lives_on_25_10_with_nfs: "truenas-csi-nfs-25.10",
+    truenas_csi_lives_on_25_10_with_iscsi_and_chap: "truenas-csi-iscsi-25.10",
+    truenas_csi_lives_on_26_with_nfs_and_periodic_snapshots: "truenas-csi-nfs-26-rc",
+    truenas_csi_lives_on_26_with_iscsi: "truenas-csi-iscsi-26-rc",
     tns_csi_lives_on_25_10_with_nvmeof: "tns-csi-nvmeof-25.10",
     tns_csi_lives_on_26_with_nfs: "tns-csi-nfs-26-rc",
 }

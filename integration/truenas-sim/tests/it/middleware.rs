@@ -442,3 +442,48 @@ async fn snapshots_cost_time_where_a_release_reads_them_all() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_task_of_snapshots_is_a_row_that_goes_with_its_dataset() {
+    for generation in [Generation::V25_10, Generation::V26Beta, Generation::V26Rc] {
+        let nas = nas(generation).await;
+        let call = async |method: &str, params: Value| {
+            let params = params.as_array().cloned().unwrap_or_default();
+            nas.call(method, params).await
+        };
+        let task =
+            json!({"dataset": "tank/a", "naming_schema": "csi-%Y%m%d-%H%M%S", "lifetime_value": 3});
+        let refused = call("pool.snapshottask.create", json!([task])).await;
+        assert_eq!(
+            refused.expect_err("a refusal").reason(),
+            "[EINVAL] periodic_snapshot_create.dataset: Dataset not found\n"
+        );
+        let made = call("pool.dataset.create", json!([{"name": "tank/a"}])).await;
+        made.expect("a dataset");
+        let named = json!([{"dataset": "tank/a", "naming_schema": "csi"}]);
+        let refused = call("pool.snapshottask.create", named).await;
+        assert!(
+            refused
+                .expect_err("a refusal")
+                .reason()
+                .contains("%Y must be present")
+        );
+        let made = call("pool.snapshottask.create", json!([task])).await;
+        let made = made.expect("a task");
+        assert_eq!(made["lifetime_unit"], "WEEK");
+        assert_eq!(made["schedule"]["minute"], "00");
+        let changed = json!([made["id"], {"enabled": false}]);
+        let changed = call("pool.snapshottask.update", changed).await;
+        assert_eq!(changed.expect("a task")["enabled"], false);
+        let of = json!([[["dataset", "=", "tank/a"]]]);
+        let found = call("pool.snapshottask.query", of.clone()).await;
+        assert_eq!(found.expect("tasks").as_array().map(Vec::len), Some(1));
+        call("pool.dataset.delete", json!(["tank/a"]))
+            .await
+            .expect("gone");
+        assert_eq!(call("pool.snapshottask.query", of).await, Ok(json!([])));
+        // One that is not there is no error.
+        let deleted = call("pool.snapshottask.delete", json!([made["id"]])).await;
+        assert_eq!(deleted, Ok(json!(true)), "{generation}");
+    }
+}
