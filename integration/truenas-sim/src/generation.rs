@@ -88,9 +88,13 @@ impl Generation {
                 "v25.04.0", "v25.04.1", "v25.04.2", "v25.10.0", "v25.10.1", "v25.10.2", "v25.10.3",
                 "v25.10.4", "v25.10.5",
             ]),
-            Self::V26Beta | Self::V26Rc => Some(&[
+            Self::V26Beta => Some(&[
                 "v25.04.0", "v25.04.1", "v25.04.2", "v25.10.0", "v25.10.1", "v25.10.2", "v25.10.3",
                 "v25.10.4", "v26.0.0",
+            ]),
+            Self::V26Rc => Some(&[
+                "v25.04.0", "v25.04.1", "v25.04.2", "v25.10.0", "v25.10.1", "v25.10.2", "v25.10.3",
+                "v25.10.4", "v25.10.5", "v26.0.0",
             ]),
         }
     }
@@ -98,6 +102,12 @@ impl Generation {
     /// JSON-RPC 2.0 on `/api/current`.
     pub fn has_jsonrpc(self) -> bool {
         self >= Self::V25_04
+    }
+
+    /// Whether the route of this name is that of the newest version.
+    pub(crate) fn is_current_version(self, version: &str) -> bool {
+        let newest = self.api_versions().and_then(|all| all.last());
+        newest.is_some_and(|newest| version == "current" || version == *newest)
     }
 
     /// REST under `/api/v2.0`.

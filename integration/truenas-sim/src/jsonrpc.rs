@@ -1,4 +1,4 @@
-//! JSON-RPC 2.0 on `/api/current`. The texts were recorded on 25.10.6 and 26.
+//! JSON-RPC 2.0 on `/api/current` and the routes of versions. The texts were recorded on 25.10.6 and 26.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -130,7 +130,13 @@ pub(crate) async fn limited(
     nas.counters
         .pending(session.pending.load(Ordering::Relaxed));
     let _permit = session.running.acquire().await;
-    nas.call(session, method, params, id.clone()).await
+    let Some(route) = session.route else {
+        return nas.call(session, method, params, id.clone()).await;
+    };
+    let generation = nas.generation();
+    let params = route.request(generation, method, params)?;
+    let result = nas.call(session, method, params, id.clone()).await?;
+    Ok(route.answer(generation, method, result))
 }
 
 struct Place<'a>(&'a Session);

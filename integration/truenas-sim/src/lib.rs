@@ -36,6 +36,7 @@ mod nas;
 mod query;
 mod random;
 mod rest;
+mod route;
 pub mod rows;
 mod scram;
 mod server;

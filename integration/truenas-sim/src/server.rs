@@ -19,6 +19,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 use crate::nas::Nas;
+use crate::route::OldRoute;
 use crate::session::{Protocol, Session};
 use crate::{control, random, rest, websocket};
 
@@ -122,11 +123,17 @@ async fn handle(
     tokio::time::sleep(settings.round_trip()).await;
     let generation = nas.generation();
     let path = request.uri().path().to_owned();
+    let version = path.strip_prefix("/api/").unwrap_or_default();
+    let route = OldRoute::find(generation, version);
+    if route.is_some() || generation.is_current_version(version) {
+        let protocol = Protocol::JsonRpc;
+        return Ok(upgrade(&nas, request, protocol, route, peer, encrypted));
+    }
     match path.as_str() {
-        "/api/current" if generation.has_jsonrpc() => {
-            Ok(upgrade(&nas, request, Protocol::JsonRpc, peer, encrypted))
+        "/websocket" => {
+            let protocol = Protocol::Legacy;
+            Ok(upgrade(&nas, request, protocol, None, peer, encrypted))
         }
-        "/websocket" => Ok(upgrade(&nas, request, Protocol::Legacy, peer, encrypted)),
         "/api/boot_id" if generation.has_boot_id_page() => {
             Ok(json_response(200, &Value::from(nas.boot_id())))
         }
@@ -187,6 +194,7 @@ fn upgrade(
     nas: &Arc<Nas>,
     mut request: Request<Incoming>,
     protocol: Protocol,
+    route: Option<OldRoute>,
     peer: IpAddr,
     encrypted: bool,
 ) -> Response<Body> {
@@ -199,7 +207,8 @@ fn upgrade(
     };
     let upgraded = hyper::upgrade::on(&mut request);
     let id = format!("{}-{}", random::uuid(), nas.next_connection());
-    let (session, outbox) = Session::new(id, protocol, peer, encrypted);
+    let (mut session, outbox) = Session::new(id, protocol, peer, encrypted);
+    session.route = route;
     let nas = Arc::clone(nas);
     tokio::spawn(async move {
         if let Ok(upgraded) = upgraded.await {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 
+use crate::route::OldRoute;
 use crate::scram::Exchange;
 
 /// The protocol that a session speaks.
@@ -45,6 +46,8 @@ pub(crate) struct Login {
 pub(crate) struct Session {
     pub(crate) id: String,
     pub(crate) protocol: Protocol,
+    /// Of JSON-RPC: the version of the API that the client asked for, if it is not the newest.
+    pub(crate) route: Option<OldRoute>,
     pub(crate) peer: IpAddr,
     /// Over TLS.
     pub(crate) encrypted: bool,
@@ -77,6 +80,7 @@ impl Session {
         let session = Self {
             id,
             protocol,
+            route: None,
             peer,
             encrypted,
             legacy_jobs: AtomicBool::new(true),

@@ -36,6 +36,19 @@ pub(crate) fn arguments(
     Ok(filled)
 }
 
+/// The arguments of a method of an older version, checked by its models, with its defaults.
+pub(crate) fn by_models_of(
+    models: Generation,
+    generation: Generation,
+    method: &Method,
+    params: &[Value],
+) -> Result<Vec<Value>, Failure> {
+    match model::arguments(Table::of(models), generation, method, params) {
+        (filled, errors) if errors.is_empty() => Ok(filled),
+        (_, errors) => Err(Failure::Validation(errors)),
+    }
+}
+
 /// Checks a call as a release would before it runs it; nothing is executed.
 pub fn check(generation: Generation, method: &str, params: &[Value]) -> Result<(), Failure> {
     let known = Table::of(generation).method(method);

@@ -86,6 +86,11 @@ impl Client {
         Self::over(Box::new(stream), "/api/current", false).await
     }
 
+    /// JSON-RPC in another version of the API, without a login.
+    pub(crate) async fn version(nas: &Simulator, version: &str) -> Self {
+        Self::open(nas.http(), &format!("/api/{version}"), false).await
+    }
+
     async fn open(address: SocketAddr, path: &str, legacy: bool) -> Self {
         let stream = TcpStream::connect(address).await.expect("a connection");
         Self::over(Box::new(stream), path, legacy).await

@@ -13,6 +13,7 @@ mod model;
 mod recorded;
 mod resource;
 mod rest;
+mod routes;
 mod scram;
 mod strict;
 mod upgrade;

@@ -38,7 +38,7 @@ async fn exchange(
     Some((status, head.to_lowercase(), body.to_owned()))
 }
 
-async fn get(address: SocketAddr, path: &str) -> (u16, String, String) {
+pub(crate) async fn get(address: SocketAddr, path: &str) -> (u16, String, String) {
     let stream = TcpStream::connect(address).await.expect("a connection");
     exchange(stream, &format!("GET {path}"), None, None)
         .await
