@@ -1,9 +1,10 @@
-// chart-check reads what `helm template` has rendered and says what is wrong with it, or writes the
-// reference of the chart's values.
+// chart-check reads what `helm template` has rendered and says what is wrong with it, writes the
+// reference of the chart's values, or reads a file for Nomad.
 //
 //	chart-check manifests < rendered.yaml
 //	chart-check secret NAME KEY < rendered.yaml
 //	chart-check mount CONTAINER PATH < rendered.yaml
+//	chart-check nomad deploy/nomad/node.nomad.hcl
 //	chart-check values deploy/chart/values.schema.json deploy/chart/values.yaml > docs/chart-values.md
 package main
 
@@ -21,10 +22,12 @@ func main() {
 		err = printSecret(os.Stdin, os.Args[2], os.Args[3], os.Stdout)
 	case len(os.Args) == 4 && os.Args[1] == "mount":
 		err = printMount(os.Stdin, os.Args[2], os.Args[3], os.Stdout)
+	case len(os.Args) == 3 && os.Args[1] == "nomad":
+		err = printNomad(os.Args[2], os.Stdout)
 	case len(os.Args) == 4 && os.Args[1] == "values":
 		err = writeValues(os.Args[2], os.Args[3], os.Stdout)
 	default:
-		err = fmt.Errorf("usage: chart-check manifests | chart-check secret NAME KEY | chart-check mount CONTAINER PATH | chart-check values SCHEMA VALUES")
+		err = fmt.Errorf("usage: chart-check manifests | chart-check secret NAME KEY | chart-check mount CONTAINER PATH | chart-check nomad FILE | chart-check values SCHEMA VALUES")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
