@@ -9,7 +9,6 @@
 
 mod concurrency_limit;
 mod detach;
-mod doubt;
 pub(crate) mod in_flight;
 mod methods;
 pub mod server;
@@ -40,7 +39,6 @@ use crate::rpc::status::{RpcGroup, code_name, printable};
 use crate::telemetry::metrics::{Metrics, RpcInFlight};
 use concurrency_limit::{ConcurrencyLimit, Permit};
 use detach::DetachOnDrop;
-use doubt::{Doubts, Trace};
 
 pub use methods::{Deadlines, Rpc};
 pub(crate) use stream::Outlet;
@@ -56,7 +54,6 @@ pub struct Runner {
     deadlines: Deadlines,
     pub(crate) metrics: Metrics,
     in_flight: InFlight,
-    doubts: Doubts,
     limit: ConcurrencyLimit,
     next_request: Arc<AtomicU64>,
 }
@@ -80,7 +77,6 @@ pub(crate) struct Incoming {
 struct Admitted {
     connection: Arc<str>,
     call: Call,
-    trace: Trace,
     guard: Arc<Guard>,
     permit: Option<Permit>,
 }
@@ -121,7 +117,6 @@ impl Runner {
             deadlines,
             metrics,
             in_flight: InFlight::default(),
-            doubts: Doubts::default(),
             limit: ConcurrencyLimit::default(),
             next_request: Arc::new(AtomicU64::new(1)),
         }
@@ -174,7 +169,7 @@ impl Runner {
             // Work that outlives its answer goes on when `work` is dropped.
             answer = &mut receiver => answer,
         };
-        answer.unwrap_or_else(|_| Err(torn_down(rpc)))
+        answer.unwrap_or_else(|_| Err(torn_down()))
     }
 
     /// The whole of a call, and where its outcome arrives.
@@ -231,9 +226,9 @@ impl Runner {
         };
         let Some(admitted) = admitted else {
             let refused = ended.unwrap_or_else(|| Err(defect(rpc)));
-            return self.finish(&entry, answer, refused, Some(measured));
+            return self.finish(&entry, answer, folded(rpc, refused, None), Some(measured));
         };
-        let (call, trace, guard) = (admitted.call, admitted.trace, admitted.guard);
+        let (call, guard) = (admitted.call, admitted.guard);
         let _permit = admitted.permit;
         measured.on_connection(&admitted.connection);
         if ended.is_none() {
@@ -244,12 +239,7 @@ impl Runner {
             };
         }
         if let Some(result) = ended {
-            let result = weighed(result, &call);
-            let result = if answer.is_closed() {
-                trace.settle_abandoned(result)
-            } else {
-                trace.settle(result)
-            };
+            let result = folded(rpc, result, Some(&call));
             // Before the answer: its reader may send the next call at once.
             drop(guard);
             self.finish(&entry, answer, result, Some(measured));
@@ -257,9 +247,8 @@ impl Runner {
             let error = Error::new(Kind::Timeout, format!("{} is still at work", rpc.name()))
                 .with_effect(Effect::Possible)
                 .advise("the object stays locked until the work ends");
-            let result = trace.settle(Err(error));
-            self.finish(&entry, answer, result, None);
-            let result = trace.settle_abandoned(weighed(work.await, &call));
+            self.finish(&entry, answer, Err(error), None);
+            let result = folded(rpc, work.await, Some(&call));
             entry.log_late(&result);
             drop(guard);
             measured.ended(Code::DeadlineExceeded);
@@ -305,21 +294,41 @@ fn defect(rpc: Rpc) -> Error {
 }
 
 /// The answer while the runtime shuts down: otherwise a call always answers itself.
-fn torn_down(rpc: Rpc) -> Status {
+fn torn_down() -> Status {
     let error = Error::new(Kind::Internal, "this process is being stopped");
-    status::status(&error.with_effect(Effect::Possible), rpc.group())
+    status::status(&error.with_effect(Effect::Possible))
 }
 
-/// Combines the change record of the call with the error: a failure after the first change never
-/// counts as "nothing was done", even if the driver says so.
-fn weighed<T>(result: Result<T, Error>, call: &Call) -> Result<T, Error> {
+/// Folds what is known of a failure into its effect, once for every call: its kind, whether anything was
+/// changed, and what the driver has proved.
+///
+/// A passing failure says nothing about what is there. After the first change of the call it is never
+/// "nothing was done", whatever the driver says; and in a call that makes something an earlier call may
+/// have begun it. A judgement about the request is believed.
+fn folded<T>(rpc: Rpc, result: Result<T, Error>, call: Option<&Call>) -> Result<T, Error> {
     result.map_err(|error| {
-        if doubt::is_passing(error.kind()) && call.effect() == Effect::Possible {
+        let changed = call.is_some_and(|call| call.effect() == Effect::Possible);
+        if is_passing(error.kind()) && (changed || rpc.makes()) {
             error.with_effect(Effect::Possible)
         } else {
             error
         }
     })
+}
+
+/// A failure of the environment, which says nothing about the request.
+fn is_passing(kind: Kind) -> bool {
+    match kind {
+        Kind::Unreachable | Kind::Timeout | Kind::Denied | Kind::Internal => true,
+        Kind::Invalid
+        | Kind::NotFound
+        | Kind::Conflict
+        | Kind::OutOfRange
+        | Kind::OutOfSpace
+        | Kind::Busy
+        | Kind::Pending
+        | Kind::Unsupported => false,
+    }
 }
 
 // === impl Incoming ===
@@ -334,14 +343,12 @@ impl Incoming {
             RpcGroup::Node => None,
             _ => runner.limit.enter(&subject.connection)?,
         };
-        let guard = Arc::new(runner.in_flight.take(rpc, keys.clone())?);
+        let guard = Arc::new(runner.in_flight.take(rpc, keys)?);
         let call = Call::within(runner.deadlines.of(rpc));
-        let trace = runner.doubts.trace(keys);
-        let task = Task::new(call.clone(), guard.clone(), runner.metrics, trace.clone());
+        let task = Task::new(call.clone(), guard.clone(), runner.metrics);
         let admitted = Admitted {
             connection: subject.connection,
             call,
-            trace,
             guard,
             permit,
         };
@@ -391,7 +398,7 @@ impl Entry {
     fn reply<T>(&self, result: Result<T, Error>) -> Result<Response<T>, Status> {
         result
             .map(Response::new)
-            .map_err(|error| status::status(&error, self.rpc.group()))
+            .map_err(|error| status::status(&error))
     }
 
     fn milliseconds(&self) -> f64 {
@@ -412,7 +419,7 @@ impl Entry {
 
     fn log_failure(&self, error: &Error) -> Code {
         let rpc = self.rpc.name();
-        let code = status::code(error.kind(), error.effect(), self.rpc.group());
+        let code = status::code(error.kind(), error.effect());
         let (name, duration_ms) = (code_name(code), self.milliseconds());
         let text = status::message(error);
         match (error.kind(), error.effect()) {

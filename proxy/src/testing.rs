@@ -84,8 +84,6 @@ pub(crate) struct Memory {
     pub(crate) room: AtomicU64,
     /// Whether a volume that is to be made turns out not to fit.
     pub(crate) full: AtomicBool,
-    /// Whether the next creation continues after its caller got an error.
-    pub(crate) cut: AtomicBool,
     /// Shut while verbs are to hang in a thread.
     pub(crate) gate: Arc<Gate>,
 }
@@ -162,7 +160,6 @@ impl Memory {
             can,
             room: AtomicU64::new(u64::MAX),
             full: AtomicBool::new(false),
-            cut: AtomicBool::new(false),
             gate: Arc::default(),
         })
     }
@@ -338,10 +335,6 @@ impl Driver for Memory {
             call.changing();
             call.undone();
             return Err(Error::new(Kind::OutOfSpace, "make a volume"));
-        }
-        if self.cut.swap(false, Ordering::Relaxed) {
-            call.changing();
-            return Err(Error::new(Kind::Unreachable, "make a volume"));
         }
         let path = if oversize {
             format!("/{}", "p".repeat(4094))

@@ -2,13 +2,13 @@
 //!
 //! The call is answered in time, with a snapshot that is not ready, and the copy goes on. What is kept of it is
 //! the work of this process, not a record of a snapshot: a copy that was killed leaves nothing that looks like one,
-//! and the next call for the snapshot makes it again. So it is with one that failed, after its error was reported.
+//! and the next call for the snapshot makes it again. So it is with one that failed: the log has its error.
 //!
 //! It is kept for the process, by the base: a driver that was dropped while it was idle, and built again, finds it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use driver_core::{Call, CreateSnapshot, Error, Kind, Snapshot, Snapshots as _, Topology};
 
@@ -22,13 +22,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// wait.
 const MOST: usize = 8;
 
-/// How long a failure waits for the call that reports it.
-const FAILURE_KEPT: Duration = Duration::from_hours(1);
-
 /// By the base, and the directory that the snapshot gets.
 static COPIES: Mutex<BTreeMap<(String, String), PendingCopy>> = Mutex::new(BTreeMap::new());
 
-/// A copy in progress, or one that failed after its caller was answered.
+/// A copy in progress.
 #[derive(Debug)]
 struct PendingCopy {
     volume: VolumeDir,
@@ -39,7 +36,6 @@ struct PendingCopy {
     call: Call,
     /// Its caller was answered: the snapshot is known, and not ready.
     is_answered: bool,
-    failure: Option<(Instant, Error)>,
 }
 
 /// The copies of one base.
@@ -56,8 +52,8 @@ enum Found {
     Answered,
     /// One whose caller waits.
     Awaited,
-    /// One that failed.
-    Failed(Error),
+    /// A copy of another volume that gets the same name.
+    Taken(Error),
 }
 
 /// A copy to be made, which is over when this is dropped.
@@ -71,19 +67,6 @@ fn all() -> MutexGuard<'static, BTreeMap<(String, String), PendingCopy>> {
     COPIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// === impl PendingCopy ===
-
-impl PendingCopy {
-    fn is_running(&self) -> bool {
-        self.failure.is_none()
-    }
-
-    /// Whether it is that of a snapshot that its caller knows, and that is not ready.
-    fn is_known(&self) -> bool {
-        self.is_answered && self.is_running()
-    }
-}
-
 // === impl PendingCopies ===
 
 impl PendingCopies {
@@ -91,7 +74,7 @@ impl PendingCopies {
     pub(crate) fn snapshot(&self, dir: &SnapshotDir, topology: Vec<Topology>) -> Option<Snapshot> {
         let all = all();
         let pending = all.get(&self.key(dir.as_str()))?;
-        pending.is_known().then(|| Snapshot {
+        pending.is_answered.then(|| Snapshot {
             id: dir.id(),
             source: pending.volume.id(),
             size: pending.size,
@@ -119,25 +102,17 @@ impl PendingCopies {
     ) -> Found {
         let key = self.key(dir.as_str());
         let mut all = all();
-        all.retain(|_, pending| {
-            let failed = pending.failure.as_ref();
-            failed.is_none_or(|(when, _)| when.elapsed() < FAILURE_KEPT)
-        });
         let mut others = all.iter().filter(|((base, _), _)| *base == self.base);
-        if let Some((_, other)) = others
-            .find(|(_, other)| other.is_running() && other.name == name && other.volume != volume)
+        if let Some((_, other)) =
+            others.find(|(_, other)| other.name == name && other.volume != volume)
         {
             let error = Error::new(Kind::Conflict, format!("snapshot {name} exists"));
-            return Found::Failed(error.because(format!("it is one of volume {}", other.volume)));
+            return Found::Taken(error.because(format!("it is one of volume {}", other.volume)));
         }
         match all.get(&key) {
-            Some(pending) if pending.is_known() => return Found::Answered,
-            Some(pending) if pending.is_running() => return Found::Awaited,
-            _ => {}
-        }
-        let failed = all.remove(&key);
-        if let Some((_, failure)) = failed.and_then(|pending| pending.failure) {
-            return Found::Failed(failure);
+            Some(pending) if pending.is_answered => return Found::Answered,
+            Some(_) => return Found::Awaited,
+            None => {}
         }
         let created = SystemTime::now();
         let pending = PendingCopy {
@@ -147,7 +122,6 @@ impl PendingCopies {
             size,
             call: call.clone(),
             is_answered: false,
-            failure: None,
         };
         all.insert(key, pending);
         Found::Nothing(CopyWork {
@@ -162,7 +136,7 @@ impl PendingCopies {
         let mut all = all();
         let known = all
             .iter()
-            .filter(|((base, _), pending)| *base == self.base && pending.is_known());
+            .filter(|((base, _), pending)| *base == self.base && pending.is_answered);
         if known.count() >= MOST {
             return false;
         }
@@ -179,35 +153,27 @@ impl PendingCopies {
         let all = all();
         let known = all
             .iter()
-            .filter(|((base, _), pending)| *base == self.base && pending.is_known());
+            .filter(|((base, _), pending)| *base == self.base && pending.is_answered);
         known.map(|((_, name), _)| name.clone()).collect()
     }
 
-    /// Forgets a copy that failed, and stops one that goes on; an error as long as it does.
+    /// Stops a copy; an error as long as it goes on.
     pub(crate) fn stop(&self, dir: &SnapshotDir, doing: &str) -> Result<(), Error> {
-        let key = self.key(dir.as_str());
-        let mut all = all();
-        match all.get(&key) {
-            None => Ok(()),
-            Some(pending) if pending.is_running() => {
-                pending.call.cancel();
-                Err(Error::new(Kind::Pending, doing)
-                    .because("it is not ready: its copy has been stopped, and has not ended yet"))
-            }
-            Some(_) => {
-                all.remove(&key);
-                Ok(())
-            }
-        }
+        let all = all();
+        let Some(pending) = all.get(&self.key(dir.as_str())) else {
+            return Ok(());
+        };
+        pending.call.cancel();
+        Err(Error::new(Kind::Pending, doing)
+            .because("it is not ready: its copy has been stopped, and has not ended yet"))
     }
 
     /// Refuses to delete a volume of which a copy goes on.
     pub(crate) fn refuse_source(&self, volume: &VolumeDir) -> Result<(), Error> {
         let all = all();
         let mut copies = all.iter();
-        let found = copies.find(|((base, _), pending)| {
-            *base == self.base && pending.volume == *volume && pending.is_running()
-        });
+        let found =
+            copies.find(|((base, _), pending)| *base == self.base && pending.volume == *volume);
         found.map_or(Ok(()), |((_, name), _)| {
             Err(
                 Error::new(Kind::Pending, format!("deleting volume {volume}"))
@@ -222,22 +188,18 @@ impl PendingCopies {
 impl CopyWork {
     /// Ends the work; gives its outcome back if its caller waits for it.
     fn end(self, outcome: Result<Snapshot, Error>) -> Option<Result<Snapshot, Error>> {
-        let mut all = all();
-        let key = self.copies.key(&self.name);
-        let Some(pending) = all.get_mut(&key).filter(|pending| pending.is_answered) else {
-            all.remove(&key);
+        let ended = all().remove(&self.copies.key(&self.name));
+        let Some(ended) = ended.filter(|ended| ended.is_answered) else {
             return Some(outcome);
         };
-        match outcome {
-            Err(error) if !pending.call.is_cancelled() => {
-                tracing::warn!(
-                    snapshot = self.name,
-                    error = error.chain(),
-                    "the copy has failed after its caller was answered"
-                );
-                pending.failure = Some((Instant::now(), error));
-            }
-            _ => drop(all.remove(&key)),
+        if let Err(error) = outcome
+            && !ended.call.is_cancelled()
+        {
+            tracing::warn!(
+                snapshot = self.name,
+                error = error.chain(),
+                "the copy has failed after its caller was answered; the next call makes it again"
+            );
         }
         None
     }
@@ -249,7 +211,7 @@ impl Drop for CopyWork {
         let key = self.copies.key(&self.name);
         let pending = all.get(&key);
         // Once it has ended, it may be that of another call.
-        if pending.is_some_and(|one| one.is_running() && one.created == self.created) {
+        if pending.is_some_and(|one| one.created == self.created) {
             all.remove(&key);
         }
     }
@@ -288,7 +250,7 @@ impl DirectoryDriver {
             Found::Awaited => {
                 return Err(Error::new(Kind::Pending, doing).because("another call is taking it"));
             }
-            Found::Failed(error) => return Err(error),
+            Found::Taken(error) => return Err(error),
         };
         let created = work.created;
         let (directories, copy_call) = (Arc::clone(&self.directories), call.clone());

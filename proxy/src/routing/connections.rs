@@ -5,7 +5,6 @@
 //! during calls is dropped after the last of them. Nothing here asks a backend.
 
 mod class;
-mod gone;
 mod handle;
 mod lazy;
 mod name;
@@ -21,7 +20,6 @@ use driver_core::text::GroupSnapshotId;
 use driver_core::{Capabilities, Error, Kind, SnapshotId, VolumeId};
 
 use crate::routing::connection::Connection;
-use gone::Gone;
 use handle::{HandleError, Reading};
 
 pub(crate) use handle::{GroupHandle, Handle, SnapshotHandle, VolumeHandle};
@@ -39,7 +37,6 @@ pub struct Connections {
 #[derive(Debug)]
 struct Inner {
     table: RwLock<Arc<Table>>,
-    gone: Gone,
     naming: Naming,
     /// Why there may be further, unknown connections.
     incomplete: Mutex<Option<String>>,
@@ -87,7 +84,6 @@ impl Connections {
         Self {
             inner: Arc::new(Inner {
                 table,
-                gone: Gone::default(),
                 naming,
                 incomplete: Mutex::default(),
             }),
@@ -169,19 +165,8 @@ impl Connections {
         });
     }
 
-    /// Stops serving the connection of that name. Returns whether it had no access per node.
-    pub(crate) fn remove(&self, name: &ConnectionName) -> bool {
-        // A connection whose file was never usable has no volumes.
-        let lazy = self.table().get(name).cloned();
-        if let Some(lazy) = lazy.filter(|lazy| lazy.kind().is_some()) {
-            self.inner.gone.add(name, lazy.can().publish);
-        }
-        self.forget(name);
-        self.inner.gone.was_open(name)
-    }
-
-    /// The same for one that was not served yet.
-    pub(crate) fn forget(&self, name: &ConnectionName) {
+    /// Stops serving the connection of that name.
+    pub(crate) fn remove(&self, name: &ConnectionName) {
         self.change(|table| drop(table.remove(name)));
     }
 
@@ -238,29 +223,15 @@ impl Connections {
     /// The name of the connection that a volume belongs to, if there is such a one: for logs and
     /// metrics of calls that need no connection.
     pub(crate) fn name_of(&self, handle: &VolumeHandle) -> ConnectionName {
-        let name = self.meant_by(handle);
-        name.filter(|name| self.has(name)).unwrap_or_default()
-    }
-
-    /// The connection that a volume belongs to, whether it is there or not.
-    fn meant_by(&self, handle: &VolumeHandle) -> Option<ConnectionName> {
         let Naming::Named(names) = &self.inner.naming else {
-            return None;
+            return ConnectionName::default();
         };
-        match handle.read() {
+        let name = match handle.read() {
             Ok(Reading::At(name, _)) => Some(names.meant(&name).clone()),
             Ok(Reading::Bare(_)) => names.bare.owner().map(|name| names.meant(name).clone()),
             Err(_) => None,
-        }
-    }
-
-    /// Whether the connection of a volume is gone and had no access per node. Then publishing and
-    /// unpublishing need no backend.
-    pub(crate) fn is_of_one_that_was_open(&self, handle: &VolumeHandle) -> bool {
-        let Some(name) = self.meant_by(handle) else {
-            return false;
         };
-        self.inner.gone.was_open(&name) && !self.table().contains_key(&name)
+        name.filter(|name| self.has(name)).unwrap_or_default()
     }
 
     /// The connection of a volume that is to be deleted or changed. If nothing says where it is, it may

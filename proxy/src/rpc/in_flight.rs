@@ -119,15 +119,6 @@ impl Keys {
             keys.and(&key.connection, key.object, hold)
         })
     }
-
-    /// The keys by which it is remembered that the outcome of the call is unknown: the first that is
-    /// held alone, and every volume that is.
-    pub(crate) fn in_doubt(&self) -> impl Iterator<Item = &Key> + Clone {
-        let alone = self.0.iter().filter(|(_, hold)| *hold == Hold::Exclusive);
-        let keys = alone.map(|(key, _)| key).enumerate();
-        keys.filter(|(at, key)| *at == 0 || matches!(key.object, Object::Volume(_)))
-            .map(|(_, key)| key)
-    }
 }
 
 // === impl InFlight ===

@@ -94,6 +94,19 @@ impl Rpc {
             && !matches!(self.group(), RpcGroup::Identity | RpcGroup::Query)
     }
 
+    /// Whether it makes something that its caller forgets after a final code: an earlier call for it may have
+    /// begun it.
+    pub(crate) fn makes(self) -> bool {
+        matches!(
+            self,
+            Self::CreateVolume
+                | Self::CreateSnapshot
+                | Self::CreateVolumeGroupSnapshot
+                | Self::NodeStageVolume
+                | Self::NodePublishVolume
+        )
+    }
+
     /// Who makes this call.
     pub fn group(self) -> RpcGroup {
         match self {

@@ -15,7 +15,7 @@ use crate::process::said;
 /// The most bytes of a message: it travels in a header.
 const MAX_MESSAGE: usize = 4096;
 
-/// Calls that are made by the same caller, and so end up in the same reading of codes.
+/// Calls that are made by the same caller, and so have the same reader of their codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RpcGroup {
     /// Identity, and what is advertised: every caller.
@@ -49,8 +49,8 @@ impl RpcGroup {
     ];
 }
 
-/// The code for an error of this kind and effect, answered to the callers of this group.
-pub(crate) fn code(kind: Kind, effect: Effect, group: RpcGroup) -> Code {
+/// The code for an error of this kind and effect.
+pub(crate) fn code(kind: Kind, effect: Effect) -> Code {
     match (kind, effect) {
         // Neither is ever a proof: another call, or a thread of this one, may still be at work.
         (Kind::Pending, Effect::None | Effect::Possible) => Code::Aborted,
@@ -80,29 +80,13 @@ pub(crate) fn code(kind: Kind, effect: Effect, group: RpcGroup) -> Code {
         (Kind::Denied, Effect::None) => Code::Unauthenticated,
         (Kind::Unsupported, Effect::None) => Code::Unimplemented,
         (Kind::Internal, Effect::None) => Code::Internal,
-        (Kind::Unreachable, Effect::None) => unreachable(group),
-    }
-}
-
-/// A backend that could not be reached before anything was asked of it.
-///
-/// The provisioner goes on with a claim in the background after a code that is not final, also
-/// when the claim is long deleted; nothing was made, so it may forget. All other callers only retry.
-fn unreachable(group: RpcGroup) -> Code {
-    match group {
-        RpcGroup::Provision => Code::Internal,
-        RpcGroup::Identity
-        | RpcGroup::Attach
-        | RpcGroup::Snapshot
-        | RpcGroup::Resize
-        | RpcGroup::Query
-        | RpcGroup::Node => Code::Unavailable,
+        (Kind::Unreachable, Effect::None) => Code::Unavailable,
     }
 }
 
 /// The answer for an error.
-pub(crate) fn status(error: &Error, group: RpcGroup) -> Status {
-    let code = code(error.kind(), error.effect(), group);
+pub(crate) fn status(error: &Error) -> Status {
+    let code = code(error.kind(), error.effect());
     Status::new(code, message(error))
 }
 
@@ -224,94 +208,32 @@ mod tests {
         !open.contains(&code) && !exhausted
     }
 
-    /// Written out from docs/grpc-codes.md: without effect for the provisioner, without effect for
-    /// the others, with a possible effect for all.
-    const TABLE: [(Kind, Code, Code, Code); 12] = [
-        (
-            Kind::Invalid,
-            Code::InvalidArgument,
-            Code::InvalidArgument,
-            Code::Unavailable,
-        ),
-        (
-            Kind::NotFound,
-            Code::NotFound,
-            Code::NotFound,
-            Code::Unavailable,
-        ),
-        (
-            Kind::Conflict,
-            Code::AlreadyExists,
-            Code::AlreadyExists,
-            Code::Unavailable,
-        ),
-        (
-            Kind::OutOfRange,
-            Code::OutOfRange,
-            Code::OutOfRange,
-            Code::Unavailable,
-        ),
-        (
-            Kind::OutOfSpace,
-            Code::ResourceExhausted,
-            Code::ResourceExhausted,
-            Code::Unavailable,
-        ),
-        (
-            Kind::Busy,
-            Code::FailedPrecondition,
-            Code::FailedPrecondition,
-            Code::Unavailable,
-        ),
-        (Kind::Pending, Code::Aborted, Code::Aborted, Code::Aborted),
-        (
-            Kind::Unreachable,
-            Code::Internal,
-            Code::Unavailable,
-            Code::Unavailable,
-        ),
+    /// Written out from docs/grpc-codes.md: without effect, and with a possible one.
+    const TABLE: [(Kind, Code, Code); 12] = [
+        (Kind::Invalid, Code::InvalidArgument, Code::Unavailable),
+        (Kind::NotFound, Code::NotFound, Code::Unavailable),
+        (Kind::Conflict, Code::AlreadyExists, Code::Unavailable),
+        (Kind::OutOfRange, Code::OutOfRange, Code::Unavailable),
+        (Kind::OutOfSpace, Code::ResourceExhausted, Code::Unavailable),
+        (Kind::Busy, Code::FailedPrecondition, Code::Unavailable),
+        (Kind::Pending, Code::Aborted, Code::Aborted),
+        (Kind::Unreachable, Code::Unavailable, Code::Unavailable),
         (
             Kind::Timeout,
             Code::DeadlineExceeded,
             Code::DeadlineExceeded,
-            Code::DeadlineExceeded,
         ),
-        (
-            Kind::Denied,
-            Code::Unauthenticated,
-            Code::Unauthenticated,
-            Code::Unavailable,
-        ),
-        (
-            Kind::Unsupported,
-            Code::Unimplemented,
-            Code::Unimplemented,
-            Code::Unavailable,
-        ),
-        (
-            Kind::Internal,
-            Code::Internal,
-            Code::Internal,
-            Code::Unavailable,
-        ),
+        (Kind::Denied, Code::Unauthenticated, Code::Unavailable),
+        (Kind::Unsupported, Code::Unimplemented, Code::Unavailable),
+        (Kind::Internal, Code::Internal, Code::Unavailable),
     ];
 
     #[test]
-    fn every_kind_effect_and_group_has_the_code_of_the_written_table() {
+    fn every_kind_and_effect_has_the_code_of_the_written_table() {
         assert_eq!(TABLE.map(|row| row.0), Kind::ALL, "one row for each kind");
-        for (kind, provisioner, others, possible) in TABLE {
-            for group in RpcGroup::ALL {
-                let none = match group {
-                    RpcGroup::Provision => provisioner,
-                    _ => others,
-                };
-                assert_eq!(code(kind, Effect::None, group), none, "{kind:?} {group:?}");
-                assert_eq!(
-                    code(kind, Effect::Possible, group),
-                    possible,
-                    "{kind:?} {group:?}"
-                );
-            }
+        for (kind, none, possible) in TABLE {
+            assert_eq!(code(kind, Effect::None), none, "{kind:?}");
+            assert_eq!(code(kind, Effect::Possible), possible, "{kind:?}");
         }
     }
 
@@ -319,22 +241,9 @@ mod tests {
     fn no_caller_forgets_an_object_that_may_exist() {
         for kind in Kind::ALL {
             for group in RpcGroup::ALL {
-                let code = code(kind, Effect::Possible, group);
+                let code = code(kind, Effect::Possible);
                 assert!(!is_final(code, group), "{kind:?} {group:?} is {code:?}");
             }
-        }
-    }
-
-    #[test]
-    fn the_provisioner_gets_a_final_code_for_what_is_proved_not_done() {
-        for kind in Kind::ALL {
-            let code = code(kind, Effect::None, RpcGroup::Provision);
-            let open = matches!(kind, Kind::Pending | Kind::Timeout);
-            assert_eq!(
-                is_final(code, RpcGroup::Provision),
-                !open,
-                "{kind:?} is {code:?}"
-            );
         }
     }
 
@@ -342,7 +251,7 @@ mod tests {
     fn only_a_full_backend_that_was_left_untouched_makes_the_provisioner_try_another_node() {
         for kind in Kind::ALL {
             for effect in [Effect::None, Effect::Possible] {
-                let exhausted = code(kind, effect, RpcGroup::Provision) == Code::ResourceExhausted;
+                let exhausted = code(kind, effect) == Code::ResourceExhausted;
                 assert_eq!(
                     exhausted,
                     (kind, effect) == (Kind::OutOfSpace, Effect::None)
@@ -357,7 +266,7 @@ mod tests {
         let error = Error::new(Kind::Internal, "create volume `a`").because(join);
         assert!(error.chain().contains("hunter2"), "what is to be kept out");
         assert_eq!(
-            status(&error, RpcGroup::Query).message(),
+            status(&error).message(),
             "create volume `a`: met a defect of this program"
         );
     }
@@ -365,7 +274,7 @@ mod tests {
     #[test]
     fn a_message_about_something_missing_says_so() {
         let missing = || Error::not_found("volume `pvc-1`");
-        let message = |error| status(&error, RpcGroup::Query).message().to_owned();
+        let message = |error| status(&error).message().to_owned();
         assert_eq!(message(missing()), "volume `pvc-1`: not found");
         assert_eq!(
             message(missing().because(std::io::Error::other("deleted"))),
@@ -379,7 +288,7 @@ mod tests {
     fn a_message_is_one_bounded_line_with_the_chain_and_no_details() {
         let cause = std::io::Error::other("line\none\u{1b}[31m \u{202e}é\u{0}");
         let error = Error::new(Kind::Internal, "read `a`").because(cause);
-        let status = status(&error, RpcGroup::Query);
+        let status = status(&error);
         assert_eq!(
             status.message(),
             "read `a`: line one\\u{1b}[31m \\u{202e}é\\u{0}"

@@ -21,7 +21,6 @@ pub(crate) struct Outlet<M>(mpsc::Sender<M>);
 
 /// What the client reads: the messages, and an error if there is one.
 struct Messages<M> {
-    rpc: Rpc,
     waiting: mpsc::Receiver<M>,
     answer: Answer<()>,
     outcome: Option<Result<(), Status>>,
@@ -52,7 +51,6 @@ impl Runner {
         });
         self.tracker.spawn(work);
         let mut messages = Messages {
-            rpc,
             waiting,
             answer,
             outcome: None,
@@ -103,7 +101,7 @@ impl<M> Messages<M> {
                 Some(message) = self.waiting.recv() => return Some(Ok(message)),
                 outcome = &mut self.answer => outcome,
             };
-            let outcome = outcome.unwrap_or_else(|_| Err(torn_down(self.rpc)));
+            let outcome = outcome.unwrap_or_else(|_| Err(torn_down()));
             self.outcome = Some(outcome.map(drop));
         }
         // What was sent right before the end comes before it.

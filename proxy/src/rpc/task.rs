@@ -10,8 +10,7 @@ use futures_util::FutureExt;
 use tokio::time::Instant;
 
 use crate::routing::connection::{Connection, WorkClass};
-use crate::rpc::doubt::Trace;
-use crate::rpc::in_flight::{Guard, Keys};
+use crate::rpc::in_flight::Guard;
 use crate::telemetry::metrics::{Metrics, Outcome};
 
 /// How long one connection of several may take to answer.
@@ -26,29 +25,17 @@ pub(crate) struct Task {
     pub(crate) call: Call,
     guard: Arc<Guard>,
     metrics: Metrics,
-    trace: Trace,
 }
 
 // === impl Task ===
 
 impl Task {
-    pub(super) fn new(call: Call, guard: Arc<Guard>, metrics: Metrics, trace: Trace) -> Self {
+    pub(super) fn new(call: Call, guard: Arc<Guard>, metrics: Metrics) -> Self {
         Self {
             call,
             guard,
             metrics,
-            trace,
         }
-    }
-
-    /// Declares that the call changes only these of its keys.
-    pub(crate) fn changes_only(&self, keys: &Keys) {
-        self.trace.changes_only(keys);
-    }
-
-    /// Whether an earlier call left any of these in doubt.
-    pub(crate) fn is_in_doubt(&self, keys: &Keys) -> bool {
-        self.trace.is_in_doubt(keys)
     }
 
     /// The guard to keep in work that may outlive this task, such as a thread in a system call:

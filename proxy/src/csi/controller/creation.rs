@@ -3,7 +3,7 @@
 //!
 //! A class may name several connections. A volume that exists in one of them stays there, even if
 //! that connection would not create it today. Otherwise a connection where an earlier attempt
-//! started it, or may have, is the only candidate. Without one, topology and capacity decide. A
+//! started it is the only candidate. Without one, topology and capacity decide. A
 //! part that was started elsewhere and never became a volume is left to its driver: nothing is
 //! deleted here. compat: "The proxy".
 
@@ -36,10 +36,10 @@ struct Candidate {
     keys: Keys,
     /// The content it would get there, or why it cannot be created there now.
     able: Result<Option<Filling>, Error>,
-    /// Whether an earlier attempt may have started it there.
-    may_be_partial: bool,
-    /// Whether another connection may have started it as well.
-    may_be_elsewhere: bool,
+    /// Whether an earlier attempt has started it there.
+    is_partial: bool,
+    /// Whether another connection has a part of it as well.
+    is_elsewhere: bool,
 }
 
 pub(super) async fn create(
@@ -77,7 +77,6 @@ pub(super) async fn create(
     let keys = all.reduce(Keys::with).unwrap_or_default();
     let task = incoming.admit(subject, keys)?;
     unread::warn(&request.parameters);
-    task.changes_only(&Keys::none());
     let candidates = in_order(&task, candidates, &request).await?;
     make(&task, candidates, &request).await
 }
@@ -132,12 +131,9 @@ async fn make(
                 .accessibility()
                 .for_driver(request.topology.clone()),
         };
-        // These keys stay in doubt if the outcome is not seen.
-        task.changes_only(&candidate.keys);
         let object = choice::Sought {
             id: &wanted.id,
-            keys: &candidate.keys,
-            may_be_elsewhere: candidate.may_be_elsewhere,
+            is_elsewhere: candidate.is_elsewhere,
         };
         if several {
             about_volume(&connection, wanted.id.as_str()).record();
@@ -155,7 +151,7 @@ async fn make(
             }
             // Nothing of it exists there, so another connection may have the capacity. A part of an
             // earlier attempt may be what filled the storage.
-            Err(error) if candidate.may_be_partial && error.kind() == Kind::OutOfSpace => {
+            Err(error) if candidate.is_partial && error.kind() == Kind::OutOfSpace => {
                 return Err(error.with_effect(Effect::Possible));
             }
             Err(error)
@@ -190,7 +186,6 @@ impl Candidate {
         }
         let id = connection.name_volume(&request.name, &request.parameters)?;
         let here = connection.scope();
-        // The id first: the runner tracks a volume with an unknown outcome by it.
         let mut keys = Keys::none()
             .and(here, Object::Volume(id.clone()), Hold::Exclusive)
             .and(
@@ -222,8 +217,8 @@ impl Candidate {
             id,
             keys,
             able,
-            may_be_partial: false,
-            may_be_elsewhere: false,
+            is_partial: false,
+            is_elsewhere: false,
         })
     }
 }

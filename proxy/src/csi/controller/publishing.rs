@@ -38,9 +38,6 @@ pub(super) async fn publish(
     if request.by_hand && plugin.connections.is_bare_volume(&request.volume) {
         return unowned::publish(&plugin, incoming, &request.volume);
     }
-    if plugin.connections.is_of_one_that_was_open(&request.volume) {
-        return unowned::of_one_that_was_open(incoming, &request.volume);
-    }
     let (connection, id) = plugin.connections.of_volume(&request.volume).await?;
     let node = if connection.can().publish {
         connection.allow(std::slice::from_ref(&request.capability))?;
@@ -97,9 +94,6 @@ pub(super) async fn unpublish(
     let request = ControllerUnpublishRequest::try_from(request)?;
     if plugin.connections.is_stray_volume(&request.volume) {
         return unowned::unpublish(&plugin, incoming, &request.volume).await;
-    }
-    if plugin.connections.is_of_one_that_was_open(&request.volume) {
-        return unowned::of_one_that_was_open(incoming, &request.volume);
     }
     let is_bare = plugin.connections.is_bare_volume(&request.volume);
     let (connection, id) = plugin.connections.of_volume(&request.volume).await?;

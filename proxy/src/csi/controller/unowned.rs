@@ -88,16 +88,6 @@ async fn of_its_name(plugin: &Plugin, task: &Task, handle: &VolumeHandle) -> Vec
     names
 }
 
-/// Unpublishing for a removed connection that gave access to every node.
-pub(super) fn of_one_that_was_open<T: Default>(
-    incoming: Incoming,
-    handle: &VolumeHandle,
-) -> Result<T, Error> {
-    let _task = incoming.admit(about(handle), Keys::none())?;
-    debug!("its connection is gone, and gave access to every node");
-    Ok(T::default())
-}
-
 fn about(handle: &VolumeHandle) -> Subject {
     Subject {
         volume: Some(handle.as_str().to_owned()),

@@ -1,13 +1,12 @@
 //! The connections that a class names.
 //!
-//! If a class names several connections, one that this process never served is left out. One that was
-//! served or is about to be may hold a part of the volume, so without it the call fails.
+//! Each of them may hold a part of the volume, so that without one the call fails. A class that names
+//! none that exists is wrong.
 
 use std::sync::Arc;
 
 use driver_core::parameters::{CONNECTION, CONNECTIONS};
 use driver_core::{Effect, Error, Parameters};
-use tracing::warn;
 
 use super::lazy::LazyConnection;
 use super::name::ConnectionName;
@@ -86,20 +85,12 @@ impl Connections {
                 None if unknown_ones.is_some() => {
                     return Err(with_possible_effect(missing_one(name, unknown_ones)));
                 }
-                // A connection that was served may hold a part of the volume.
-                None if self.inner.gone.has(name) => return Err(missed(text)),
-                None => drop(missing.get_or_insert_with(|| not_there(&table, text))),
+                None => drop(missing.get_or_insert(*text)),
             }
         }
         match missing {
-            Some(missing) if found.is_empty() => Err(missing),
-            Some(missing) => {
-                warn!(
-                    "left out of a class over several connections: {}",
-                    missing.chain()
-                );
-                Ok(found)
-            }
+            Some(text) if found.is_empty() => Err(not_there(&table, text)),
+            Some(text) => Err(missed(text)),
             None => Ok(found),
         }
     }
@@ -132,14 +123,14 @@ fn unknown(text: &str) -> String {
     format!("connection `{}`", shown.escape_debug())
 }
 
-/// The error of a class of which a connection was removed.
+/// The error of a class of which one connection is missing, and others are there.
 fn missed(text: &str) -> Error {
     Error::invalid(unknown(text))
-        .because("it does not exist any more, and may hold a part of the volume")
+        .because("it does not exist, and may hold a part of the volume")
         .with_effect(Effect::Possible)
         .advise(
-            "put its file back, with `proxy.perDriver.newVolumes: false` if nothing is to be made \
-             there; if nothing of it is missed, restart this process",
+            "put its file there, with `proxy.perDriver.newVolumes: false` if nothing is to be made there, \
+             or take it out of the class",
         )
 }
 

@@ -129,15 +129,10 @@ impl Loader {
     /// Stops serving a connection. Running calls continue.
     pub(crate) fn remove(&self, name: &ConnectionName, states: &States, metrics: &Metrics) {
         let kind = self.connections.kind_of(name).unwrap_or_default();
-        let was_open = self.connections.remove(name);
+        self.connections.remove(name);
         states.forget(name);
         metrics.connection_gone(name.text(), &kind);
-        let still = if was_open {
-            "attached, mounted, unmounted and detached"
-        } else {
-            "mounted and unmounted"
-        };
-        warn!(connection = %name, "removed: its volumes can still be {still}, and nothing else");
+        warn!(connection = %name, "removed: its volumes can still be mounted and unmounted, and nothing else");
     }
 
     /// The connection that a file describes. No backend is touched.

@@ -111,7 +111,7 @@ impl Watch {
         let loader = &self.folder.loader;
         let connections = loader.connections();
         for name in &scan.never {
-            connections.forget(name);
+            connections.remove(name);
         }
         // Before `set_incomplete`: connections that are not served yet must be known by then.
         let changed = scan.changed.iter().map(|changed| &changed.name);

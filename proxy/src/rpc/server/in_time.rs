@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use tonic::body::Body;
 use tower::Service;
 
-use crate::rpc::status::{RpcGroup, status};
+use crate::rpc::status::status;
 
 /// The moment: timers count in milliseconds.
 const EARLIER: Duration = Duration::from_millis(2);
@@ -55,7 +55,7 @@ where
             timeout_at(until, work).await.unwrap_or_else(|_| {
                 let over = "the time that the client gave is over; work on storage goes on";
                 let error = Error::new(Kind::Timeout, over);
-                Ok(status(&error, RpcGroup::Query).into_http())
+                Ok(status(&error).into_http())
             })
         })
     }
@@ -127,7 +127,7 @@ mod tests {
         let slow = service_fn(async |_: Request<()>| {
             tokio::time::sleep(Duration::from_secs(5)).await;
             let error = Error::not_found("it");
-            Ok::<_, Infallible>(status(&error, RpcGroup::Query).into_http())
+            Ok::<_, Infallible>(status(&error).into_http())
         });
         let mut slow = InTime::new(slow);
         for request in [given("6S"), given("odd"), Request::new(())] {

@@ -1,8 +1,8 @@
 //! Chooses the connection of a class that creates a volume.
 //!
 //! All are asked for the volume before any of them creates it: a second volume would hide the
-//! first. A connection that started it, or, if none has a part of it, may have started it, is the
-//! only candidate until that is known, whatever its file says by then and whatever its capacity.
+//! first. A connection that has a part of it is the only candidate, whatever its file says by then and
+//! whatever its capacity.
 //! compat: "The proxy".
 
 use std::cmp::Reverse;
@@ -17,7 +17,6 @@ use crate::csi::controller::turns::in_turns;
 use crate::csi::decode::CreateVolumeRequest;
 use crate::routing::connection::Connection;
 use crate::rpc::Task;
-use crate::rpc::in_flight::Keys;
 use crate::rpc::status;
 
 /// What is known of a volume across the connections that may have it.
@@ -25,8 +24,7 @@ use crate::rpc::status;
 enum Known {
     /// This connection has it.
     There(Box<Candidate>),
-    /// No connection has it, and these may create it: those that have started it, or else may have,
-    /// if there are any.
+    /// No connection has it, and these may create it: those that have started it, if there are any.
     Nowhere(Vec<Candidate>),
 }
 
@@ -34,10 +32,8 @@ enum Known {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sought<'a> {
     pub(super) id: &'a VolumeId,
-    pub(super) keys: &'a Keys,
-    /// Whether another connection may have started it: to forget the volume would leave that part
-    /// behind.
-    pub(super) may_be_elsewhere: bool,
+    /// Whether another connection has a part of it: to forget the volume would leave that part behind.
+    pub(super) is_elsewhere: bool,
 }
 
 /// The known capacity of a connection; the better comes first.
@@ -51,8 +47,8 @@ enum Room {
     Short(Reverse<u64>),
 }
 
-/// The connections to try, in order: the one that has the volume, or else only those where it may
-/// have been started. Without such a one, those with enough capacity come first, then the nearest
+/// The connections to try, in order: the one that has the volume, or else only those where it was
+/// started. Without such a one, those with enough capacity come first, then the nearest
 /// ones, then those with the most capacity.
 pub(super) async fn in_order(
     task: &Task,
@@ -95,8 +91,7 @@ async fn refused(task: &Task, candidates: Vec<Candidate>) -> Error {
         .iter()
         .map(|candidate| part_of(task, &candidate.connection, &candidate.id));
     let found = in_turns(looks).await;
-    let is_partial = found.contains(&Some(Found::Begun))
-        || candidates.iter().any(|one| task.is_in_doubt(&one.keys));
+    let is_partial = found.contains(&Some(Found::Begun));
     let mut refusals = candidates.into_iter().filter_map(|one| one.able.err());
     let missing = || Error::invalid("request field `parameters`");
     let refusal = refusals.next().unwrap_or_else(missing);
@@ -120,8 +115,8 @@ pub(super) fn of_a_whole_one(refusal: Error) -> Error {
 }
 
 /// The error of a connection that does not create a volume. A problem of the request or of the
-/// configuration is final only if no earlier call left a part there, and none has an unknown
-/// outcome: otherwise that part would be forgotten. Storage failures are judged elsewhere, and a
+/// configuration is final only if no earlier call left a part there: otherwise that part would be
+/// forgotten. Storage failures are judged elsewhere, and a
 /// conflict means that the volume is another one.
 pub(super) async fn unless_partial(
     task: &Task,
@@ -147,12 +142,10 @@ pub(super) async fn unless_partial(
     if !is_refusal || !is_final {
         return error;
     }
-    if sought.may_be_elsewhere {
+    if sought.is_elsewhere {
         return error.with_effect(Effect::Possible);
     }
     match part_of(task, connection, sought.id).await {
-        // It may appear a moment later.
-        None if task.is_in_doubt(sought.keys) => error.with_effect(Effect::Possible),
         None => error,
         Some(Found::Whole) => of_a_whole_one(error),
         Some(Found::Begun) => error.with_effect(Effect::Possible),
@@ -192,17 +185,16 @@ async fn known(task: &Task, candidates: Vec<Candidate>) -> Result<Known, Error> 
     let looks = candidates.iter().map(|candidate| candidate.has(task));
     let found = in_turns(looks).await;
     let (mut owners, mut others) = (Vec::new(), Vec::new());
-    let (mut partial, mut in_doubt) = (Vec::new(), Vec::new());
+    let mut partial = Vec::new();
     let (mut silent, mut unheard) = (None, None);
     for (candidate, found) in candidates.into_iter().zip(found) {
         match found {
             Ok(Some(Found::Whole)) => owners.push(candidate),
             Ok(found) => {
-                let likewise = match found {
-                    Some(_) => &mut partial,
-                    // Absence now does not prove that nothing will appear.
-                    None if task.is_in_doubt(&candidate.keys) => &mut in_doubt,
-                    None => &mut others,
+                let likewise = if found.is_some() {
+                    &mut partial
+                } else {
+                    &mut others
                 };
                 likewise.push(candidate);
             }
@@ -220,14 +212,13 @@ async fn known(task: &Task, candidates: Vec<Candidate>) -> Result<Known, Error> 
     if let Some(error) = silent {
         return Err(error);
     }
-    let many = partial.len() + in_doubt.len();
-    // A part that exists counts more than a doubt: the doubt may be of another call.
-    if let Some(mut started) = [partial, in_doubt].into_iter().find(|all| !all.is_empty()) {
-        for candidate in &mut started {
-            candidate.may_be_partial = true;
-            candidate.may_be_elsewhere = many > 1;
+    if !partial.is_empty() {
+        let many = partial.len();
+        for candidate in &mut partial {
+            candidate.is_partial = true;
+            candidate.is_elsewhere = many > 1;
         }
-        return finishing(started).map(Known::Nowhere);
+        return finishing(partial).map(Known::Nowhere);
     }
     match (able(others), unheard) {
         (Ok(able), unheard) => {

@@ -290,7 +290,7 @@ impl Process {
         if self.connections.has(name) {
             self.loader.remove(name, &self.states, &self.metrics);
         } else {
-            self.connections.forget(name);
+            self.connections.remove(name);
         }
     }
 

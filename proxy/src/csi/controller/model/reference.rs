@@ -21,7 +21,7 @@ use super::requests::Answer;
 use super::steps::{BareIs, Call, Content, Ends, HAND, Handle, STORAGES, Setup, Step, VOLUMES};
 use super::storage::{Condition, Fault, Held};
 pub(super) use expected::Expected;
-use expected::{List, Reader, code};
+use expected::{List, code};
 use store::Store;
 use work::{Failure, Hung};
 
@@ -48,16 +48,12 @@ pub(super) struct Reference {
     /// The content of the folder: valid content, or none.
     lying: BTreeMap<&'static str, Option<Content>>,
     served: BTreeMap<&'static str, Served>,
-    /// Served once by this process, and gone.
-    gone: BTreeSet<&'static str>,
     unread: bool,
     unbuilt: BTreeSet<&'static str>,
     stores: Vec<Store>,
-    /// Objects with an outcome unknown to this process.
-    doubts: BTreeSet<Object>,
     hung: Vec<Hung>,
     /// Volumes that may be in two storages, or that may leave a part in one when they are
-    /// forgotten: the operator chose not to wait for it, or this process never served it.
+    /// forgotten: the operator chose not to wait for it.
     excused: BTreeSet<String>,
     armed: Option<(usize, Verb, Fault)>,
     leaves: bool,
@@ -74,11 +70,9 @@ impl Reference {
             setup: setup.clone(),
             lying: BTreeMap::new(),
             served: BTreeMap::new(),
-            gone: BTreeSet::new(),
             unread: false,
             unbuilt: BTreeSet::new(),
             stores: (0..STORAGES).map(|_| Store::new(room)).collect(),
-            doubts: BTreeSet::new(),
             hung: Vec::new(),
             excused: BTreeSet::new(),
             armed: None,
@@ -96,10 +90,6 @@ impl Reference {
     /// The possible answers to a step that starts now.
     pub(super) fn step(&mut self, step: &Step, now: Duration) -> Option<Expected> {
         self.now = now;
-        let late = self.hung.iter().filter(|hung| hung.until <= now);
-        let late: Vec<_> = late.filter(|hung| hung.work.is_some()).collect();
-        self.doubts
-            .extend(late.into_iter().map(|hung| hung.changes.clone()));
         match step {
             Step::Good(name, content) => self.put(name, Some(*content)),
             Step::Bad(name) => self.put(name, None),
@@ -111,9 +101,7 @@ impl Reference {
             }
             Step::Gone(name) => {
                 self.lying.remove(name);
-                if let Some(Served::Well(_)) = self.served.remove(name) {
-                    self.gone.insert(name);
-                }
+                self.served.remove(name);
                 self.unbuilt.remove(name);
             }
             Step::Unread(is) => self.unread = *is,
@@ -175,8 +163,6 @@ impl Reference {
             Ends::Well => self.release(),
             Ends::Killed => self.hung.clear(),
         }
-        self.doubts.clear();
-        self.gone.clear();
         self.unbuilt.clear();
         self.served.clear();
         self.unread = false;
@@ -222,14 +208,6 @@ impl Reference {
         handle.at.is_none() && self.setup.bare != BareIs::Of
     }
 
-    /// Whether its connection is gone, and its volumes were open to every node.
-    fn was_open_to_all(&self, handle: &Handle) -> bool {
-        let bare = (self.setup.bare == BareIs::Of).then_some("b");
-        handle.at.or(bare).map(meant).is_some_and(|name| {
-            self.gone.contains(name) && !self.served.contains_key(name) && !makes(name)
-        })
-    }
-
     /// Forbidden with any answer: a volume in two storages.
     pub(super) fn doubled(&self) -> Option<String> {
         let has = |id: &str| {
@@ -273,12 +251,6 @@ impl Reference {
                 | Code::AlreadyExists => false,
                 // A caller that tries another connection finds a complete volume.
                 Code::ResourceExhausted => half,
-                // A failure before any change: earlier parts are known only if this process
-                // remembers them.
-                Code::Internal | Code::Unauthenticated => {
-                    let object = Object::Volume(at, id.to_owned());
-                    (half || whole) && self.doubts.contains(&object)
-                }
                 _ => half || whole,
             }
         });

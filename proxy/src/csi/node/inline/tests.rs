@@ -368,7 +368,7 @@ async fn a_connection_whose_file_cannot_be_read_may_have_the_volume() {
         .await
         .expect_err("its file is being read");
     assert_eq!(status.code(), Code::Aborted, "{}", status.message());
-    plugin.connections.forget(&name);
+    plugin.connections.remove(&name);
     unpublished(&plugin, &id('b'), &target)
         .await
         .expect("nothing can have it");

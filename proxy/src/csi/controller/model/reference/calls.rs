@@ -4,7 +4,8 @@ use driver_core::contract::fake::Verb;
 use tonic::Code;
 
 use super::store::Act;
-use super::{Expected, List, Object, Reader, Reference, Served, code, makes, meant};
+use super::work::ended;
+use super::{Expected, List, Object, Reference, Served, code, makes, meant};
 use crate::csi::controller::model::requests::Answer;
 use crate::csi::controller::model::steps::{BareIs, Call, HAND, Handle};
 
@@ -16,24 +17,19 @@ impl Reference {
         match call {
             Call::Create(volume, ask) => self.create(*volume, ask),
             Call::Delete(handle) => {
-                let (id, reader) = (handle.id.clone(), Reader::Provisioner);
-                self.one(handle, true, Act::Delete(id), reader, |_| String::new())
+                let act = Act::Delete(handle.id.clone());
+                self.one(handle, true, act, |_| String::new())
             }
             Call::Expand(handle, size) => {
                 let act = Act::Expand(handle.id.clone(), *size);
-                self.one(handle, true, act, Reader::Other, |size| size.to_string())
+                self.one(handle, true, act, |size| size.to_string())
             }
             Call::Publish(handle, _, by_hand) if *by_hand && handle.at.is_none() => {
                 Expected::done("")
             }
-            Call::Publish(handle, ..) | Call::Unpublish(handle, _)
-                if self.was_open_to_all(handle) =>
-            {
-                Expected::done("")
-            }
             Call::Publish(handle, node, _) => {
                 let act = Act::Publish(handle.id.clone(), node);
-                self.one(handle, false, act, Reader::Other, |_| String::new())
+                self.one(handle, false, act, |_| String::new())
             }
             Call::Unpublish(handle, _) if self.is_stray(handle) => match self.setup.bare {
                 BareIs::Nobodys => Expected::done(""),
@@ -41,7 +37,7 @@ impl Reference {
             },
             Call::Unpublish(handle, node) => {
                 let act = Act::Unpublish(handle.id.clone(), *node);
-                self.one(handle, false, act, Reader::Other, |_| String::new())
+                self.one(handle, false, act, |_| String::new())
             }
             Call::Snapshot(name, source) => self.snapshot(name, source),
             Call::DeleteSnapshot(handle) => self.delete_snapshot(handle),
@@ -85,7 +81,6 @@ impl Reference {
         handle: &Handle,
         strict: bool,
         act: Act,
-        reader: Reader,
         answer: impl Fn(u64) -> String,
     ) -> Expected {
         let home = match self.home(handle, strict) {
@@ -105,8 +100,8 @@ impl Reference {
         if self.is_locked(alone, &[]) {
             return Expected::failed(&[Code::Aborted]);
         }
-        let result = self.change(at, act, &object, (alone, &[])).map(answer);
-        Expected::OneOf(vec![self.ended(alone, &object, reader, result)])
+        let result = self.change(at, act, (alone, &[])).map(answer);
+        Expected::OneOf(vec![ended(false, result)])
     }
 
     fn snapshot(&mut self, name: &'static str, source: &Handle) -> Expected {
@@ -123,9 +118,9 @@ impl Reference {
             return Expected::failed(&[Code::Aborted]);
         }
         let act = Act::Snapshot(name, source.id.clone());
-        let result = self.change(at, act, &object, (alone, &shared));
+        let result = self.change(at, act, (alone, &shared));
         let answer_of = |_| format!("s:{home}/{}@{name} of {}", source.id, source.volume());
-        let answer = self.ended(alone, &object, Reader::Other, result.map(answer_of));
+        let answer = ended(true, result.map(answer_of));
         Expected::OneOf(vec![answer])
     }
 
@@ -142,9 +137,9 @@ impl Reference {
             return Expected::failed(&[Code::Aborted]);
         }
         let act = Act::DeleteSnapshot(handle.id.clone());
-        let result = self.change(at, act, &object, (alone, &[]));
+        let result = self.change(at, act, (alone, &[]));
         let answer = result.map(|_| String::new());
-        Expected::OneOf(vec![self.ended(alone, &object, Reader::Other, answer)])
+        Expected::OneOf(vec![ended(false, answer)])
     }
 
     /// A query for one object.
@@ -161,7 +156,7 @@ impl Reference {
         };
         let at = self.storage(home);
         if let Err(kind) = self.look(at, verb, false) {
-            return Expected::failed(&[code(kind, false, Reader::Other)]);
+            return Expected::failed(&[code(kind, false)]);
         }
         match answer(&self.stores[at], handle) {
             Some(text) => Expected::done(text),
@@ -210,7 +205,7 @@ impl Reference {
         };
         let at = self.storage(home);
         if let Err(kind) = self.look(at, Verb::ListSnapshots, true) {
-            return nothing(Some(code(kind, false, Reader::Other)));
+            return nothing(Some(code(kind, false)));
         }
         let all = self.stores[at].all_snapshots();
         let of_it = all.filter(|(_, of)| **of == handle.id);
@@ -231,12 +226,9 @@ impl Reference {
                     }
                 } else if self.unread {
                     codes.push(Code::FailedPrecondition);
-                } else if self.gone.contains(name) {
+                } else {
                     codes.push(Code::InvalidArgument);
                 }
-            }
-            if names.is_empty() && codes.is_empty() {
-                codes.push(Code::InvalidArgument);
             }
             if !codes.is_empty() {
                 return Expected::failed(&codes);
@@ -256,7 +248,7 @@ impl Reference {
                     let at = self.storage(name);
                     let looked = self.look(at, Verb::Capacity, true);
                     let capacity = looked.map(|()| self.stores[at].room);
-                    capacity.map_err(|kind| code(kind, false, Reader::Other))
+                    capacity.map_err(|kind| code(kind, false))
                 }
                 Served::Refused => Err(Code::FailedPrecondition),
                 Served::BeingRead => Err(Code::Aborted),

@@ -6,7 +6,8 @@ use tonic::Code;
 
 use super::expected::is_judged_anew;
 use super::store::{Act, Elsewhere, Source};
-use super::{Expected, Failure, Object, Reader, Reference, Served, code, makes, meant};
+use super::work::ended;
+use super::{Expected, Failure, Object, Reference, Served, code, makes, meant};
 use crate::csi::controller::model::steps::{Ask, Content, Origin, VOLUMES};
 use crate::csi::controller::model::storage::FORMS;
 
@@ -34,7 +35,7 @@ enum Found {
 impl Reference {
     pub(super) fn create(&mut self, volume: usize, ask: &Ask) -> Expected {
         let id = VOLUMES[volume];
-        let names = match self.of_class(self.setup.claims[volume].class, id) {
+        let names = match self.of_class(self.setup.claims[volume].class) {
             Ok(names) => names,
             Err(codes) => return Expected::failed(&codes),
         };
@@ -51,7 +52,7 @@ impl Reference {
             return Expected::failed(&[Code::Aborted]);
         }
         if all.iter().all(|one| !one.refusals.is_empty()) {
-            return self.refused_by_all(id, &all, &alone);
+            return self.refused_by_all(id, &all);
         }
         let keys = (&*alone, &*shared);
         if let [only] = &*all
@@ -59,19 +60,18 @@ impl Reference {
         {
             return self.make(id, &[(only, 0)], ask, keys);
         }
-        let (mut owners, mut partial, mut in_doubt, mut others) = (vec![], vec![], vec![], vec![]);
+        let (mut owners, mut partial, mut others) = (vec![], vec![], vec![]);
         let (mut silent, mut unheard) = (vec![], vec![]);
         for one in &all {
             match self.find(one.at, id) {
                 Ok(Found::Whole) => owners.push(one),
                 Ok(Found::Partial) => partial.push(one),
-                Ok(Found::Nothing) if self.doubts.contains(&one.object) => in_doubt.push(one),
                 Ok(Found::Nothing) => others.push(one),
                 // It is not to be waited for.
                 Err(kind @ (Kind::Timeout | Kind::Unreachable)) if one.content.closed => {
-                    unheard.push(code(kind, true, Reader::Provisioner));
+                    unheard.push(code(kind, true));
                 }
-                Err(kind) => silent.push(code(kind, true, Reader::Provisioner)),
+                Err(kind) => silent.push(code(kind, true)),
             }
         }
         if !owners.is_empty() {
@@ -80,11 +80,7 @@ impl Reference {
         if !silent.is_empty() {
             return Expected::failed(&silent);
         }
-        let many = partial.len() + in_doubt.len();
-        // Where nothing is found, what is remembered counts.
-        if partial.is_empty() {
-            partial = in_doubt;
-        }
+        let many = partial.len();
         let may_finish = !partial.is_empty();
         let (able, unable): (Vec<_>, Vec<_>) = if may_finish {
             partial.into_iter().partition(|one| one.refusals.is_empty())
@@ -135,12 +131,8 @@ impl Reference {
     }
 
     /// The connections that a class names, or what is said of one that cannot be asked.
-    fn of_class(
-        &mut self,
-        class: &[&'static str],
-        id: &str,
-    ) -> Result<Vec<(&'static str, Content)>, Vec<Code>> {
-        let (mut found, mut codes, mut left_out) = (Vec::new(), Vec::new(), false);
+    fn of_class(&self, class: &[&'static str]) -> Result<Vec<(&'static str, Content)>, Vec<Code>> {
+        let (mut found, mut codes, mut missing) = (Vec::new(), Vec::new(), false);
         for name in class.iter().map(|name| meant(name)) {
             match self.served.get(name) {
                 Some(Served::Well(_)) if self.unbuilt.contains(name) => {
@@ -153,18 +145,19 @@ impl Reference {
                 }
                 Some(Served::BeingRead) => codes.push(Code::Aborted),
                 Some(Served::Refused) => codes.push(Code::Unavailable),
-                None if self.unread || self.gone.contains(name) => codes.push(Code::Unavailable),
-                None => left_out = true,
+                None if self.unread => codes.push(Code::Unavailable),
+                None => missing = true,
             }
+        }
+        // It may have started the volume.
+        if missing && !(found.is_empty() && codes.is_empty()) {
+            codes.push(Code::Unavailable);
         }
         if !codes.is_empty() {
             return Err(codes);
         }
         if found.is_empty() {
             return Err(vec![Code::InvalidArgument]);
-        }
-        if left_out {
-            self.excused.insert(id.to_owned());
         }
         Ok(found)
     }
@@ -277,16 +270,14 @@ impl Reference {
                 exact: ask.exact,
                 source: one.source.clone(),
             };
-            let made = match self.change(one.at, act, &one.object, keys) {
+            let made = match self.change(one.at, act, keys) {
                 Err(Failure::Of(kind, false)) if is_judged_anew(kind) => {
                     let is_full = kind == Kind::OutOfSpace;
                     let possible = if *partial > 1 || (is_full && *partial > 0) {
                         true
                     } else {
                         match self.find(one.at, id) {
-                            Ok(Found::Nothing) => {
-                                self.is_in_doubt(std::slice::from_ref(&one.object))
-                            }
+                            Ok(Found::Nothing) => false,
                             Ok(Found::Whole) => !is_full,
                             Ok(Found::Partial) | Err(_) => true,
                         }
@@ -300,15 +291,15 @@ impl Reference {
                 made => made,
             };
             let done = made.map(|size| format!("v:{}/{id} {size}", one.name));
-            let answer = self.ended(keys.0, &one.object, Reader::Provisioner, done);
+            let answer = ended(true, done);
             return Expected::OneOf(vec![answer]);
         }
         Expected::failed(&[Code::ResourceExhausted])
     }
 
     /// What is said where none may make it: all are asked whether they have it.
-    fn refused_by_all(&mut self, id: &str, all: &[Candidate], alone: &[Object]) -> Expected {
-        let mut most = self.is_in_doubt(alone).then_some(Found::Partial);
+    fn refused_by_all(&mut self, id: &str, all: &[Candidate]) -> Expected {
+        let mut most = None;
         for one in all {
             let found = match self.find(one.at, id) {
                 Ok(Found::Nothing) => None,

@@ -27,13 +27,6 @@ pub(in crate::csi::controller::model) struct List {
     pub(super) fails: bool,
 }
 
-/// Who reads a code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reader {
-    Provisioner,
-    Other,
-}
-
 /// A failure of the environment, as opposed to a decision of the storage.
 pub(super) fn is_passing(kind: Kind) -> bool {
     let all = [
@@ -53,7 +46,7 @@ pub(super) fn is_judged_anew(kind: Kind) -> bool {
 
 /// The table of docs/grpc-codes.md.
 #[expect(clippy::match_same_arms, reason = "its rows, in their order")]
-pub(super) fn code(kind: Kind, possible: bool, reader: Reader) -> Code {
+pub(super) fn code(kind: Kind, possible: bool) -> Code {
     match (kind, possible) {
         (Kind::Pending, _) => Code::Aborted,
         (Kind::Timeout, _) => Code::DeadlineExceeded,
@@ -64,7 +57,6 @@ pub(super) fn code(kind: Kind, possible: bool, reader: Reader) -> Code {
         (Kind::OutOfRange, false) => Code::OutOfRange,
         (Kind::OutOfSpace, false) => Code::ResourceExhausted,
         (Kind::Busy, false) => Code::FailedPrecondition,
-        (Kind::Unreachable, false) if reader == Reader::Provisioner => Code::Internal,
         (Kind::Unreachable, false) => Code::Unavailable,
         (Kind::Denied, false) => Code::Unauthenticated,
         (Kind::Unsupported, false) => Code::Unimplemented,

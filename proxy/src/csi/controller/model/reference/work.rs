@@ -1,11 +1,11 @@
-//! How work on a storage runs and ends: its faults, its locks, and what stays in doubt.
+//! How work on a storage runs and ends: its faults and its locks.
 
 use std::time::Duration;
 
 use driver_core::Kind;
 use driver_core::contract::fake::Verb;
 
-use super::expected::{Reader, code, is_judged_anew, is_passing};
+use super::expected::{code, is_passing};
 use super::store::{Act, Elsewhere, Source};
 use super::{Object, Reference};
 use crate::csi::controller::model::actor::DEADLINE;
@@ -28,7 +28,6 @@ pub(super) struct Hung {
     pub(super) work: Option<(Act, Did)>,
     alone: Vec<Object>,
     shared: Vec<Object>,
-    pub(super) changes: Object,
     /// When it is abandoned.
     pub(super) until: Duration,
 }
@@ -67,7 +66,6 @@ impl Reference {
                         work: None,
                         alone: Vec::new(),
                         shared: Vec::new(),
-                        changes: Object::Volume(at, String::new()),
                         until: Duration::MAX,
                     });
                 }
@@ -76,12 +74,11 @@ impl Reference {
         }
     }
 
-    /// A verb that changes `changes`, by a call that holds these exclusively or shared.
+    /// A verb that changes something, by a call that holds these exclusively or shared.
     pub(super) fn change(
         &mut self,
         at: usize,
         act: Act,
-        changes: &Object,
         (alone, shared): (&[Object], &[Object]),
     ) -> Result<u64, Failure> {
         match self.fault(at, act.verb())? {
@@ -109,7 +106,6 @@ impl Reference {
                     work: Some((act, did)),
                     alone: alone.to_vec(),
                     shared: shared.to_vec(),
-                    changes: changes.clone(),
                     until: self.now + DEADLINE + Duration::from_secs(1),
                 });
                 if self.leaves {
@@ -166,58 +162,29 @@ impl Reference {
         }
     }
 
-    /// Hanging calls continue. Their outcome is not seen, so they stay in doubt.
+    /// Hanging calls continue, and no caller sees their outcome.
     pub(in crate::csi::controller::model) fn release(&mut self) {
         let mut hung = std::mem::take(&mut self.hung);
         hung.sort_by_key(|hung| hung.at);
         for hung in hung {
-            let Some((act, did)) = &hung.work else {
+            let Some((act, Did::All)) = &hung.work else {
                 continue;
             };
-            let ended = (*did == Did::All).then(|| self.apply(hung.at, act));
-            let store = &self.stores[hung.at];
-            let unknown = match (ended, act) {
-                (Some(Err(kind)), Act::Create { id, .. }) if is_judged_anew(kind) => {
-                    store.halves.contains(id) || store.down
-                }
-                (Some(Err(kind)), _) => is_passing(kind),
-                (Some(Ok(_)), act) => {
-                    self.close(act);
-                    true
-                }
-                (None, _) => true,
-            };
-            if unknown {
-                self.doubts.insert(hung.changes);
+            if self.apply(hung.at, act).is_ok() {
+                self.close(act);
             }
         }
     }
+}
 
-    pub(super) fn is_in_doubt(&self, objects: &[Object]) -> bool {
-        objects.iter().any(|object| self.doubts.contains(object))
-    }
-
-    /// The outcome of a call about `objects` that may have changed `changes`.
-    pub(super) fn ended(
-        &mut self,
-        objects: &[Object],
-        changes: &Object,
-        reader: Reader,
-        result: Result<String, Failure>,
-    ) -> Answer {
-        match result {
-            Ok(text) => {
-                self.doubts.retain(|object| !objects.contains(object));
-                Answer::Done(text)
-            }
-            Err(Failure::Left) => Answer::Left,
-            Err(Failure::Of(kind, possible)) => {
-                if possible || kind == Kind::Timeout {
-                    self.doubts.insert(changes.clone());
-                }
-                let unknown = possible || (is_passing(kind) && self.is_in_doubt(objects));
-                Answer::Failed(code(kind, unknown, reader))
-            }
+/// The answer of a call. A passing failure of one that makes something is never final: an earlier call may
+/// have begun it.
+pub(super) fn ended(makes: bool, result: Result<String, Failure>) -> Answer {
+    match result {
+        Ok(text) => Answer::Done(text),
+        Err(Failure::Left) => Answer::Left,
+        Err(Failure::Of(kind, possible)) => {
+            Answer::Failed(code(kind, possible || (makes && is_passing(kind))))
         }
     }
 }
