@@ -21,9 +21,7 @@ use csi_types::error::{Effect, Error, Kind};
 
 pub use threads::of_node::OF_A_NODE;
 pub(crate) use threads::of_node::{NodeAccount, NodeThreads, Purpose, Source, meant_for};
-pub use threads::{
-    ThreadPool, Threads, is_for_lack_of_threads, is_for_threads_that_hang, is_for_want_of_a_thread,
-};
+pub use threads::{Threads, is_for_threads_that_hang, is_for_want_of_a_thread};
 
 /// How long the caller spins before it sleeps. Most calls on a local filesystem take a few
 /// microseconds, and waking a thread takes longer.

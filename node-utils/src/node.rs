@@ -255,10 +255,18 @@ impl Node {
         }
         let doing = Doing::reading(format!("find what is mounted at `{path}`"));
         let (limits, path) = (Limits::until(limits.deadline()), path.clone());
+        let directory = volume.and_then(|attachment| match attachment {
+            Attachment::Hostpath(volume) => Some(volume.path.clone()),
+            _ => None,
+        });
         let look = move || {
             // Whatever is wrong with the table, the call itself says.
-            let table = MountTable::read().ok();
-            Ok(table.and_then(|table| source_at(&table, &as_listed(path.as_path()))))
+            let Ok(table) = MountTable::read() else {
+                return Ok(None);
+            };
+            let below =
+                directory.and_then(|directory| Source::of_directory(&table, directory.as_path()));
+            Ok(below.or_else(|| source_at(&table, &as_listed(path.as_path()))))
         };
         let found = blocking::run(limits, doing, look);
         self.account(None, Purpose::Look).on_account(found).await

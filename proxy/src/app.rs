@@ -9,7 +9,6 @@ use driver_core::config::{ConfigError, Document, NodeCapability, Unusable};
 use driver_core::{Capabilities, Driver, Expansion, NodeId};
 use driver_node_manual::NodeManual;
 use node_utils::Tools;
-use node_utils::blocking::ThreadPool;
 
 use crate::csi::advertise::Advertised;
 use crate::csi::node::info::NodeInfo;
@@ -122,7 +121,7 @@ impl App {
             keys: TopologyKeys::default(),
             no_local: None,
             place: None,
-            threads: ThreadPool::new(process::OF_CONNECTIONS),
+            threads: process::OF_A_CONNECTION,
         };
         let connection = Connection::open(ConnectionName::unnamed(), document, &context)?;
         let driver = Arc::clone(connection.driver());
@@ -159,7 +158,7 @@ impl App {
             keys: settings.keys.clone(),
             no_local: no_local(&settings, at),
             place: info.place(),
-            threads: ThreadPool::new(process::OF_CONNECTIONS),
+            threads: process::OF_A_CONNECTION,
         };
         let connections = Connections::named(settings.names.clone());
         // Nodes need no connection, because each volume contains what they need. Inline volumes are
@@ -282,7 +281,7 @@ mod tests {
             keys: TopologyKeys::default(),
             no_local: None,
             place: None,
-            threads: ThreadPool::new(8),
+            threads: 1,
         };
         let texts = built()
             .into_iter()

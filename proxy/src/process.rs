@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use csi_types::AbsolutePath;
-use node_utils::blocking::{OF_A_NODE, ThreadPool};
+use node_utils::blocking::OF_A_NODE;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -21,13 +21,15 @@ use crate::telemetry::log::LogControl;
 
 /// Threads that run calls. Calls wait for storage; two threads carry thousands of them.
 const WORKERS: usize = 2;
-/// Threads that connections may keep, of those that may block.
-pub(crate) const OF_CONNECTIONS: usize = 384;
+/// Threads that calls of one connection may keep, and as many copies and as many deletions.
+pub(crate) const OF_A_CONNECTION: usize = 16;
+/// So many connections may hang with all of their calls, copies, deletions and probes.
+const HUNG_CONNECTIONS: usize = 64;
 /// Threads for work that always ends, such as looking up a name.
 const OTHERS: usize = 64;
-/// Threads for system calls that block: as many copies and mounts at once. A provisioner asks for a
-/// hundred copies, which may take hours, and mounts must not wait for them. Idle ones end.
-const BLOCKING: usize = ThreadPool::in_all(OF_CONNECTIONS) + OF_A_NODE + OTHERS;
+/// Threads for system calls that block, if every limit is used up. They are made when they are needed, and idle
+/// ones end.
+const BLOCKING: usize = HUNG_CONNECTIONS * (3 * OF_A_CONNECTION + 1) + OF_A_NODE + OTHERS;
 
 /// The signals that this process handles.
 #[derive(Debug)]

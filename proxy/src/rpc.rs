@@ -7,7 +7,6 @@
 //! dropped handler hands its work over to a task (`detach`). The work itself is not known here.
 //! compat: "Calls in progress".
 
-mod concurrency_limit;
 mod detach;
 pub(crate) mod in_flight;
 mod methods;
@@ -37,7 +36,6 @@ use crate::routing::connections::late;
 use crate::rpc::in_flight::{Guard, InFlight, Keys};
 use crate::rpc::status::{RpcGroup, code_name, printable};
 use crate::telemetry::metrics::{Metrics, RpcInFlight};
-use concurrency_limit::{ConcurrencyLimit, Permit};
 use detach::DetachOnDrop;
 
 pub use methods::{Deadlines, Rpc};
@@ -54,7 +52,6 @@ pub struct Runner {
     deadlines: Deadlines,
     pub(crate) metrics: Metrics,
     in_flight: InFlight,
-    limit: ConcurrencyLimit,
     next_request: Arc<AtomicU64>,
 }
 
@@ -78,7 +75,6 @@ struct Admitted {
     connection: Arc<str>,
     call: Call,
     guard: Arc<Guard>,
-    permit: Option<Permit>,
 }
 
 /// The subject of a call, for logs and metrics: only these fields.
@@ -117,7 +113,6 @@ impl Runner {
             deadlines,
             metrics,
             in_flight: InFlight::default(),
-            limit: ConcurrencyLimit::default(),
             next_request: Arc::new(AtomicU64::new(1)),
         }
     }
@@ -229,7 +224,6 @@ impl Runner {
             return self.finish(&entry, answer, folded(rpc, refused, None), Some(measured));
         };
         let (call, guard) = (admitted.call, admitted.guard);
-        let _permit = admitted.permit;
         measured.on_connection(&admitted.connection);
         if ended.is_none() {
             ended = tokio::select! {
@@ -338,11 +332,6 @@ impl Incoming {
     pub(crate) fn admit(self, subject: Subject, keys: Keys) -> Result<Task, Error> {
         let Self { rpc, runner, .. } = self;
         subject.record();
-        // What is done on a node needs no connection, and must not wait for one that hangs.
-        let permit = match rpc.group() {
-            RpcGroup::Node => None,
-            _ => runner.limit.enter(&subject.connection)?,
-        };
         let guard = Arc::new(runner.in_flight.take(rpc, keys)?);
         let call = Call::within(runner.deadlines.of(rpc));
         let task = Task::new(call.clone(), guard.clone(), runner.metrics);
@@ -350,7 +339,6 @@ impl Incoming {
             connection: subject.connection,
             call,
             guard,
-            permit,
         };
         // The runner waits for it as long as the work runs.
         drop(self.admitted.send(admitted));

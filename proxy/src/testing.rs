@@ -9,9 +9,7 @@ pub(crate) mod log;
 mod multi_connection;
 
 pub(crate) use gate::{Gate, hold_paused_clock};
-pub(crate) use multi_connection::{
-    among, multi_connection, multi_in, multi_of, multi_on, multi_under,
-};
+pub(crate) use multi_connection::{among, multi_connection, multi_in, multi_of, multi_under};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,24 +1,20 @@
-//! Threads that may block, shared by several parties of which any may hang.
+//! Threads that may block: so many permits for each party that may hang, and no other account.
 //!
 //! A system call that hangs keeps its thread for as long as it hangs, even if its caller has stopped waiting.
-//! So threads are counted until they really end, not calls. Half of them are reserved for accounts
-//! without a thread: many accounts may hang before another one gets no thread. An account without a
-//! free thread waits, unless its own threads have hung for long.
+//! So a permit is kept until the thread has really ended. A party that hangs costs its own permits and nothing
+//! else. A caller without a permit waits, unless the threads of the party have hung for long.
 
 pub(crate) mod of_node;
-mod pool;
-#[cfg(test)]
-mod tests;
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use csi_types::error::{Error, Kind};
 use of_node::{NodeAccount, NodePermit};
-use pool::{Held, Party, Pool};
 
 tokio::task_local! {
     /// The account of this task.
@@ -37,35 +33,36 @@ enum Account {
 /// One thread, until its work has really ended.
 #[derive(Debug)]
 pub(super) enum Permit {
-    Party(#[expect(dead_code, reason = "it is dropped")] Held),
+    Party(#[expect(dead_code, reason = "it is dropped")] PartyPermit),
     Node(#[expect(dead_code, reason = "it is dropped")] NodePermit),
 }
 
-/// Additional threads that run only probes of parties.
-const PROBES: usize = 64;
-
 /// How long a caller waits for a thread by default.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
+/// When no thread was taken or has returned for this time, those that are away count as hung.
+const LONG: Duration = Duration::from_secs(30);
 
-/// A number of threads for several parties. Clones share it.
-#[derive(Debug, Clone)]
-pub struct ThreadPool {
-    calls: Pool,
-    probes: Pool,
-}
-
-/// The share of one party. Clones are the same party.
+/// The threads of one party, such as a connection. Clones are the same party.
 #[derive(Debug, Clone)]
 pub struct Threads {
-    pool: Pool,
-    party: Party,
+    permits: Arc<Semaphore>,
+    most: usize,
+    /// When a thread was last taken or returned.
+    moved: Arc<Mutex<Instant>>,
     wait_timeout: Duration,
+}
+
+/// A thread of a party.
+#[derive(Debug)]
+pub(super) struct PartyPermit {
+    _permit: OwnedSemaphorePermit,
+    party: Threads,
 }
 
 /// No thread is available.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Full {
-    /// The party uses its whole share.
+    /// The party uses all of its own.
     #[error("{0} threads wait for it already")]
     Own(usize),
     /// The same, and none of them has returned for long.
@@ -76,41 +73,15 @@ pub(super) enum Full {
     Others(Duration),
 }
 
-// === impl ThreadPool ===
-
-impl ThreadPool {
-    /// A pool of `threads` threads for calls. Threads for probes are added to them.
-    pub fn new(threads: usize) -> Self {
-        Self {
-            calls: Pool::shared(threads),
-            probes: Pool::shared(PROBES),
-        }
-    }
-
-    /// The total number of threads.
-    pub const fn in_all(threads: usize) -> usize {
-        threads + PROBES
-    }
-
-    /// A new party. It does not count the threads of older parties of its name, so that threads that
-    /// hang do not block their successor. All parties of one name together have a limit as well.
-    pub fn party(&self, name: impl Into<Arc<str>>) -> Threads {
-        Threads::of(&self.calls, name.into(), usize::MAX)
-    }
-
-    /// A thread for a probe of that party. At most one is in use.
-    pub fn probe(&self, name: impl Into<Arc<str>>) -> Threads {
-        Threads::of(&self.probes, name.into(), 1)
-    }
-}
-
 // === impl Threads ===
 
 impl Threads {
-    fn of(pool: &Pool, name: Arc<str>, most: usize) -> Self {
+    /// A party with at most so many threads at a time.
+    pub fn new(most: usize) -> Self {
         Self {
-            party: pool.party(name, most),
-            pool: pool.clone(),
+            permits: Arc::new(Semaphore::new(most)),
+            most,
+            moved: Arc::new(Mutex::new(Instant::now())),
             wait_timeout: WAIT_TIMEOUT,
         }
     }
@@ -126,7 +97,7 @@ impl Threads {
 
     /// Whether its threads have hung for so long that no caller waits for them.
     pub fn are_away(&self) -> bool {
-        self.pool.are_away(&self.party)
+        self.permits.available_permits() == 0 && self.moved().elapsed() >= LONG
     }
 
     /// Runs `work` on the account of this party.
@@ -135,15 +106,40 @@ impl Threads {
     }
 
     /// A thread, as soon as one is free.
-    async fn take(&self) -> Result<Held, Full> {
-        let waiting: oneshot::Receiver<Held> = match self.pool.take(&self.party)? {
-            Ok(held) => return Ok(held),
-            Err(waiting) => waiting,
-        };
-        match tokio::time::timeout(self.wait_timeout, waiting).await {
-            Ok(Ok(held)) => Ok(held),
-            Ok(Err(_)) | Err(_) => Err(self.pool.why_none(&self.party, self.wait_timeout)),
+    async fn take(&self) -> Result<PartyPermit, Full> {
+        if self.are_away() {
+            return Err(Full::Away(self.most));
         }
+        let permit = one_of(&self.permits, self.wait_timeout, Full::Own(self.most)).await?;
+        *self.moved() = Instant::now();
+        Ok(PartyPermit {
+            _permit: permit,
+            party: self.clone(),
+        })
+    }
+
+    fn moved(&self) -> MutexGuard<'_, Instant> {
+        self.moved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for PartyPermit {
+    fn drop(&mut self) {
+        *self.party.moved() = Instant::now();
+    }
+}
+
+/// A permit, as soon as one is free.
+async fn one_of(
+    permits: &Arc<Semaphore>,
+    wait_timeout: Duration,
+    full: Full,
+) -> Result<OwnedSemaphorePermit, Full> {
+    let permit = Arc::clone(permits).acquire_owned();
+    match tokio::time::timeout(wait_timeout, permit).await {
+        Ok(Ok(permit)) => Ok(permit),
+        // It is never closed.
+        Ok(Err(_)) | Err(_) => Err(full),
     }
 }
 
@@ -169,18 +165,12 @@ pub(super) fn refused(doing: &str, full: Full) -> Error {
         .advise(advice)
 }
 
-/// Whether this is the error of work that did not start because others use all threads. It says nothing about the
-/// backend.
-pub fn is_for_lack_of_threads(error: &Error) -> bool {
-    matches!(lack(error), Some(Full::Others(_)))
-}
-
 /// Whether this is the error of work that did not start because the threads of its account hang.
 pub fn is_for_threads_that_hang(error: &Error) -> bool {
     matches!(lack(error), Some(Full::Away(_)))
 }
 
-/// Whether this is the error of work that did not start for lack of a thread, for either reason.
+/// Whether this is the error of work that did not start for lack of a thread, for whatever reason.
 pub fn is_for_want_of_a_thread(error: &Error) -> bool {
     lack(error).is_some()
 }
@@ -188,4 +178,73 @@ pub fn is_for_want_of_a_thread(error: &Error) -> bool {
 fn lack(error: &Error) -> Option<&Full> {
     let source = std::error::Error::source(error);
     source.and_then(|source| source.downcast_ref::<Full>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn all(threads: &Threads) -> Vec<PartyPermit> {
+        let (mut held, now) = (Vec::new(), threads.within(Duration::ZERO));
+        while let Ok(permit) = now.take().await {
+            held.push(permit);
+        }
+        held
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_party_that_hangs_costs_its_own_threads_and_nothing_else() {
+        let (hung, sound) = (Threads::new(3), Threads::new(3));
+        let held = all(&hung).await;
+        assert_eq!(held.len(), 3);
+        assert_eq!(hung.take().await.expect_err("none is left"), Full::Own(3));
+        assert_eq!(all(&sound).await.len(), 3);
+        drop(held);
+        assert_eq!(all(&hung).await.len(), 3, "they have returned");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_party_whose_threads_hang_for_long_is_refused_at_once() {
+        let threads = Threads::new(2);
+        tokio::time::advance(LONG).await;
+        let held = all(&threads).await;
+        let start = Instant::now();
+        let full = threads.take().await.expect_err("none comes back");
+        assert_eq!((full, start.elapsed()), (Full::Own(2), WAIT_TIMEOUT));
+        assert!(!threads.are_away(), "they were taken a moment ago");
+        tokio::time::advance(LONG).await;
+        let start = Instant::now();
+        let full = threads.take().await.expect_err("they hang");
+        assert_eq!((full, start.elapsed()), (Full::Away(2), Duration::ZERO));
+        drop(held);
+        assert!(!threads.are_away() && threads.take().await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_long_work_among_short_ones_is_no_sign_that_storage_hangs() {
+        let threads = Threads::new(2);
+        let _long = threads.take().await.expect("a thread");
+        tokio::time::advance(Duration::from_mins(1)).await;
+        let short = threads.take().await.expect("a thread");
+        assert!(!threads.are_away(), "the other started only now");
+        let next = threads.take();
+        let (next, ()) = tokio::join!(next, async { drop(short) });
+        assert!(next.is_ok(), "one came back");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn threads_are_taken_on_the_account_of_the_task_and_freely_without_one() {
+        assert!(matches!(take().await, Ok(None)));
+        let one = Threads::new(1);
+        let (first, second) = one.on_account(async { (take().await, take().await) }).await;
+        assert!(matches!(first, Ok(Some(_))));
+        let full = second.expect_err("full");
+        assert_eq!(full, Full::Own(1));
+        for (full, hangs) in [(Full::Own(1), false), (Full::Away(1), true)] {
+            let error = refused("ask", full);
+            assert_eq!(is_for_threads_that_hang(&error), hangs);
+            assert!(is_for_want_of_a_thread(&error));
+        }
+        assert!(!is_for_want_of_a_thread(&Error::new(Kind::Pending, "ask")));
+    }
 }

@@ -22,7 +22,7 @@ use driver_core::{
 };
 use driver_node_manual::NodeManual;
 use node_utils::Tools;
-use node_utils::blocking::{ThreadPool, Threads};
+use node_utils::blocking::Threads;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
@@ -54,8 +54,8 @@ pub struct ConnectionContext {
     pub no_local: Option<&'static str>,
     /// The topology of this node, for local storage.
     pub place: Option<Topology>,
-    /// Threads for the connections that have a name.
-    pub threads: ThreadPool,
+    /// How many threads each connection with a name may keep for its calls.
+    pub threads: usize,
 }
 
 /// One backend with its configuration.
@@ -208,7 +208,6 @@ impl Connection {
         name: ConnectionName,
         driver: Arc<dyn Driver>,
         document: &Document,
-        threads: &ThreadPool,
     ) -> Self {
         let config = document.common().expect("configuration");
         let context = ConnectionContext {
@@ -218,7 +217,7 @@ impl Connection {
             keys: TopologyKeys::default(),
             no_local: None,
             place: None,
-            threads: threads.clone(),
+            threads: 1,
         };
         let mut connection = Self::of(name, driver, &config);
         connection
@@ -229,13 +228,8 @@ impl Connection {
 
     /// The same that counts only where there are others, already read, for another driver.
     #[cfg(test)]
-    pub(crate) fn twin(
-        &self,
-        name: ConnectionName,
-        driver: Arc<dyn Driver>,
-        threads: &ThreadPool,
-    ) -> Self {
-        let account = Account::new(&name, threads);
+    pub(crate) fn twin(&self, name: ConnectionName, driver: Arc<dyn Driver>) -> Self {
+        let account = Account::new(1);
         let mut twin = Self::of(name, driver, &CommonConfig::default());
         twin.node_options.clone_from(&self.node_options);
         twin.accessibility = self.accessibility.clone();
@@ -272,7 +266,7 @@ impl Connection {
                 .on_node(&own, context.place.as_ref());
         }
         self.new_volumes = per_driver.new_volumes();
-        self.threads = Some(Account::new(&self.name, &context.threads));
+        self.threads = Some(Account::new(context.threads));
         Ok(())
     }
 
@@ -343,12 +337,6 @@ impl Connection {
             Some(account) => account.probe.on_account(probe).await,
             None => probe.await,
         }
-    }
-
-    /// Whether calls have waited for its storage for long, and still do.
-    pub(crate) fn hangs(&self) -> bool {
-        let threads = self.threads.as_ref();
-        threads.is_some_and(|account| account.questions.are_away())
     }
 
     /// Its driver.
@@ -497,15 +485,14 @@ impl Drop for Connection {
 // === impl Account ===
 
 impl Account {
-    /// Threads for one content of a file. It does not count the threads that hang because of an older
-    /// content: a corrected file must work.
-    fn new(name: &ConnectionName, pool: &ThreadPool) -> Self {
-        let name = name.text();
+    /// Threads for one content of a file, `most` for each class of work and one for probes. Those that hang because
+    /// of an older content are not among them: a corrected file must work.
+    fn new(most: usize) -> Self {
         Self {
-            questions: pool.party(name.clone()),
-            copies: pool.party(format!("{name} (copies)")),
-            deletions: pool.party(format!("{name} (deletions)")),
-            probe: pool.probe(name.clone()),
+            questions: Threads::new(most),
+            copies: Threads::new(most),
+            deletions: Threads::new(most),
+            probe: Threads::new(1),
         }
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{Driver, NodeId};
 use node_utils::Tools;
-use node_utils::blocking::ThreadPool;
 
 use super::{Memory, serve};
 use crate::app::{App, Environment};
@@ -28,19 +27,9 @@ pub(crate) fn multi_under(
     drivers: &[(&str, &Arc<Memory>, &str)],
     names: Names,
 ) -> Arc<Plugin> {
-    multi_on(&ThreadPool::new(8), root, drivers, names)
-}
-
-/// The same on these threads.
-pub(crate) fn multi_on(
-    threads: &ThreadPool,
-    root: &str,
-    drivers: &[(&str, &Arc<Memory>, &str)],
-    names: Names,
-) -> Arc<Plugin> {
     let all = drivers
         .iter()
-        .map(|(name, driver, yaml)| among(threads, name, driver, yaml));
+        .map(|(name, driver, yaml)| among(name, driver, yaml));
     of_connections(&main_file(root), all, names)
 }
 
@@ -55,10 +44,9 @@ pub(crate) fn multi_of(drivers: &[(&str, Arc<dyn Driver>)]) -> Arc<Plugin> {
 
 /// The same with a main file of its own.
 pub(crate) fn multi_in(root: &str, drivers: &[(&str, Arc<dyn Driver>)]) -> Arc<Plugin> {
-    let threads = ThreadPool::new(8);
     let all = drivers.iter().map(|(name, driver)| {
         let name = ConnectionName::parse(name).expect("a name");
-        Connection::among(name, driver.clone(), &parse("driver: memory"), &threads)
+        Connection::among(name, driver.clone(), &parse("driver: memory"))
     });
     of_connections(root, all, Names::default())
 }
@@ -80,15 +68,10 @@ fn of_connections(root: &str, all: impl Iterator<Item = Connection>, names: Name
 }
 
 /// A connection whose file is empty but for `yaml`.
-pub(crate) fn among(
-    threads: &ThreadPool,
-    name: &str,
-    driver: &Arc<Memory>,
-    yaml: &str,
-) -> Connection {
+pub(crate) fn among(name: &str, driver: &Arc<Memory>, yaml: &str) -> Connection {
     let name = ConnectionName::parse(name).expect("a name");
     let document = parse(&format!("driver: memory\n{yaml}"));
-    Connection::among(name, driver.clone(), &document, threads)
+    Connection::among(name, driver.clone(), &document)
 }
 
 fn parse(yaml: &str) -> Document {

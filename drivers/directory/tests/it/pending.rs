@@ -161,7 +161,14 @@ async fn what_keeps_failing_after_the_answer_is_reported_by_the_call_that_makes_
     let taken = snapshot(&driver, "pvc-1", "one").await.expect("answered");
     let other = give_name_away(&base);
     lock.release();
-    let error = ready(&driver, "pvc-1", "one").await.expect_err("failed");
+    ask(async || {
+        let copies = listed(&driver, Some("pvc-1")).await;
+        copies.is_empty().then_some(())
+    })
+    .await;
+    // A caller that waits for it is answered with its error.
+    let made = snapshot(&place.driver, "pvc-1", "one").await;
+    let error = made.expect_err("failed again");
     assert_eq!(error.kind(), Kind::Conflict, "{}", error.chain());
     let gone = driver.get_snapshot(&call(), &taken.id).await;
     assert_eq!(gone.expect_err("gone").kind(), Kind::NotFound);

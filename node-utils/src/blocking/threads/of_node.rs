@@ -6,14 +6,15 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{ACCOUNT, Account, Full, WAIT_TIMEOUT};
+use super::{ACCOUNT, Account, Full, WAIT_TIMEOUT, one_of};
 use csi_types::attachment::Attachment;
 
-use crate::mount::MountEntry;
+use crate::mount::{MountEntry, MountTable};
 
 /// Of one server or device, for each purpose.
 const EACH: usize = 16;
@@ -119,14 +120,14 @@ impl NodeAccount {
     pub(super) async fn take(&self) -> Result<NodePermit, Full> {
         let (own, all) = match &self.own {
             Some(own) => (
-                Some(one_of(own, Full::Own(EACH)).await?),
+                Some(one_of(own, WAIT_TIMEOUT, Full::Own(EACH)).await?),
                 &self.threads.elsewhere,
             ),
             None => (None, &self.threads.local),
         };
         Ok(NodePermit {
             _own: own,
-            _all: one_of(all, Full::Others(WAIT_TIMEOUT)).await?,
+            _all: one_of(all, WAIT_TIMEOUT, Full::Others(WAIT_TIMEOUT)).await?,
         })
     }
 }
@@ -136,15 +137,6 @@ pub(crate) async fn meant_for<F: Future>(purpose: Purpose, work: F) -> F::Output
     match ACCOUNT.try_with(Account::clone) {
         Ok(Account::Node(account)) => account.meant_for(purpose).on_account(work).await,
         Ok(Account::Party(_)) | Err(_) => work.await,
-    }
-}
-
-async fn one_of(semaphore: &Arc<Semaphore>, full: Full) -> Result<OwnedSemaphorePermit, Full> {
-    let permit = Arc::clone(semaphore).acquire_owned();
-    match tokio::time::timeout(WAIT_TIMEOUT, permit).await {
-        Ok(Ok(permit)) => Ok(permit),
-        // It is never closed.
-        Ok(Err(_)) | Err(_) => Err(full),
     }
 }
 
@@ -164,6 +156,17 @@ impl Source {
             Attachment::Hostpath(_) | Attachment::ZfsLocal(_) => return None,
         };
         Some(Self(source))
+    }
+
+    /// Where the filesystem that holds a directory of this node comes from, if that is another machine: a base on a
+    /// network mount that hangs must not take the threads of local paths.
+    pub(crate) fn of_directory(table: &MountTable, directory: &Path) -> Option<Self> {
+        let holders = table
+            .entries()
+            .filter(|entry| directory.starts_with(entry.point()));
+        // Of several at one place the last covers the others.
+        let holder = holders.max_by_key(|entry| entry.point().as_os_str().len())?;
+        holder.is_remote().then(|| Self::of_mount(&holder))
     }
 
     /// Where a mounted filesystem comes from: its server, or its device.
@@ -187,7 +190,6 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mount::MountTable;
 
     fn nas(name: &str) -> Source {
         Source(name.to_owned())
@@ -249,6 +251,24 @@ mod tests {
         let local = threads.account(None, Purpose::Change);
         local.take().await.expect("a thread");
         drop(hung);
+    }
+
+    #[test]
+    fn a_base_directory_on_a_network_mount_counts_for_its_server_and_a_local_one_for_the_reserve() {
+        let table = MountTable::from_text(
+            "20 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+             30 20 0:50 / /srv/nas rw - nfs4 10.0.0.1:/tank rw\n\
+             31 30 8:16 / /srv/nas/disk rw - ext4 /dev/sdb rw\n",
+        );
+        let source = |path: &str| Source::of_directory(&table, Path::new(path));
+        assert_eq!(source("/srv/nas/volumes/pvc-1"), Some(nas("10.0.0.1")));
+        for local in [
+            "/srv/nas/disk/pvc-1",
+            "/srv/nasty/pvc-1",
+            "/var/lib/volumes/pvc-1",
+        ] {
+            assert_eq!(source(local), None, "{local}");
+        }
     }
 
     #[test]

@@ -83,7 +83,7 @@ fn run(setup: &Setup, steps: &[Step], flaw: Option<Flaw>, seen: &mut Seen) -> Re
             if !reference.allows(step) {
                 continue;
             }
-            let expected = reference.step(step, actor.now());
+            let expected = reference.step(step);
             let answer = actor.step(step).await;
             if let (Some(expected), Some(answer), Step::Call { call, .. }) =
                 (expected, answer, step)

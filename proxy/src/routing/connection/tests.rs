@@ -136,7 +136,7 @@ fn context() -> ConnectionContext {
         keys: TopologyKeys::default(),
         no_local: None,
         place: None,
-        threads: ThreadPool::new(8),
+        threads: 1,
     }
 }
 
@@ -221,7 +221,7 @@ fn what_one_of_several_lacks_is_a_wrong_request_and_as_uncertain_as_before() {
     let driver = crate::testing::Memory::new();
     let document = Document::parse("driver: memory", &NoEnvironment).expect("yaml");
     let name = ConnectionName::parse("one").expect("a name");
-    let connection = Connection::among(name, driver, &document, &ThreadPool::new(8));
+    let connection = Connection::among(name, driver, &document);
     let error = Error::unsupported("copy").with_effect(driver_core::Effect::Possible);
     let explained = connection.explain(error);
     assert_eq!(
@@ -254,7 +254,7 @@ fn settings_that_count_in_the_main_file_only_are_findings_in_a_file_of_a_connect
 fn nas(driver: Arc<dyn Driver>) -> Connection {
     let document = Document::parse("driver: memory", &NoEnvironment).expect("yaml");
     let name = ConnectionName::parse("nas").expect("a name");
-    Connection::among(name, driver, &document, &ThreadPool::new(8))
+    Connection::among(name, driver, &document)
 }
 
 #[tokio::test(start_paused = true)]

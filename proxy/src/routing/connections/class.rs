@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use driver_core::parameters::{CONNECTION, CONNECTIONS};
 use driver_core::{Effect, Error, Parameters};
+use futures_util::future::join_all;
 
 use super::lazy::LazyConnection;
 use super::name::ConnectionName;
@@ -19,17 +20,18 @@ const MAX_LISTED: usize = 10;
 // === impl Connections ===
 
 impl Connections {
-    /// The connections where a new volume of a class may be; at least one. Those that make no new
+    /// The connections where a new volume of a class may be; at least one. They are opened at the same time. Those that make no new
     /// volumes are included. compat: "The proxy".
     pub(crate) async fn for_new(
         &self,
         parameters: &Parameters,
     ) -> Result<Vec<Arc<Connection>>, Error> {
-        let mut opened = Vec::new();
-        for lazy in self.of_class(parameters)? {
-            opened.push(lazy.open().await.map_err(with_possible_effect)?);
-        }
-        Ok(opened)
+        let class = self.of_class(parameters)?;
+        let opened = join_all(class.iter().map(LazyConnection::open)).await;
+        let opened = opened.into_iter();
+        opened
+            .map(|one| one.map_err(with_possible_effect))
+            .collect()
     }
 
     /// The connections of a capacity query: those of the class, or all if no class is named.

@@ -2,7 +2,7 @@
 //!
 //! A driver that is idle for a while is dropped, with its sessions and its memory, and built again by
 //! the next call. Building touches no backend, but may read files that hang. So it runs on a thread of
-//! `own_thread`, once for all waiting calls, and each call waits for a limited time.
+//! `own_thread`, one for each connection and for all waiting calls, and each call waits for a limited time.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,8 +11,7 @@ use std::time::Duration;
 use driver_core::{Capabilities, Error, Kind};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::name::ConnectionName;
 use crate::process;
@@ -24,12 +23,6 @@ const BUILD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a driver is kept that was built for a query to all connections: such queries repeat.
 const KEPT: Duration = Duration::from_mins(5);
-
-/// The permits of concurrent builds. A build that takes longer than [`TURN`] returns its permit.
-static BUILD_PERMITS: Semaphore = Semaphore::const_new(64);
-const TURN: Duration = Duration::from_secs(1);
-/// The threads of all builds, also of those that hang. A connection has at most one.
-static THREADS: Semaphore = Semaphore::const_new(1024);
 
 /// One connection.
 #[derive(Debug)]
@@ -167,16 +160,9 @@ impl LazyConnection {
             return Ok(connection);
         }
         let under_way = self.lock().building.clone();
-        let building = if let Some(building) = under_way {
-            building
-        } else {
-            // Other tests of this process may hold the permits, with their own clocks.
-            #[cfg(test)]
-            let _still = crate::testing::hold_paused_clock();
-            match timeout(BUILD_TIMEOUT, BUILD_PERMITS.acquire()).await {
-                Ok(Ok(permit)) => self.build(permit)?,
-                Ok(Err(_)) | Err(_) => return Err(self.late()),
-            }
+        let building = match under_way {
+            Some(building) => building,
+            None => self.build()?,
         };
         match timeout_at(building.since + BUILD_TIMEOUT, building.outcome).await {
             Ok(outcome) => outcome.map_err(|why| self.fail(Kind::Internal).because(&*why)),
@@ -185,7 +171,7 @@ impl LazyConnection {
     }
 
     /// Starts to build the driver, unless that is done already.
-    fn build(self: &Arc<Self>, permit: SemaphorePermit<'static>) -> Result<Building, Error> {
+    fn build(self: &Arc<Self>) -> Result<Building, Error> {
         let mut built = self.lock();
         if let Some(building) = &built.building {
             return Ok(building.clone());
@@ -195,18 +181,11 @@ impl LazyConnection {
             let outcome = std::future::ready(Ok(connection)).boxed().shared();
             return Ok(Building { since, outcome });
         }
-        // The limit of threads is reached: the caller must retry.
-        let thread = THREADS.try_acquire().map_err(|_| self.late())?;
         let lazy = Arc::clone(self);
         #[cfg(test)]
         let still = crate::testing::hold_paused_clock();
-        let work = move || {
-            let outcome = lazy.made(since);
-            drop(thread);
-            outcome
-        };
-        let made =
-            own_thread::spawn(work).map_err(|error| self.fail(Kind::Pending).because(error))?;
+        let made = own_thread::spawn(move || lazy.made(since))
+            .map_err(|error| self.fail(Kind::Pending).because(error))?;
         let outcome = made.map(move |made| {
             #[cfg(test)]
             drop(still);
@@ -217,13 +196,6 @@ impl LazyConnection {
             outcome: outcome.boxed().shared(),
         };
         built.building = Some(building.clone());
-        drop(built);
-        let turn = timeout(TURN, building.outcome.clone());
-        tokio::spawn(async move {
-            // Built or not by then: the permit goes to the next one.
-            let _ = turn.await;
-            drop(permit);
-        });
         Ok(building)
     }
 

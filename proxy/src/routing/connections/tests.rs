@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use node_utils::blocking::ThreadPool;
+use driver_core::config::CommonConfig;
 
 use super::*;
 use crate::testing::{Gate, Memory};
@@ -12,8 +12,7 @@ fn connection(driver: &Arc<Memory>) -> Connection {
     let document =
         driver_core::config::Document::parse("driver: memory", &driver_core::config::NoEnvironment);
     let name = ConnectionName::parse("nas").expect("a name");
-    let threads = ThreadPool::new(8);
-    Connection::among(name, driver.clone(), &document.expect("yaml"), &threads)
+    Connection::among(name, driver.clone(), &document.expect("yaml"))
 }
 
 async fn found(connections: &Connections) -> Result<Arc<Connection>, Error> {
@@ -140,7 +139,6 @@ async fn drivers_whose_building_hangs_keep_no_other_from_being_built() {
     };
     let look = |lazy: Arc<LazyConnection>| tokio::spawn(async move { lazy.look().await });
     let shut = gate.shut();
-    // As many as are built at once.
     let hung: Vec<_> = (0..64)
         .map(|_| {
             let (started, gate, driver) = (started.clone(), gate.clone(), Memory::new());
@@ -156,13 +154,36 @@ async fn drivers_whose_building_hangs_keep_no_other_from_being_built() {
     }
     let driver = Memory::new();
     let good = look(let_go(Blueprint::new(move || Ok(connection(&driver)))));
-    tokio::task::yield_now().await;
-    tokio::time::advance(Duration::from_secs(2)).await;
     good.await.expect("no panic").expect("built");
     drop(shut);
     for one in hung {
         one.await.expect("no panic").expect("built in the end");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_connections_of_a_class_are_opened_at_the_same_time() {
+    let all_at_once = Arc::new(std::sync::Barrier::new(3));
+    let connections = Connections::named(Names::default());
+    for name in ["a", "b", "c"] {
+        let named = move || {
+            let name = ConnectionName::parse(name).expect("a name");
+            Connection::of(name, Memory::new(), &CommonConfig::default())
+        };
+        let others = Arc::clone(&all_at_once);
+        let blueprint = Blueprint::new(move || {
+            others.wait();
+            Ok(named())
+        });
+        connections.put(LazyConnection::new(named(), blueprint));
+    }
+    for lazy in connections.all() {
+        assert!(lazy.let_go(Duration::ZERO));
+    }
+    let class = [("connections".to_owned(), "a,b,c".to_owned())];
+    let class = driver_core::Parameters::new(class.into());
+    let opened = connections.for_new(&class).await.expect("all of them");
+    assert_eq!(opened.len(), 3);
 }
 
 #[tokio::test]
@@ -208,7 +229,7 @@ async fn a_call_keeps_the_connection_that_it_found_and_the_old_one_goes_with_its
 #[tokio::test]
 async fn a_single_connection_gives_out_the_ids_of_its_driver_whatever_they_look_like() {
     let driver = Memory::new();
-    let config = driver_core::config::CommonConfig::default();
+    let config = CommonConfig::default();
     let connections =
         Connections::single(Connection::of(ConnectionName::unnamed(), driver, &config));
     let handle = VolumeHandle::parse("v:nas/a").expect("a handle");

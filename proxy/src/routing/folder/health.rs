@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use driver_core::Call;
 use futures_util::FutureExt;
-use node_utils::blocking::is_for_lack_of_threads;
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
@@ -22,8 +21,6 @@ use crate::telemetry::metrics::Metrics;
 const EVERY: Duration = Duration::from_mins(1);
 /// The timeout of a probe.
 pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
-/// After this time without a probe the health is unknown.
-const STALE: Duration = Duration::from_mins(5);
 /// How many are probed at once.
 const AT_ONCE: usize = 16;
 
@@ -132,25 +129,12 @@ impl Question {
         };
         let mut asked = tokio::spawn(asked);
         let health = match tokio::time::timeout(PROBE_TIMEOUT, &mut asked).await {
-            Ok(answered) => answered.unwrap_or_else(|_| Some(Health::Bad(DEFECT.to_owned()))),
-            Err(_) => Some(Health::Bad(format!("no answer within {PROBE_TIMEOUT:?}"))),
+            Ok(answered) => answered.unwrap_or_else(|_| Health::Bad(DEFECT.to_owned())),
+            Err(_) => Health::Bad(format!("no answer within {PROBE_TIMEOUT:?}")),
         };
-        match health {
-            Some(health) => {
-                self.tell(&health);
-                if let (Health::Good, Some(usage)) = (&health, &self.usage) {
-                    usage.measure(&self.connection, &self.metrics).await;
-                }
-            }
-            None => self.left_out(),
-        }
-    }
-
-    /// No thread was available: for a while the health before counts.
-    fn left_out(&self) {
-        let name = self.lazy.name();
-        if self.connections.serves(&self.lazy) && self.states.left_out(name, STALE) {
-            self.metrics.connection_unasked(name.text());
+        self.tell(&health);
+        if let (Health::Good, Some(usage)) = (&health, &self.usage) {
+            usage.measure(&self.connection, &self.metrics).await;
         }
     }
 
@@ -171,16 +155,15 @@ impl Question {
     }
 }
 
-/// The health of the backend of one connection; `None` if no thread was available.
-async fn of(connection: &Connection) -> Option<Health> {
+/// The health of the backend of one connection.
+async fn of(connection: &Connection) -> Health {
     let call = Call::within(PROBE_TIMEOUT);
     let probe = std::panic::AssertUnwindSafe(connection.probe(&call)).catch_unwind();
-    Some(match probe.await.as_deref() {
+    match probe.await.as_deref() {
         Ok([]) => Health::Good,
-        Ok([problem, ..]) if is_for_lack_of_threads(problem) && !connection.hangs() => return None,
         Ok([problem, ..]) => Health::Bad(status::message(problem)),
         Err(_) => Health::Bad(DEFECT.to_owned()),
-    })
+    }
 }
 
 const DEFECT: &str = "met a defect of this program";

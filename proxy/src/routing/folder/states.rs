@@ -20,8 +20,6 @@ struct State {
     /// The last known health, however old.
     before: Health,
     asked: Option<Instant>,
-    /// Since when its probe is due and could not run.
-    unasked: Option<Instant>,
     turn: Weak<()>,
 }
 
@@ -85,21 +83,8 @@ impl States {
             return None;
         }
         let state = all.entry(name.clone()).or_default();
-        (state.health, state.unasked) = (health.clone(), None);
+        state.health = health.clone();
         Some(std::mem::replace(&mut state.before, health))
-    }
-
-    /// Records that a due probe could not run. Returns whether this lasts for `long`: then the health
-    /// counts as unknown.
-    pub(crate) fn left_out(&self, name: &ConnectionName, long: Duration) -> bool {
-        let mut all = self.lock();
-        let state = all.entry(name.clone()).or_default();
-        let since = *state.unasked.get_or_insert_with(Instant::now);
-        let is_old = since.elapsed() >= long;
-        if is_old {
-            state.health = Health::Unknown;
-        }
-        is_old
     }
 
     /// Whether a probe is due and none is running.

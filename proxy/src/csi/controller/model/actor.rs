@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use driver_core::Driver;
 use driver_core::config::ConfigError;
-use node_utils::blocking::ThreadPool;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tonic::Code;
 
 use super::flaws::Flaw;
@@ -30,7 +29,7 @@ use crate::rpc::{Deadlines, Runner};
 use crate::telemetry::metrics::Metrics;
 
 /// The deadline of a call that changes something.
-pub(super) const DEADLINE: Duration = Duration::from_mins(10);
+const DEADLINE: Duration = Duration::from_mins(10);
 /// How long a client waits before it leaves.
 const IMPATIENCE: Duration = Duration::from_secs(1);
 /// Longer than any wait: all runnable work has run by then.
@@ -54,7 +53,6 @@ pub(super) struct Actor {
     by_hand: Arc<Storage>,
     files: BTreeMap<&'static str, File>,
     process: Process,
-    began: Instant,
 }
 
 /// The part that ends with a restart.
@@ -64,7 +62,6 @@ struct Process {
     connections: Connections,
     states: States,
     metrics: Metrics,
-    threads: ThreadPool,
     builds: Arc<AtomicBool>,
 }
 
@@ -80,13 +77,7 @@ impl Actor {
             process: Process::new(setup, flaw),
             setup: setup.clone(),
             flaw,
-            began: Instant::now(),
         }
-    }
-
-    /// The time since the beginning.
-    pub(super) fn now(&self) -> Duration {
-        self.began.elapsed()
     }
 
     /// Does one step. `None` if it makes no call.
@@ -178,7 +169,7 @@ impl Actor {
             "c" => &self.storages[2],
             _ => &self.by_hand,
         };
-        let (storage, threads) = (storage.clone(), self.process.threads.clone());
+        let storage = storage.clone();
         let content = match self.flaw {
             Some(Flaw::KnowsNoZones) => Content {
                 zone: None,
@@ -193,7 +184,7 @@ impl Actor {
         let builds = self.process.builds.clone();
         let made = move || {
             let driver: Arc<dyn Driver> = storage.clone();
-            workshop::connection(parse(name), content, driver, &threads)
+            workshop::connection(parse(name), content, driver)
         };
         let first = made();
         let again = Blueprint::new(move || {
@@ -253,8 +244,7 @@ impl Process {
                 BareIs::Of => Bare::Of(parse("b")),
             },
         };
-        let threads = ThreadPool::new(8);
-        let (site, loader) = workshop::site(names, &threads);
+        let (site, loader) = workshop::site(names);
         let connections = site.connections.clone();
         let metrics = Metrics::new();
         let deadlines = Deadlines {
@@ -274,7 +264,6 @@ impl Process {
             connections,
             states: States::default(),
             metrics,
-            threads,
             builds: Arc::new(AtomicBool::new(true)),
         }
     }

@@ -12,7 +12,6 @@ mod store;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use driver_core::contract::fake::Verb;
 use tonic::Code;
@@ -57,7 +56,6 @@ pub(super) struct Reference {
     excused: BTreeSet<String>,
     armed: Option<(usize, Verb, Fault)>,
     leaves: bool,
-    now: Duration,
     /// Whether the source of a volume is in another storage.
     pub(super) has_copied: bool,
 }
@@ -77,7 +75,6 @@ impl Reference {
             excused: BTreeSet::new(),
             armed: None,
             leaves: false,
-            now: Duration::ZERO,
             has_copied: false,
         }
     }
@@ -87,9 +84,8 @@ impl Reference {
         !matches!(step, Step::Unbuilt(true)) || self.hung.is_empty()
     }
 
-    /// The possible answers to a step that starts now.
-    pub(super) fn step(&mut self, step: &Step, now: Duration) -> Option<Expected> {
-        self.now = now;
+    /// The possible answers to a step.
+    pub(super) fn step(&mut self, step: &Step) -> Option<Expected> {
         match step {
             Step::Good(name, content) => self.put(name, Some(*content)),
             Step::Bad(name) => self.put(name, None),

@@ -6,7 +6,6 @@ use std::sync::{Arc, LazyLock};
 use driver_core::config::{CommonConfig, Document, NoEnvironment};
 use driver_core::{Driver, NodeId};
 use driver_node_manual::NodeManual;
-use node_utils::blocking::ThreadPool;
 use node_utils::{Node, NodeConfig, Tools};
 
 use super::steps::Content;
@@ -38,17 +37,16 @@ pub(super) fn connection(
     name: ConnectionName,
     content: Content,
     driver: Arc<dyn Driver>,
-    threads: &ThreadPool,
 ) -> Connection {
     let mut read = WORKSHOP.read.iter();
     let (_, like) = read
         .find(|(known, _)| *known == content)
         .expect("a content");
-    like.twin(name, driver, threads)
+    like.twin(name, driver)
 }
 
 /// A process without connections, and its loader.
-pub(super) fn site(names: Names, threads: &ThreadPool) -> (App, Loader) {
+pub(super) fn site(names: Names) -> (App, Loader) {
     let connections = Connections::named(names.clone());
     let by_hand: Arc<dyn Driver> = Arc::new(NodeManual);
     let node = Node::here(NodeConfig::default());
@@ -68,7 +66,7 @@ pub(super) fn site(names: Names, threads: &ThreadPool) -> (App, Loader) {
         keys: TopologyKeys::default(),
         no_local: None,
         place: None,
-        threads: threads.clone(),
+        threads: 1,
     };
     let base = Arc::clone(&WORKSHOP.base);
     let loader = Loader::new(base, Arc::new(ground), connections, names);
@@ -105,14 +103,11 @@ impl Workshop {
         let root = parse("{driver: proxy, proxy: {configFolder: /none}}");
         let config = root.common().expect("configuration");
         let (base, site) = App::open(root, &at).expect("a site");
-        let (by_hand, threads) = (Storage::by_hand(), ThreadPool::new(1));
+        let by_hand = Storage::by_hand();
         let read = Content::all().map(|content| {
             let (name, driver) = (ConnectionName::unnamed(), by_hand.clone());
             let document = parse(&yaml(content));
-            (
-                content,
-                Connection::among(name, driver, &document, &threads),
-            )
+            (content, Connection::among(name, driver, &document))
         });
         Self {
             base,

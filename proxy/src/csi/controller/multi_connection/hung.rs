@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use driver_core::Call;
-use node_utils::blocking::ThreadPool;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::*;
 use crate::routing::connections::LazyConnection;
-use crate::testing::{among, multi_on};
+use crate::testing::among;
 
 /// Less than the limit of a test, and more than any work that does not hang.
 const LONG: Duration = Duration::from_mins(1);
@@ -124,15 +123,15 @@ fn one_that_is_drained_and_hangs_keeps_no_volume_from_being_made_elsewhere() {
 #[test]
 fn what_is_put_in_the_place_of_one_that_hangs_is_served() {
     let runtime = small_runtime();
-    let (threads, old, new) = (ThreadPool::new(8), Memory::new(), Memory::new());
-    let plugin = multi_on(&threads, "", &[("a", &old, "")], Names::default());
+    let (old, new) = (Memory::new(), Memory::new());
+    let plugin = multi_connection(&[("a", &old, "")], Names::default());
     let service = ControllerHandler(plugin);
     let _hangs = old.gate.shut();
     runtime.block_on(async {
         let _asked = ask_often(&service).await;
         tokio::time::advance(LONG).await;
         let connections = &service.0.connections;
-        connections.put(LazyConnection::fixed(among(&threads, "a", &new, "")));
+        connections.put(LazyConnection::fixed(among("a", &new, "")));
         makes_a_volume(&service, "a", &new).await;
         let connection = connections.all()[0].peek().expect("there");
         let waits = new.gate.shut();

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use csi_proto::v1::volume_capability::BlockVolume;
 use driver_core::Capabilities;
-use driver_core::config::ConfigError;
-use node_utils::blocking::ThreadPool;
 use tokio::time::Instant;
 
 use super::lacking::publication;
@@ -317,12 +315,11 @@ async fn advice_waits_only_briefly_for_connections_and_builds_no_driver() {
     b.trouble(Trouble::Wait);
     c.fill(["by-hand".to_owned()], "/x");
     let rebuilt = guarded();
-    let threads = ThreadPool::new(1);
     let again = {
-        let (rebuilt, threads) = (rebuilt.clone(), threads.clone());
-        Blueprint::new(move || Ok(among(&threads, "d", &rebuilt, "")))
+        let rebuilt = rebuilt.clone();
+        Blueprint::new(move || Ok(among("d", &rebuilt, "")))
     };
-    let lazy = LazyConnection::new(among(&threads, "d", &rebuilt, ""), again);
+    let lazy = LazyConnection::new(among("d", &rebuilt, ""), again);
     assert!(lazy.let_go(Duration::ZERO));
     service.0.connections.put(lazy);
     let start = Instant::now();

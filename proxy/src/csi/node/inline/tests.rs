@@ -11,7 +11,6 @@ use driver_core::{
     NodeId, Parameters, Volume, VolumeName,
 };
 use node_utils::Tools;
-use node_utils::blocking::ThreadPool;
 use secrecy::ExposeSecret as _;
 use tonic::{Code, Request};
 
@@ -141,7 +140,7 @@ fn process(drivers: &[(&str, &Arc<Pods>, &str)]) -> Arc<Plugin> {
         let document = Document::parse(&text, &NoEnvironment).expect("yaml");
         let driver: Arc<dyn Driver> = Arc::clone(driver) as _;
         let connection = if name.is_named() {
-            Connection::among(name.clone(), driver, &document, &ThreadPool::new(8))
+            Connection::among(name.clone(), driver, &document)
         } else {
             let config = document.common().expect("keys");
             Connection::of(name.clone(), driver, &config)

@@ -1,18 +1,14 @@
 //! Whose storage is asked, and whose answer counts.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use driver_core::config::Document;
 use driver_core::config::NoEnvironment;
 use driver_core::{
     AccessRules, BackendIdentity, CreateVolume, Driver, Error, Kind, Parameters, Volume, VolumeId,
     VolumeName,
 };
-use node_utils::blocking::{ThreadPool, spawn_on_account};
 use tokio::sync::{Notify, mpsc};
 
 use super::*;
-use crate::routing::connection::WorkClass;
 use crate::routing::connections::Names;
 
 /// Storage that answers when the test lets it.
@@ -21,8 +17,6 @@ struct Slow {
     asked: mpsc::UnboundedSender<()>,
     answer: Notify,
     bad: bool,
-    /// Whether others have all threads.
-    crowded: AtomicBool,
 }
 
 #[async_trait::async_trait]
@@ -46,11 +40,6 @@ impl Driver for Slow {
     async fn probe(&self, _: &Call) -> Vec<Error> {
         self.asked.send(()).expect("the test counts");
         self.answer.notified().await;
-        if self.crowded.load(Ordering::Relaxed) {
-            let none = ThreadPool::new(0).party("none").within(Duration::ZERO);
-            let asked = none.on_account(spawn_on_account("ask", || ())).await;
-            return asked.err().into_iter().collect();
-        }
         let sick = self.bad.then(|| Error::new(Kind::Unreachable, "reach it"));
         sick.into_iter().collect()
     }
@@ -89,15 +78,9 @@ impl Ward {
     fn put(&self, name: &str, bad: bool) -> (Arc<Slow>, mpsc::UnboundedReceiver<()>) {
         let (asked, asks) = mpsc::unbounded_channel();
         let answer = Notify::new();
-        let driver = Arc::new(Slow {
-            asked,
-            answer,
-            bad,
-            crowded: AtomicBool::new(false),
-        });
+        let driver = Arc::new(Slow { asked, answer, bad });
         let document = Document::parse("driver: slow", &NoEnvironment).expect("yaml");
-        let connection =
-            Connection::among(parse(name), driver.clone(), &document, &ThreadPool::new(8));
+        let connection = Connection::among(parse(name), driver.clone(), &document);
         self.connections.put(LazyConnection::fixed(connection));
         self.states.ask_anew(&parse(name));
         (driver, asks)
@@ -106,20 +89,6 @@ impl Ward {
     fn ask(&mut self) {
         self.rounds
             .ask(&self.connections, &self.states, &self.metrics);
-    }
-
-    /// Asks storage for which there is no thread, until that is known.
-    async fn asks_in_vain(&mut self, of: &Slow, asks: &mut mpsc::UnboundedReceiver<()>) {
-        tokio::time::advance(EVERY).await;
-        while asks.try_recv().is_err() {
-            self.ask();
-            tokio::task::yield_now().await;
-        }
-        of.answer.notify_one();
-        // By steps, because several wait, and not for the same time.
-        for _ in 0..15 {
-            tokio::time::advance(Duration::from_secs(1)).await;
-        }
     }
 
     /// Waits until so much is known.
@@ -227,48 +196,4 @@ async fn a_connection_whose_file_cannot_be_used_is_not_well() {
     let found = ward.states.summary(&ward.connections, 100);
     assert_eq!((found.all, found.good), (2, 0));
     assert_eq!(found.bad, [parse("a")]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_that_was_not_asked_for_long_is_neither_good_nor_bad() {
-    let mut ward = Ward::new();
-    let (well, mut asks) = ward.put("a", false);
-    ward.ask();
-    asks.recv().await.expect("asked");
-    well.answer.notify_one();
-    ward.known(1, 0).await;
-    well.crowded.store(true, Ordering::Relaxed);
-    let start = tokio::time::Instant::now();
-    while start.elapsed() < STALE + 3 * EVERY {
-        ward.asks_in_vain(&well, &mut asks).await;
-    }
-    ward.known(0, 0).await;
-    assert_eq!(ward.series(), "");
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_that_is_not_asked_because_others_have_all_threads_is_as_it_was() {
-    let mut ward = Ward::new();
-    let (well, mut asks) = ward.put("a", false);
-    ward.ask();
-    asks.recv().await.expect("asked");
-    well.answer.notify_one();
-    ward.known(1, 0).await;
-    well.crowded.store(true, Ordering::Relaxed);
-    for _ in 0..2 {
-        ward.asks_in_vain(&well, &mut asks).await;
-        ward.known(1, 0).await;
-    }
-    assert!(ward.series().ends_with("} 1"), "{}", ward.series());
-    // Unless its calls wait for it, too.
-    let gate = Arc::<crate::testing::Gate>::default();
-    let _shut = gate.shut();
-    let connection = ward.connections.all()[0].peek().expect("there");
-    let hung = spawn_on_account("hang", move || gate.pass());
-    let hung = connection
-        .run_limited(WorkClass::Short, PROBE_TIMEOUT, hung)
-        .await;
-    let _hung = hung.expect("a thread");
-    ward.asks_in_vain(&well, &mut asks).await;
-    ward.known(0, 1).await;
 }

@@ -108,6 +108,8 @@ impl Reference {
         let home = match self.home(source, false) {
             Ok(home) if makes(home) => home,
             Ok(_) => return Expected::failed(&[Code::InvalidArgument]),
+            // Its driver is not built: an earlier call may have taken the snapshot.
+            Err(Code::Internal) => return Expected::failed(&[Code::Unavailable]),
             Err(code) => return Expected::failed(&[code]),
         };
         let at = self.storage(home);

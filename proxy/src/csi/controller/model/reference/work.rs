@@ -1,14 +1,11 @@
 //! How work on a storage runs and ends: its faults and its locks.
 
-use std::time::Duration;
-
 use driver_core::Kind;
 use driver_core::contract::fake::Verb;
 
 use super::expected::{code, is_passing};
 use super::store::{Act, Elsewhere, Source};
 use super::{Object, Reference};
-use crate::csi::controller::model::actor::DEADLINE;
 use crate::csi::controller::model::requests::Answer;
 use crate::csi::controller::model::storage::{Did, Fault};
 
@@ -28,8 +25,6 @@ pub(super) struct Hung {
     pub(super) work: Option<(Act, Did)>,
     alone: Vec<Object>,
     shared: Vec<Object>,
-    /// When it is abandoned.
-    pub(super) until: Duration,
 }
 
 impl Reference {
@@ -66,7 +61,6 @@ impl Reference {
                         work: None,
                         alone: Vec::new(),
                         shared: Vec::new(),
-                        until: Duration::MAX,
                     });
                 }
                 Err(Kind::Timeout)
@@ -106,7 +100,6 @@ impl Reference {
                     work: Some((act, did)),
                     alone: alone.to_vec(),
                     shared: shared.to_vec(),
-                    until: self.now + DEADLINE + Duration::from_secs(1),
                 });
                 if self.leaves {
                     return Err(Failure::Left);
