@@ -147,7 +147,7 @@ impl Runner {
             }
         };
         measured.ended(code);
-        entry.reply(result)
+        Entry::reply(result)
     }
 
     /// Runs `work` to its end, also if the client leaves, and answers with its result.
@@ -269,7 +269,7 @@ impl Runner {
             measured.ended(code);
         }
         // A client that left in this very moment is counted as one that was answered.
-        drop(answer.send(entry.reply(result)));
+        drop(answer.send(Entry::reply(result)));
     }
 }
 
@@ -298,11 +298,13 @@ fn torn_down() -> Status {
 ///
 /// A passing failure says nothing about what is there. After the first change of the call it is never
 /// "nothing was done", whatever the driver says; and in a call that makes something an earlier call may
-/// have begun it. A judgement about the request is believed.
+/// have started it, unless the storage was asked after the failure and has nothing of it. A judgement about the
+/// request is believed.
 fn folded<T>(rpc: Rpc, result: Result<T, Error>, call: Option<&Call>) -> Result<T, Error> {
     result.map_err(|error| {
         let changed = call.is_some_and(|call| call.effect() == Effect::Possible);
-        if is_passing(error.kind()) && (changed || rpc.makes()) {
+        let is_absent = call.is_some_and(Call::is_proved_absent);
+        if is_passing(error.kind()) && (changed || (rpc.makes() && !is_absent)) {
             error.with_effect(Effect::Possible)
         } else {
             error
@@ -383,7 +385,7 @@ impl Entry {
         }
     }
 
-    fn reply<T>(&self, result: Result<T, Error>) -> Result<Response<T>, Status> {
+    fn reply<T>(result: Result<T, Error>) -> Result<Response<T>, Status> {
         result
             .map(Response::new)
             .map_err(|error| status::status(&error))

@@ -23,6 +23,7 @@ struct State {
     began: Instant,
     deadline: Instant,
     changed: AtomicBool,
+    absent: AtomicBool,
     cancelled: AtomicBool,
 }
 
@@ -47,6 +48,7 @@ impl Call {
             began,
             deadline,
             changed: AtomicBool::new(false),
+            absent: AtomicBool::new(false),
             cancelled: AtomicBool::new(false),
         };
         Self {
@@ -95,11 +97,23 @@ impl Call {
     /// Notes that the next step changes the backend.
     pub fn changing(&self) {
         self.state.changed.store(true, Ordering::Release);
+        self.state.absent.store(false, Ordering::Release);
     }
 
     /// Notes that nothing is left of the changes of this call, as an observation has proved.
     pub fn undone(&self) {
         self.state.changed.store(false, Ordering::Release);
+    }
+
+    /// Notes that nothing exists of what the call makes, by it or by an earlier one, as an observation after its
+    /// failure has proved.
+    pub fn found_nothing(&self) {
+        self.state.absent.store(true, Ordering::Release);
+    }
+
+    /// Whether [`Call::found_nothing`] was noted, and nothing was changed since.
+    pub fn is_proved_absent(&self) -> bool {
+        self.state.absent.load(Ordering::Acquire)
     }
 
     /// The changes that are known so far.
@@ -133,6 +147,17 @@ mod tests {
         );
         call.undone();
         assert_eq!(call.clone().effect(), Effect::None, "of all its clones");
+    }
+
+    #[test]
+    fn a_proof_that_nothing_exists_ends_with_the_next_change() {
+        let call = Call::within(Duration::from_mins(1));
+        call.undone();
+        assert!(!call.is_proved_absent(), "an earlier call may have made it");
+        call.clone().found_nothing();
+        assert!(call.is_proved_absent());
+        call.changing();
+        assert!(!call.is_proved_absent());
     }
 
     #[test]

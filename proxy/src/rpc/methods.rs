@@ -95,7 +95,7 @@ impl Rpc {
     }
 
     /// Whether it makes something that its caller forgets after a final code: an earlier call for it may have
-    /// begun it.
+    /// started it.
     pub(crate) fn makes(self) -> bool {
         matches!(
             self,

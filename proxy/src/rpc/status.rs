@@ -69,7 +69,8 @@ pub(crate) fn code(kind: Kind, effect: Effect) -> Code {
             | Kind::Unsupported
             | Kind::Internal,
             Effect::Possible,
-        ) => Code::Unavailable,
+        )
+        | (Kind::Unreachable, Effect::None) => Code::Unavailable,
 
         (Kind::Invalid, Effect::None) => Code::InvalidArgument,
         (Kind::NotFound, Effect::None) => Code::NotFound,
@@ -80,7 +81,6 @@ pub(crate) fn code(kind: Kind, effect: Effect) -> Code {
         (Kind::Denied, Effect::None) => Code::Unauthenticated,
         (Kind::Unsupported, Effect::None) => Code::Unimplemented,
         (Kind::Internal, Effect::None) => Code::Internal,
-        (Kind::Unreachable, Effect::None) => Code::Unavailable,
     }
 }
 

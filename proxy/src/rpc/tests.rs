@@ -214,13 +214,31 @@ async fn a_driver_that_forgets_its_first_change_is_not_believed() {
 
 #[tokio::test]
 async fn passing_trouble_never_makes_the_caller_forget_what_an_earlier_process_may_have_begun() {
-    for kind in [Kind::Unreachable, Kind::Denied, Kind::Internal] {
+    for (kind, nothing_there) in [
+        (Kind::Unreachable, Code::Unavailable),
+        (Kind::Denied, Code::Unauthenticated),
+        (Kind::Internal, Code::Internal),
+    ] {
         // A process that knows of no earlier call, as after a kill.
         let driver = Memory::new();
         let service = service(&driver);
+        let attempt = async |name: &str| {
+            driver.trouble(Trouble::Fail(kind, Effect::None));
+            let created = service.create_volume(create(name)).await;
+            created.expect_err("it must fail").code()
+        };
+        assert_eq!(attempt("a").await, nothing_there, "{kind:?}");
+        driver.begin("b");
+        assert_eq!(attempt("b").await, Code::Unavailable, "{kind:?}");
+        let snapshot = v1::CreateSnapshotRequest {
+            name: "one".into(),
+            source_volume_id: "a".into(),
+            ..Default::default()
+        };
+        // The storage cannot be asked for what an earlier call has started of it.
         driver.trouble(Trouble::Fail(kind, Effect::None));
-        let created = service.create_volume(create("a")).await;
-        let code = created.expect_err("it must fail").code();
+        let taken = service.create_snapshot(Request::new(snapshot)).await;
+        let code = taken.expect_err("it must fail").code();
         assert_eq!(code, Code::Unavailable, "{kind:?}");
     }
     // A deletion is asked for again whatever the code.

@@ -447,7 +447,7 @@ async fn one_that_hangs_or_panics_leaves_the_other_at_work() {
     assert_eq!(
         status.code(),
         Code::Unavailable,
-        "an earlier call may have begun it"
+        "an earlier call may have started it"
     );
     assert!(
         made(&service, create("q", &[("connection", "b")]))

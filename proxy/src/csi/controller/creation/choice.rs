@@ -115,28 +115,24 @@ pub(super) fn of_a_whole_one(refusal: Error) -> Error {
 }
 
 /// The error of a connection that does not create a volume. A problem of the request or of the
-/// configuration is final only if no earlier call left a part there: otherwise that part would be
-/// forgotten. Storage failures are judged elsewhere, and a
-/// conflict means that the volume is another one.
+/// configuration, and a refusal by the storage before the first change, are final only if no earlier call
+/// left a part there: otherwise that part would be forgotten. A storage that is not reached is not asked,
+/// and a conflict means that the volume is another one.
 pub(super) async fn unless_partial(
     task: &Task,
     connection: &Arc<Connection>,
     sought: Sought<'_>,
     error: Error,
 ) -> Error {
-    let is_refusal = match error.kind() {
+    let (is_refusal, is_passing) = match error.kind() {
         Kind::Invalid
         | Kind::NotFound
         | Kind::OutOfRange
         | Kind::OutOfSpace
         | Kind::Busy
-        | Kind::Unsupported => true,
-        Kind::Conflict
-        | Kind::Pending
-        | Kind::Unreachable
-        | Kind::Timeout
-        | Kind::Denied
-        | Kind::Internal => false,
+        | Kind::Unsupported => (true, false),
+        Kind::Denied | Kind::Internal => (task.call.effect() == Effect::None, true),
+        Kind::Conflict | Kind::Pending | Kind::Unreachable | Kind::Timeout => (false, true),
     };
     let is_final = error.effect() == Effect::None;
     if !is_refusal || !is_final {
@@ -145,7 +141,12 @@ pub(super) async fn unless_partial(
     if sought.is_elsewhere {
         return error.with_effect(Effect::Possible);
     }
-    match part_of(task, connection, sought.id).await {
+    let found = has(task, connection, sought.id).await;
+    // A judgement needs no proof, and what one connection has says nothing about the next.
+    if is_passing && matches!(found, Ok(None)) {
+        task.call.found_nothing();
+    }
+    match at_most(connection, found) {
         None => error,
         Some(Found::Whole) => of_a_whole_one(error),
         Some(Found::Begun) => error.with_effect(Effect::Possible),
@@ -154,7 +155,12 @@ pub(super) async fn unless_partial(
 
 /// The part that a connection has of a volume. One that does not answer counts as one that has started it.
 async fn part_of(task: &Task, connection: &Arc<Connection>, id: &VolumeId) -> Option<Found> {
-    match has(task, connection, id).await {
+    at_most(connection, has(task, connection, id).await)
+}
+
+/// The most that exists of a volume after this answer.
+fn at_most(connection: &Connection, found: Result<Option<Found>, Error>) -> Option<Found> {
+    match found {
         Ok(found) => found,
         // Such a driver cannot answer, so it was not asked.
         Err(error) if error.kind() == Kind::Unsupported => None,

@@ -286,7 +286,11 @@ impl Reference {
                     if is_full && !possible {
                         continue;
                     }
-                    Err(Failure::Of(kind, possible))
+                    Err(if possible {
+                        Failure::Of(kind, true)
+                    } else {
+                        Failure::Absent(kind)
+                    })
                 }
                 made => made,
             };

@@ -40,8 +40,13 @@ pub(super) fn is_passing(kind: Kind) -> bool {
 
 /// An error after which the storage is queried once more before a new volume is rejected for it.
 pub(super) fn is_judged_anew(kind: Kind) -> bool {
-    let believed = [Kind::Conflict, Kind::Pending];
-    !is_passing(kind) && !believed.contains(&kind)
+    let others = [
+        Kind::Conflict,
+        Kind::Pending,
+        Kind::Unreachable,
+        Kind::Timeout,
+    ];
+    !others.contains(&kind)
 }
 
 /// The table of docs/grpc-codes.md.

@@ -13,6 +13,10 @@ use crate::csi::controller::model::storage::{Did, Fault};
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Failure {
     Of(Kind, bool),
+    /// It failed so, and the storage has nothing of what was to be made.
+    Absent(Kind),
+    /// The whole call panicked before its first change.
+    Broken,
     /// It hangs, and the client did not wait.
     Left,
 }
@@ -81,14 +85,14 @@ impl Reference {
                 if done.is_ok() {
                     self.close(&act);
                 }
-                done.map_err(|kind| Failure::Of(kind, false))
+                done
             }
             Some(Fault::Fail(kind)) => Err(Failure::Of(kind, false)),
             Some(Fault::Cut(kind, did, reported)) => {
                 self.part(at, &act, did);
                 Err(Failure::Of(kind, reported || is_passing(kind)))
             }
-            Some(Fault::Panic(None)) => Err(Failure::Of(Kind::Internal, false)),
+            Some(Fault::Panic(None)) => Err(Failure::Broken),
             Some(Fault::Panic(Some(did))) => {
                 self.part(at, &act, did);
                 Err(Failure::Of(Kind::Internal, true))
@@ -119,26 +123,33 @@ impl Reference {
     }
 
     /// Applies a change, and returns the resulting size.
-    fn apply(&mut self, at: usize, act: &Act) -> Result<u64, Kind> {
+    fn apply(&mut self, at: usize, act: &Act) -> Result<u64, Failure> {
         if let Some((id, from)) = act.copies()
             && !self.stores[at].volumes.contains_key(id)
             && !self.stores[at].full
         {
             self.open(from)?;
         }
-        self.stores[at].apply(act)
+        let done = self.stores[at].apply(act);
+        done.map_err(|kind| Failure::Of(kind, false))
     }
 
     /// Opens the source of a copy at another storage, which keeps something until it is closed.
-    fn open(&mut self, from: &Elsewhere) -> Result<(), Kind> {
+    fn open(&mut self, from: &Elsewhere) -> Result<(), Failure> {
         let verb = match *from.what {
             Source::Snapshot(_) => Verb::GetSnapshot,
             Source::Volume(_) | Source::Elsewhere(_) => Verb::GetVolume,
         };
-        self.look(from.at, verb, true)?;
+        let met = self.fault(from.at, verb)?;
+        match met {
+            None => {}
+            Some(Fault::Panic(_)) => return Err(Failure::Broken),
+            Some(Fault::Fail(kind) | Fault::Cut(kind, ..)) => return Err(Failure::Of(kind, false)),
+            Some(Fault::Hang(_)) => return Err(Failure::Of(Kind::Timeout, false)),
+        }
         let store = &mut self.stores[from.at];
         if !store.has(&from.what) {
-            return Err(Kind::NotFound);
+            return Err(Failure::Of(Kind::NotFound, false));
         }
         store.opened.insert(from.copy.clone());
         Ok(())
@@ -170,8 +181,8 @@ impl Reference {
     }
 }
 
-/// The answer of a call. A passing failure of one that makes something is never final: an earlier call may
-/// have begun it.
+/// The answer of a call. A passing failure of one that makes something is final only if the storage has nothing
+/// of it: an earlier call may have started it.
 pub(super) fn ended(makes: bool, result: Result<String, Failure>) -> Answer {
     match result {
         Ok(text) => Answer::Done(text),
@@ -179,5 +190,7 @@ pub(super) fn ended(makes: bool, result: Result<String, Failure>) -> Answer {
         Err(Failure::Of(kind, possible)) => {
             Answer::Failed(code(kind, possible || (makes && is_passing(kind))))
         }
+        Err(Failure::Absent(kind)) => Answer::Failed(code(kind, false)),
+        Err(Failure::Broken) => Answer::Failed(code(Kind::Internal, makes)),
     }
 }
