@@ -43,6 +43,7 @@ use look::Wanted;
 use picture::Picture;
 use seen::Seen;
 use steps::Run;
+pub(crate) use steps::waves;
 
 /// The sockets of this process: connections with the same NAS and login share one.
 static CLIENTS: LazyLock<Clients> = LazyLock::new(Clients::default);
@@ -408,9 +409,9 @@ impl Api {
         } else {
             (&[], &then.export)
         };
-        let mut run = Run::new(self, call, dialect, &plan.lock);
+        let run = Run::new(self, call, dialect);
         let (done, picture, answers) = tokio::join!(
-            run.all(&plan.steps),
+            run.all(plan),
             self.picture(call, dialect, &early),
             self.nas.answers(call, dialect, early_commands),
         );
@@ -419,25 +420,15 @@ impl Api {
         let mut export = answers.map_err(after)?;
         let known = |query: &Query| !untouched(query) && !run.knows(query);
         let late = Wanted::only(&queries, &then.properties, known);
-        let missing: Vec<Opaque> = late_commands
-            .iter()
-            .filter(|command| run.answer(command).is_none())
-            .cloned()
-            .collect();
-        let (more, mut looked) = tokio::try_join!(
+        let (more, looked) = tokio::try_join!(
             self.picture(call, dialect, &late),
-            self.nas.answers(call, dialect, &missing),
+            self.nas.answers(call, dialect, late_commands),
         )
         .map_err(after)?;
-        picture.forget(run.destroyed());
+        export.extend(looked);
+        picture.forget(&run.destroyed());
         picture.lay(more);
         run.tell(&mut picture);
-        looked.reverse();
-        for command in late_commands {
-            let answer = run.answer(command).map(Opaque::new);
-            let answer = answer.or_else(|| looked.pop());
-            export.extend(answer);
-        }
         run.are_gone(&picture.state(&doomed).map_err(after)?)?;
         let pool = picture.state(&then.queries).map_err(after)?;
         Ok(Observed { pool, export })

@@ -154,7 +154,12 @@ impl Nas {
                 links: true,
                 nodes,
             },
-            _ => Look::Nvme { name, zvol, nodes },
+            _ => Look::Nvme {
+                name,
+                zvol,
+                nodes,
+                is_new: true,
+            },
         };
         Box::pin(self.look(call, dialect, &look)).await?;
         // What is looked for by the number of something that is there. There is no number 0.

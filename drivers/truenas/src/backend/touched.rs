@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use driver_zfs::name::{DatasetName, Object};
 use driver_zfs::observed::Query;
-use driver_zfs::step::{Plan, Step};
+use driver_zfs::step::{Node, Plan, Step};
 
 /// The datasets that a plan touches, or on which it touches snapshots; `None` may be any.
 pub(super) fn datasets(plan: &Plan) -> Option<BTreeSet<DatasetName>> {
     let mut all = BTreeSet::from([plan.lock.clone()]);
-    for step in &plan.steps {
-        match step {
+    for node in &plan.steps {
+        match &node.step {
             Step::Promote(_) => return None,
             Step::Clone {
                 origin, dataset, ..
@@ -28,7 +28,9 @@ pub(super) fn datasets(plan: &Plan) -> Option<BTreeSet<DatasetName>> {
             | Step::DestroySnapshot(snapshot) => {
                 all.insert(snapshot.dataset.clone());
             }
-            Step::Set { object, .. } | Step::Inherit { object, .. } => {
+            Step::Set { object, .. }
+            | Step::Inherit { object, .. }
+            | Step::Record { object, .. } => {
                 all.insert(match object {
                     Object::Dataset(name) => name.clone(),
                     Object::Snapshot(name) => name.dataset.clone(),
@@ -66,6 +68,10 @@ pub(super) fn is_touched(plan: &Plan, query: &Query) -> bool {
         | Step::Inherit {
             object: Object::Dataset(dataset),
             ..
+        }
+        | Step::Record {
+            object: Object::Dataset(dataset),
+            ..
         } => match query {
             Query::Dataset(name) | Query::Family(name) => {
                 name == dataset || dataset.below(name).is_some()
@@ -74,18 +80,20 @@ pub(super) fn is_touched(plan: &Plan, query: &Query) -> bool {
             Query::Named { .. } | Query::Nearest(_) => true,
             Query::System => false,
         },
-        Step::Set { object, .. } | Step::Inherit { object, .. } => match (object, query) {
-            (Object::Snapshot(set), Query::Snapshot(name)) => set == name,
-            (Object::Snapshot(set), Query::Family(name)) => set.dataset == *name,
-            _ => false,
-        },
+        Step::Set { object, .. } | Step::Inherit { object, .. } | Step::Record { object, .. } => {
+            match (object, query) {
+                (Object::Snapshot(set), Query::Snapshot(name)) => set == name,
+                (Object::Snapshot(set), Query::Family(name)) => set.dataset == *name,
+                _ => false,
+            }
+        }
     };
-    plan.steps.iter().any(changes)
+    plan.steps.iter().any(|node| changes(&node.step))
 }
 
 /// What has to be looked at to see what a plan has destroyed.
 pub(super) fn destroyed(plan: &Plan) -> Vec<Query> {
-    let query = |step: &Step| match step {
+    let query = |node: &Node| match &node.step {
         Step::DestroyDataset(name) | Step::DestroyEmpty(name) => Some(Query::Dataset(name.clone())),
         _ => None,
     };
@@ -95,5 +103,5 @@ pub(super) fn destroyed(plan: &Plan) -> Vec<Query> {
 /// Whether a plan changes exports.
 pub(super) fn exports(plan: &Plan) -> bool {
     let mut steps = plan.steps.iter();
-    steps.any(|step| matches!(step, Step::Export(_)))
+    steps.any(|node| matches!(node.step, Step::Export(_)))
 }

@@ -166,16 +166,16 @@ impl Verb for Expand<'_> {
             whole = true;
         } else if let Some(status) = status {
             // Restores what the host has lost: the volume is in use.
-            let lost = self.export_ref.ensure(status)?;
-            whole = lost.is_empty();
-            plan.steps.extend(lost);
+            let lost = status.ensure()?;
+            whole = lost.is_empty() || self.export_ref.export.is_proved_by_acts();
+            self.export_ref.add(&mut plan, lost);
         }
         if missing || done == 0 {
             // It is not always visible whether the export knows the new size, so each call
             // announces it once: with the first plan, also if the first observation, which had no
             // facts, used another `export_name`.
             let acts = self.announce(&seen.pool, status)?;
-            plan.steps.extend(self.export_ref.steps(acts));
+            self.export_ref.add(&mut plan, acts);
         }
         let expanded = Expanded {
             capacity: target.size,

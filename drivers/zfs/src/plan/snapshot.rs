@@ -291,7 +291,7 @@ impl TakeSnapshot<'_> {
         let container = name
             .parent()
             .filter(|container| pool.dataset(container).is_none());
-        plan.steps.extend(container.map(|dataset| Step::Create {
+        plan.add(container.map(|dataset| Step::Create {
             dataset,
             new: New::Filesystem,
             properties: of_container(self.owner),
@@ -302,8 +302,7 @@ impl TakeSnapshot<'_> {
             to: name.clone(),
             properties: self.properties.clone(),
         });
-        plan.steps
-            .extend([helper, on_copy].map(Step::DestroySnapshot));
+        plan.add([helper, on_copy].map(Step::DestroySnapshot));
         plan.step(marked(name.clone()));
         Ok(Outcome::Do(plan))
     }

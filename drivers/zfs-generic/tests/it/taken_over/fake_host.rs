@@ -165,8 +165,8 @@ impl Backend for Half {
                 "a guard fails, although no other process changes this host: {guard}"
             );
         }
-        for step in &plan.steps {
-            self.step(step).await?;
+        for node in &plan.steps {
+            self.step(&node.step).await?;
         }
         self.observe(then).await.map_err(reported)
     }

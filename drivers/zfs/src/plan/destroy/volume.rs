@@ -76,7 +76,7 @@ impl Verb for DeleteVolume<'_> {
         let mut plan = Plan::about(name.clone());
         let Some(dataset) = seen.pool.dataset(name) else {
             has_parent(&doing, self.layout, &seen.pool)?;
-            plan.steps = self.export_ref.remove(&*status)?;
+            self.export_ref.remove(&mut plan, &*status)?;
             // Without the lock, a missing one may still be created by the leftover command of a cut
             // connection.
             return Ok(if plan.is_empty() && done > 0 {
@@ -113,7 +113,8 @@ impl Verb for DeleteVolume<'_> {
             return Ok(Outcome::Ask);
         }
         // All final errors come before this.
-        plan.steps.extend(self.export_ref.remove(&*status)?);
+        plan.wait();
+        self.export_ref.remove(&mut plan, &*status)?;
         doomed.destroy(&mut plan);
         Ok(Outcome::End(plan, ()))
     }
@@ -129,7 +130,7 @@ impl Verb for DeleteVolume<'_> {
         };
         let mut plan = Plan::about(dataset.name.clone());
         self.export_ref.guard(&mut plan, dataset);
-        plan.steps = self.export_ref.ensure(&*status)?;
+        self.export_ref.add(&mut plan, status.ensure()?);
         Ok((!plan.is_empty()).then_some(plan))
     }
 }
