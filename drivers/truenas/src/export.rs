@@ -8,6 +8,8 @@ pub(crate) mod access;
 pub(crate) mod iscsi;
 mod iscsi_change;
 mod iscsi_lists;
+#[cfg(test)]
+mod killed;
 pub(crate) mod nvmeof;
 mod nvmeof_change;
 mod nvmeof_hosts;
