@@ -116,7 +116,8 @@ impl Half {
             export.push(Opaque::new(self.run(command.get()?).await?));
         }
         let pool = self.pool().show(&question.queries, &question.properties);
-        Ok(Observed { pool, export })
+        let kept = None;
+        Ok(Observed { pool, export, kept })
     }
 
     async fn run(&self, command: &Command) -> Result<Output, Error> {
@@ -165,8 +166,8 @@ impl Backend for Half {
                 "a guard fails, although no other process changes this host: {guard}"
             );
         }
-        for node in &plan.steps {
-            self.step(&node.step).await?;
+        for step in &plan.steps {
+            self.step(step).await?;
         }
         self.observe(then).await.map_err(reported)
     }
