@@ -6,6 +6,9 @@
 //! Between two parts others have their turn. So each part of the host has the guards of what it changes, and
 //! the host is asked for them before what removes an export.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use driver_core::config::Finding;
 use driver_core::transfer::{Bookmark, Bytes};
@@ -14,15 +17,14 @@ use driver_zfs::backend::{Backend, Incoming, Interrupted, ListQuery, Listed, Ser
 use driver_zfs::export::Opaque;
 use driver_zfs::name::{Object, SnapshotRef};
 use driver_zfs::observed::{Observed, Request};
-use driver_zfs::property::PropertyName;
-use driver_zfs::step::{Failed, Guard, Plan, Step, Still};
+use driver_zfs::property::{Property, PropertyName, PropertyValue};
+use driver_zfs::step::{Failed, Guard, Node, Of, Plan, Step, Still};
+use futures_util::future::join_all;
 use serde_json::{Map, json};
 
 use crate::api::dataset::UpdateDataset;
-use crate::api::iscsi::DeleteTarget;
-use crate::backend::Nas;
-use crate::command::{Answer, Change, Command};
-use crate::error::{Error as ApiError, Kind as ApiKind};
+use crate::backend::{Nas, waves};
+use crate::command::{Answer, Change, Command, Made};
 use crate::failure::failed;
 
 /// A NAS by its shell and its API.
@@ -36,21 +38,41 @@ pub(crate) struct Composed<B> {
 enum Part {
     /// Steps of the host.
     Host(Vec<Step>),
-    /// A change of exports.
-    Export(Box<Change>),
+    /// Changes of exports.
+    Exports(Vec<Export>),
     /// A zvol gets a size.
     Grow(String, u64),
 }
 
+/// A change of exports.
+struct Export {
+    change: Arc<dyn Change>,
+    /// The name of what it makes.
+    name: Option<Of>,
+    /// Its place in the plan.
+    places: BTreeSet<usize>,
+    /// The places of what it waits for.
+    after: BTreeSet<usize>,
+}
+
 /// The parts of a plan, in its order.
-fn parts(steps: &[Step]) -> Vec<Part> {
+fn parts(steps: &[Node]) -> Vec<Part> {
     let mut parts = Vec::new();
-    for step in steps {
-        if let Some(change) = Change::of(step) {
-            parts.push(Part::Export(Box::new(change.clone())));
+    for (place, node) in steps.iter().enumerate() {
+        if let Some(change) = Command::change_of(&node.step) {
+            let export = Export {
+                change: Arc::clone(change),
+                name: node.name.clone(),
+                places: BTreeSet::from([place]),
+                after: node.after.clone(),
+            };
+            match parts.last_mut() {
+                Some(Part::Exports(exports)) => exports.push(export),
+                _ => parts.push(Part::Exports(vec![export])),
+            }
             continue;
         }
-        let step = match step {
+        let step = match &node.step {
             Step::Set {
                 object: Object::Dataset(name),
                 properties,
@@ -81,10 +103,27 @@ fn parts(steps: &[Step]) -> Vec<Part> {
     parts
 }
 
+/// A step for the host, with what earlier steps were answered.
+fn resolved(step: Step, made: &Made) -> Option<Step> {
+    let Step::Record {
+        object,
+        property,
+        of,
+    } = step
+    else {
+        return Some(step);
+    };
+    let value = PropertyValue::parse(made.get(&of)?.to_string()).ok()?;
+    let properties = vec![Property::new(property, value)];
+    Some(Step::Set { object, properties })
+}
+
 /// The dataset or snapshot that a step changes and that was there before.
 fn changed(step: &Step) -> Option<Object> {
     match step {
-        Step::Set { object, .. } | Step::Inherit { object, .. } => Some(object.clone()),
+        Step::Set { object, .. } | Step::Inherit { object, .. } | Step::Record { object, .. } => {
+            Some(object.clone())
+        }
         Step::Rename { snapshot, .. } | Step::DestroySnapshot(snapshot) => {
             Some(snapshot.clone().into())
         }
@@ -107,7 +146,7 @@ fn of_host(request: &Request) -> Request {
     Request {
         queries: request.queries.clone(),
         properties: request.properties.clone(),
-        ..Request::default()
+        export: Vec::new(),
     }
 }
 
@@ -127,19 +166,28 @@ impl<B: Backend> Composed<B> {
         self.nas.answers(call, &dialect, &request.export).await
     }
 
-    async fn export(&self, call: &Call, change: &Change, first: bool) -> Result<(), Failed> {
-        let alone = first && change.is_one_call();
-        let failure = |error: ApiError| failed(change.doing(), &error, alone);
-        if change.makes() {
-            return self.nas.make(call, change).await.map(drop).map_err(failure);
+    /// Changes exports: all at once that do not wait for each other.
+    async fn exports(
+        &self,
+        call: &Call,
+        exports: Vec<Export>,
+        mut first: bool,
+        made: &mut Made,
+    ) -> Result<(), Failed> {
+        for wave in waves(exports, |export| (&export.places, &export.after)) {
+            let alone = first && wave.len() == 1;
+            let known = &*made;
+            let numbers = wave.iter().map(|Export { change, .. }| async move {
+                let alone = alone && change.is_one_call();
+                let changed = change.run(&self.nas, call, known).await;
+                changed.map_err(|error| failed(change.doing(), &error, alone))
+            });
+            for (export, number) in wave.iter().zip(join_all(numbers).await) {
+                made.note(export.name.as_ref(), number?);
+            }
+            first = false;
         }
-        let target = self.nas.remove(call, change).await.map_err(failure)?;
-        let Some(id) = target else { return Ok(()) };
-        let delete = DeleteTarget { id, force: false };
-        match self.nas.write(call, &delete).await {
-            Err(error) if error.kind() != ApiKind::NotFound => Err(failure(error)),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     async fn grow(&self, call: &Call, name: &str, size: u64, first: bool) -> Result<(), Failed> {
@@ -180,7 +228,6 @@ impl<B: Backend> Backend for Composed<B> {
         Ok(Observed {
             pool: seen.pool,
             export,
-            kept: None,
         })
     }
 
@@ -193,10 +240,14 @@ impl<B: Backend> Backend for Composed<B> {
         let mut guards = plan.guards.clone();
         let mut done = false;
         let mut seen = None;
-        let about = |guards, steps| Plan {
-            lock: plan.lock.clone(),
-            guards,
-            steps,
+        let mut made = Made::default();
+        // Whether the host was asked for the guards since it was changed last.
+        let mut is_checked = true;
+        let about = |guards, steps: Vec<Step>| {
+            let mut part = Plan::about(plan.lock.clone());
+            part.guards = guards;
+            part.add(steps);
+            part
         };
         // Its turn, and what has to be true, also where the first part is none of the host.
         if !matches!(parts.peek(), Some(Part::Host(_))) {
@@ -218,21 +269,29 @@ impl<B: Backend> Backend for Composed<B> {
                         let touched: Vec<Object> = steps.iter().filter_map(changed).collect();
                         guards = identities(&plan.guards, |object| touched.contains(object));
                     }
-                    let part = about(std::mem::take(&mut guards), steps);
+                    is_checked = false;
+                    let steps = steps.into_iter().filter_map(|step| resolved(step, &made));
+                    let part = about(std::mem::take(&mut guards), steps.collect());
                     let last = parts.peek().is_none();
                     let then = if last { &host } else { &nothing };
                     let applied = self.host.apply(call, &part, then).await;
                     applied.map(|looked| seen = Some(looked).filter(|_| last))
                 }
-                Part::Export(change) if done && !change.makes() => {
-                    let guards = identities(&plan.guards, |object| *object == itself);
-                    let still = about(guards, Vec::new());
-                    match self.host.apply(call, &still, &nothing).await {
-                        Ok(_) => self.export(call, &change, false).await,
+                Part::Exports(exports) => {
+                    let removes = exports.iter().any(|export| export.change.removes());
+                    let still = if removes && !is_checked {
+                        is_checked = true;
+                        let guards = identities(&plan.guards, |object| *object == itself);
+                        let still = about(guards, Vec::new());
+                        self.host.apply(call, &still, &nothing).await.map(drop)
+                    } else {
+                        Ok(())
+                    };
+                    match still {
+                        Ok(()) => self.exports(call, exports, !done, &mut made).await,
                         Err(failed) => Err(failed),
                     }
                 }
-                Part::Export(change) => self.export(call, &change, !done).await,
                 Part::Grow(name, size) => self.grow(call, &name, size, !done).await,
             };
             outcome.map_err(|failed| Failed {
@@ -255,11 +314,7 @@ impl<B: Backend> Backend for Composed<B> {
             }
         };
         let (pool, export) = tokio::try_join!(looked, self.answers(call, then)).map_err(after)?;
-        Ok(Observed {
-            pool,
-            export,
-            kept: None,
-        })
+        Ok(Observed { pool, export })
     }
 
     fn streams(&self) -> bool {
@@ -307,6 +362,7 @@ mod tests {
     use truenas_sim::{Action, Generation, Options, Rule, Simulator};
 
     use super::*;
+    use crate::api::Enable;
     use crate::command::Look;
     use crate::config;
 
@@ -504,24 +560,24 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
         let property = |name: PropertyName, value: u64| {
             driver_zfs::property::Property::new(name, value.into())
         };
-        let steps = vec![
-            Step::Set {
-                object: name.clone().into(),
-                properties: vec![
-                    property(PropertyName::VOLSIZE, 2),
-                    property(PropertyName::REFRESERVATION, 0),
-                ],
-            },
-            Step::Export(Opaque::new(Command::Change(Change::DeleteNfs(7)))),
-            Step::DestroyDataset(name),
-        ];
-        let parts = parts(&steps);
+        let mut plan = Plan::about(name.clone());
+        plan.step(Step::Set {
+            object: name.clone().into(),
+            properties: vec![
+                property(PropertyName::VOLSIZE, 2),
+                property(PropertyName::REFRESERVATION, 0),
+            ],
+        });
+        let change: Arc<dyn Change> = Arc::new(Enable::NfsShare(7));
+        plan.step(Step::Export(Opaque::new(Command::Change(change))));
+        plan.step(Step::DestroyDataset(name));
+        let parts = parts(&plan.steps);
         assert!(matches!(
             parts.as_slice(),
             [
                 Part::Grow(_, 2),
                 Part::Host(set),
-                Part::Export(_),
+                Part::Exports(_),
                 Part::Host(destroy),
             ] if set.len() == 1 && destroy.len() == 1
         ));

@@ -6,14 +6,19 @@
 
 pub(crate) mod access;
 pub(crate) mod iscsi;
+mod iscsi_change;
 mod iscsi_lists;
+#[cfg(test)]
+mod killed;
 pub(crate) mod nvmeof;
+mod nvmeof_change;
 mod nvmeof_hosts;
 pub(crate) mod share;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use csi_types::AccessMode;
 use driver_core::template::Template;
 use driver_core::{AccessRules, Call, Error};
@@ -24,7 +29,7 @@ use serde::Serialize;
 use crate::Dialect;
 use crate::api::Enable;
 use crate::backend::Nas;
-use crate::command::{Answer, Change, Command, Look};
+use crate::command::{Answer, Change, Command, Id, Look, Made, act};
 use crate::error::Error as ApiError;
 use crate::failure::understood;
 
@@ -93,9 +98,36 @@ fn remember(
     Ok(Some(Act::Remember(Property::new(name.clone(), value))))
 }
 
+/// What remembers the number of a row: one that is known, unless it is remembered, or one that is made.
+fn remember_id(
+    subject: &Subject<'_>,
+    name: PropertyName,
+    id: &Id,
+) -> Result<Option<Act<Command>>, Error> {
+    match id {
+        Id::Known(id) => remember(subject, &name, &id.to_string()),
+        Id::Of(step) => Ok(Some(Act::Record(name, step.clone()))),
+    }
+}
+
 /// What serves a row again, if it is disabled.
 fn enabled(is_enabled: bool, row: Enable) -> Option<Act<Command>> {
-    (!is_enabled).then_some(Act::Do(Command::Change(Change::Enable(row))))
+    (!is_enabled).then(|| act(row))
+}
+
+#[async_trait]
+impl Change for Enable {
+    fn doing(&self) -> String {
+        format!("enable {self}")
+    }
+
+    fn removes(&self) -> bool {
+        false
+    }
+
+    async fn run(&self, nas: &Nas, call: &Call, _: &Made) -> Result<Option<i64>, ApiError> {
+        nas.write(call, self).await.map(|_| None)
+    }
 }
 
 /// The number that is remembered.
@@ -151,9 +183,9 @@ impl Nas {
             Look::Nvme {
                 name,
                 zvol,
-                links,
                 nodes,
-            } => self.nvme(call, name, zvol, *links, *nodes).await,
+                is_new,
+            } => self.nvme(call, name, zvol, *nodes, *is_new).await,
             Look::Needs(needs) => {
                 let problems = self.check(call, dialect, needs).await;
                 Ok(Answer::Problems(
@@ -163,75 +195,12 @@ impl Nas {
         };
         seen.map_err(|error| understood(look.doing(), &error))
     }
-
-    /// Makes something, and answers what a look would see.
-    pub(crate) async fn make(
-        &self,
-        call: &Call,
-        change: &Change,
-    ) -> Result<Option<(Look, Answer)>, ApiError> {
-        Ok(match change {
-            Change::CreateNfs(share) => Some(self.make_nfs(call, share).await?),
-            Change::CreateSmb(share) => Some(self.make_smb(call, share).await?),
-            Change::EnsureIscsi(wish) => Some(self.make_iscsi(call, wish).await?),
-            Change::EnsureNvme(wish) => Some(self.make_nvme(call, wish).await?),
-            // What they did is read back.
-            Change::AdmitNfs(update) => {
-                self.write(call, update.as_ref()).await?;
-                None
-            }
-            Change::AdmitIscsi(wish) => {
-                self.target(call, wish).await?;
-                None
-            }
-            Change::AdmitNvme(wish) => {
-                self.admit_nvme(call, wish).await?;
-                None
-            }
-            Change::Enable(row) => {
-                self.write(call, row).await?;
-                None
-            }
-            _ => None,
-        })
-    }
-
-    /// Removes something. A target that is left may go together with its zvol: it is answered.
-    pub(crate) async fn remove(
-        &self,
-        call: &Call,
-        change: &Change,
-    ) -> Result<Option<i64>, ApiError> {
-        match change {
-            Change::DeleteNfs(id) => self.remove_nfs(call, *id).await?,
-            Change::DeleteSmb(id) => self.remove_smb(call, *id).await?,
-            Change::RemoveIscsi {
-                target,
-                extents,
-                lists,
-            } => return self.remove_iscsi(call, *target, extents, lists).await,
-            Change::RemoveSubsystem { id, hosts, names } => {
-                self.remove_subsystem(call, *id, hosts.as_deref(), names)
-                    .await?;
-            }
-            Change::RemoveNamespace(id) => self.remove_namespace(call, *id).await?,
-            Change::CreateNfs(_)
-            | Change::AdmitNfs(_)
-            | Change::CreateSmb(_)
-            | Change::EnsureIscsi(_)
-            | Change::AdmitIscsi(_)
-            | Change::EnsureNvme(_)
-            | Change::AdmitNvme(_)
-            | Change::Enable(_) => {}
-        }
-        Ok(None)
-    }
 }
 
 /// What is gone already is removed.
-fn gone<T>(outcome: Result<T, ApiError>) -> Result<(), ApiError> {
+fn gone<T>(outcome: Result<T, ApiError>) -> Result<Option<i64>, ApiError> {
     match outcome {
         Err(error) if error.kind() != crate::error::Kind::NotFound => Err(error),
-        _ => Ok(()),
+        _ => Ok(None),
     }
 }

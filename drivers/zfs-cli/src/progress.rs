@@ -19,7 +19,7 @@ pub(super) const EVERY: Duration = Duration::from_mins(1);
 
 /// The copy of a plan; there is never more than one.
 fn copy_of(plan: &Plan) -> Option<(&SnapshotRef, &DatasetName)> {
-    plan.steps.iter().find_map(|step| match step {
+    plan.steps.iter().find_map(|node| match &node.step {
         Step::Copy { from, to, .. } | Step::GoOn { from, to } => Some((from, to)),
         _ => None,
     })

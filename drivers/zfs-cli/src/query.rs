@@ -292,7 +292,6 @@ pub(super) fn observed(request: &Request, outputs: Vec<Output>) -> Result<Observ
     Ok(Observed {
         pool,
         export: outputs.map(Opaque::new).collect(),
-        kept: None,
     })
 }
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use driver_core::Error;
+use driver_core::{Error, Kind};
 use exec::{Command, Program};
 
 use super::COMMAND;
@@ -99,7 +99,7 @@ pub(super) fn commands(tools: &ZfsTools, plan: &Plan) -> Result<Vec<Planned>, Er
     });
     let first = (!identities.is_empty()).then(|| identities_are(tools, &identities));
     let mut all: Vec<Planned> = first.into_iter().chain(properties).collect();
-    let mut steps = plan.steps.iter().peekable();
+    let mut steps = plan.steps.iter().map(|node| &node.step).peekable();
     while let Some(step) = steps.next() {
         let mut doing = step.to_string();
         let command = if let Step::DestroySnapshot(snapshot) = step {
@@ -225,6 +225,8 @@ fn command(tools: &ZfsTools, step: &Step) -> Result<Command, Error> {
         Step::Inherit { object, property } => {
             tools.zfs(["inherit", property.as_str(), &object.to_string()])
         }
+        // The exports of a host answer no numbers.
+        Step::Record { .. } => return Err(Error::new(Kind::Unsupported, step.to_string())),
         Step::Rename { snapshot, to } => {
             let new = format!("{}@{to}", snapshot.dataset);
             tools.zfs(["rename", &snapshot.to_string(), &new])

@@ -20,6 +20,7 @@ pub use name::{ExportName, ExportNaming};
 use crate::name::DatasetName;
 use crate::observed::{Dataset, VolumeKind};
 use crate::property::{Property, PropertyName};
+use crate::step::Of;
 
 /// One way to make datasets reachable.
 ///
@@ -36,7 +37,7 @@ use crate::property::{Property, PropertyName};
 ///    called again with the next observation. This takes a few rounds at most; an export whose acts
 ///    never lead to an empty list is a defect. To create a volume in three exchanges it must return
 ///    all missing acts at once; an act that needs the result of another one (the number of a new
-///    share) costs a round.
+///    share) names it: [`Act::Record`], [`Task::after`].
 /// 4. [`Export::attachment`] as soon as the dataset exists. If it is known before the acts are
 ///    applied, it is recorded in the same exchange right after them, otherwise in the next one.
 /// 5. Growth: after the dataset has grown, [`Export::resize`].
@@ -157,10 +158,10 @@ pub trait Export: Send + Sync + Debug + 'static {
         Ok(Vec::new())
     }
 
-    /// Whether a volume that grows restores its export if that is lost. `false` where the host keeps exports by
-    /// itself, and looking for one costs more than growth: then the periodic check alone restores it.
-    fn is_restored_by_growth(&self) -> bool {
-        true
+    /// Whether an act that succeeds needs no observation: the answer says what there is now. If so, a volume is
+    /// complete after the acts of [`Export::ensure`].
+    fn is_proved_by_acts(&self) -> bool {
+        false
     }
 
     /// Whether access is granted per node. If so, no node reaches a volume before
@@ -258,12 +259,66 @@ pub struct Asked<'a> {
 /// One change for an export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act<R> {
-    /// A request to the backend.
+    /// A request to the backend, after all acts before it.
     Do(R),
+    /// A request to the backend that waits only for what it names.
+    Task(Task<R>),
     /// Sets a property of the dataset.
     Remember(Property),
+    /// Sets a property of the dataset to what a task was answered.
+    Record(PropertyName, Of),
     /// Removes a property of the dataset.
     Forget(PropertyName),
+}
+
+/// A request to a backend that can do several at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task<R> {
+    /// The request.
+    pub request: R,
+    /// The name of its result, if later acts need it.
+    pub name: Option<Of>,
+    /// The tasks that end before it begins. Those that are not in the plan are not waited for.
+    pub after: Vec<Of>,
+    /// Whether the dataset may be destroyed before it ends.
+    pub is_loose: bool,
+}
+
+// === impl Task ===
+
+impl<R> Task<R> {
+    /// A request that waits for nothing.
+    pub fn of(request: R) -> Self {
+        Self {
+            request,
+            name: None,
+            after: Vec::new(),
+            is_loose: false,
+        }
+    }
+
+    /// Names its result.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<Of>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Waits for the task of this name.
+    #[must_use]
+    pub fn after(mut self, name: impl Into<Of>) -> Self {
+        self.after.push(name.into());
+        self
+    }
+}
+
+// === impl Act ===
+
+impl<R> Act<R> {
+    /// Whether it asks something of the backend.
+    pub fn is_request(&self) -> bool {
+        matches!(self, Self::Do(_) | Self::Task(_))
+    }
 }
 
 // === impl Subject ===

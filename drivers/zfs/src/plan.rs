@@ -145,17 +145,12 @@ impl ExportRef<'_> {
             .status(&self.subject(asked), subject, &seen.export)
     }
 
-    /// What is missing until it is exported.
-    pub fn ensure(&self, status: &dyn ExportStatus) -> Result<Vec<Step>, Error> {
-        status.ensure().map(|acts| self.steps(acts))
-    }
-
     /// What is missing until nothing of the export is left.
-    pub fn remove(&self, status: &dyn ExportStatus) -> Result<Vec<Step>, Error> {
+    pub fn remove(&self, plan: &mut Plan, status: &dyn ExportStatus) -> Result<(), Error> {
         // Properties go with their dataset, or are gone with it.
         let acts = status.remove()?.into_iter();
-        let acts = acts.filter(|act| matches!(act, Act::Do(_)));
-        Ok(self.steps(acts.collect()))
+        self.add(plan, acts.filter(Act::is_request).collect());
+        Ok(())
     }
 
     /// Guards that the dataset is the same and, if the export has access per node, that its record
@@ -168,21 +163,28 @@ impl ExportRef<'_> {
         }
     }
 
-    /// Acts as steps.
-    pub fn steps(&self, acts: Vec<Act<Opaque>>) -> Vec<Step> {
+    /// Adds acts to a plan.
+    pub fn add(&self, plan: &mut Plan, acts: Vec<Act<Opaque>>) {
         let object = || Object::from(self.dataset.clone());
-        let step = |act| match act {
-            Act::Do(request) => Step::Export(request),
-            Act::Remember(property) => Step::Set {
-                object: object(),
-                properties: vec![property],
-            },
-            Act::Forget(property) => Step::Inherit {
-                object: object(),
-                property,
-            },
-        };
-        acts.into_iter().map(step).collect()
+        for act in acts {
+            match act {
+                Act::Do(request) => plan.step(Step::Export(request)),
+                Act::Task(task) => plan.task(task),
+                Act::Remember(property) => plan.step(Step::Set {
+                    object: object(),
+                    properties: vec![property],
+                }),
+                Act::Record(property, of) => plan.step(Step::Record {
+                    object: object(),
+                    property,
+                    of,
+                }),
+                Act::Forget(property) => plan.step(Step::Inherit {
+                    object: object(),
+                    property,
+                }),
+            }
+        }
     }
 
     /// The volume as `pool` shows it.

@@ -4,17 +4,19 @@
 //! harmless if it was already applied, and the effect of a failed step is visible: so a crash
 //! leaves a prefix of a plan, and the rest is found by observing and planning again.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
 use csi_types::AbsolutePath;
 
-use crate::export::Opaque;
+use crate::export::{Opaque, Task};
 use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
 use crate::observed::{Dataset, Guid};
 use crate::property::{Property, PropertyName};
 
-/// Steps in order.
+/// A graph of steps.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The dataset to lock: plans for the same dataset never run concurrently, in any process.
@@ -22,9 +24,29 @@ pub struct Plan {
     /// The guards, checked under the lock. If one fails nothing is done, and the state is observed
     /// again.
     pub guards: Vec<Guard>,
-    /// The steps.
-    pub steps: Vec<Step>,
+    /// The steps, each listed after those that it waits for.
+    pub steps: Vec<Node>,
+    /// The steps that all further ones wait for.
+    first: BTreeSet<usize>,
 }
+
+/// A step, and the steps that it waits for.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// The step.
+    pub step: Step,
+    /// The name of its result, if other steps need it.
+    pub name: Option<Of>,
+    /// The steps that end before it begins, by their places in the plan. A backend that does one step at a
+    /// time needs only the order of the plan.
+    pub after: BTreeSet<usize>,
+    /// Whether only the end of the plan waits for it.
+    pub is_loose: bool,
+}
+
+/// The result of an earlier step of the same plan, by the name of that step: the number of a new share.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Of(pub Cow<'static, str>);
 
 /// An object is still as it was observed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,6 +127,15 @@ pub enum Step {
         object: Object,
         /// Which.
         property: PropertyName,
+    },
+    /// Sets a property to what an earlier step was answered.
+    Record {
+        /// Of what.
+        object: Object,
+        /// Which.
+        property: PropertyName,
+        /// The answer.
+        of: Of,
     },
     /// Renames a snapshot.
     Rename {
@@ -269,16 +300,19 @@ impl Guess {
     }
 
     /// Whether these are the steps that were guessed.
-    pub fn is_all_of(&self, steps: &[Step]) -> bool {
-        match (steps, &self.step) {
+    pub fn is_all_of(&self, steps: &[Node]) -> bool {
+        let [Node { step, .. }] = steps else {
+            return false;
+        };
+        match (step, &self.step) {
             (
-                [Step::Set { object, properties }],
+                Step::Set { object, properties },
                 Step::Set {
                     object: guessed,
                     properties: these,
                 },
             ) => object == guessed && properties == these,
-            ([Step::DestroySnapshot(snapshot)], Step::DestroySnapshot(guessed)) => {
+            (Step::DestroySnapshot(snapshot), Step::DestroySnapshot(guessed)) => {
                 snapshot == guessed
             }
             _ => false,
@@ -295,6 +329,7 @@ impl Plan {
             lock,
             guards: Vec::new(),
             steps: Vec::new(),
+            first: BTreeSet::new(),
         }
     }
 
@@ -317,9 +352,76 @@ impl Plan {
         self.guards.push(Guard { object, still });
     }
 
-    /// Adds a step.
+    /// Adds a step. It waits for all before it. Only the setting of permissions and the destruction of
+    /// snapshots need nothing of each other, and nothing of a task.
     pub fn step(&mut self, step: Step) {
-        self.steps.push(step);
+        let is_permission = |node: &Node| matches!(node.step, Step::Permit { .. });
+        let mut after = self.first.clone();
+        match step {
+            Step::DestroySnapshot(_) => {}
+            Step::Permit { .. } => after.extend(self.steps.iter().rposition(is_permission)),
+            _ => {
+                after = self.firm();
+                self.first = BTreeSet::from([self.steps.len()]);
+            }
+        }
+        self.push(step, None, after, false);
+    }
+
+    /// Makes all further steps wait for those before.
+    pub fn wait(&mut self) {
+        self.first = self.firm();
+    }
+
+    fn firm(&self) -> BTreeSet<usize> {
+        let firm = |(at, node): (usize, &Node)| (!node.is_loose).then_some(at);
+        self.steps.iter().enumerate().filter_map(firm).collect()
+    }
+
+    /// Adds steps, each as [`Plan::step`] does.
+    pub fn add(&mut self, steps: impl IntoIterator<Item = Step>) {
+        for step in steps {
+            self.step(step);
+        }
+    }
+
+    /// Adds a request of an export. It waits for what all further steps wait for, and for the steps that it
+    /// names, as far as they are in the plan.
+    pub fn task(&mut self, task: Task<Opaque>) {
+        let Task {
+            request,
+            name,
+            after,
+            is_loose,
+        } = task;
+        let is_named = |node: &Node| node.name.as_ref().is_some_and(|name| after.contains(name));
+        let named = |(at, node)| is_named(node).then_some(at);
+        let named = self.steps.iter().enumerate().filter_map(named);
+        let after = self.first.iter().copied().chain(named).collect();
+        self.push(Step::Export(request), name, after, is_loose);
+    }
+
+    fn push(&mut self, step: Step, name: Option<Of>, after: BTreeSet<usize>, is_loose: bool) {
+        self.steps.push(Node {
+            step,
+            name,
+            after,
+            is_loose,
+        });
+    }
+}
+
+// === impl Of ===
+
+impl From<&'static str> for Of {
+    fn from(name: &'static str) -> Self {
+        Self(Cow::Borrowed(name))
+    }
+}
+
+impl fmt::Display for Of {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 
@@ -346,6 +448,9 @@ impl fmt::Display for Step {
             Self::GoOn { from, to } => write!(f, "resume copying {from} to {to}"),
             Self::Set { object, .. } => write!(f, "set properties of {object}"),
             Self::Inherit { object, property } => write!(f, "clear {property} of {object}"),
+            Self::Record {
+                object, property, ..
+            } => write!(f, "set {property} of {object}"),
             Self::Rename { snapshot, to } => write!(f, "rename {snapshot} to {to}"),
             Self::Promote(dataset) => write!(f, "promote {dataset}"),
             Self::DestroySnapshot(snapshot) => write!(f, "destroy {snapshot}"),

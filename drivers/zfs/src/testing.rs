@@ -19,7 +19,7 @@ use async_trait::async_trait;
 use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Effect, Error};
 
-pub use export::{MemoryCommand, MemoryExport, MemoryOutput, Targets};
+pub use export::{MemoryCommand, MemoryExport, MemoryOutput, Number, Numbers, Targets};
 pub use memory::settings;
 pub use pool::{MemoryPool, Room, Thing};
 pub use state::HostState;

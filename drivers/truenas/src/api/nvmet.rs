@@ -37,6 +37,17 @@ rows! {
     QueryNvmeSessions, "nvmet.global.sessions", NvmeSession, present
 }
 
+/// Reads the settings of the service.
+#[derive(Debug, Clone, Copy)]
+pub struct GetNvmeGlobal;
+
+/// The settings of the service.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct NvmeGlobal {
+    /// What the NQNs of subsystems begin with.
+    pub basenqn: String,
+}
+
 /// A subsystem.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Subsystem {
@@ -240,6 +251,15 @@ pub enum DeleteNvme {
     PortLink(i64),
     /// The link of a host.
     HostLink(i64),
+}
+
+impl Request for GetNvmeGlobal {
+    type Answer = NvmeGlobal;
+
+    fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
+        present(dialect)?;
+        Ok(Call::new("nvmet.global.config", vec![]))
+    }
 }
 
 impl Request for CreateSubsystem {

@@ -1,30 +1,31 @@
-//! A plan, done: steps in order, those that do not depend on each other at once.
+//! A plan, done: each step after those that it waits for, all others at once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use driver_core::{Call, Error, Kind};
 use driver_zfs::export::Opaque;
 use driver_zfs::name::{DatasetName, Object, SnapshotRef};
 use driver_zfs::observed::{Query, State};
-use driver_zfs::property::{Property, PropertyName};
-use driver_zfs::step::{Failed, New, Next, Permission, Step};
+use driver_zfs::property::{Property, PropertyName, PropertyValue};
+use driver_zfs::step::{Failed, New, Next, Of, Permission, Plan, Step};
 use futures_util::future::join_all;
 use serde_json::{Map, json};
 
-use super::merged::with_copy;
+use super::picture::Picture;
 use super::{Api, native};
 use crate::acl::Acl;
 use crate::api::dataset::{
     CreateDataset, CreateKind, Dataset, DeleteDataset, PromoteDataset, UpdateDataset,
 };
 use crate::api::filesystem::{FindFilesystem, GetAcl, ListDirectory, SetAcl, SetPermissions};
-use crate::api::iscsi::DeleteTarget;
 use crate::api::replication::CopySnapshot;
 use crate::api::snapshot::{
     CloneSnapshot, CreateSnapshot, DeleteSnapshot, RenameSnapshot, Snapshot, UpdateSnapshot,
 };
-use crate::command::{Answer, Change, Command, Look};
+use crate::command::{Command, Made};
 use crate::error::{Error as ApiError, Kind as ApiKind};
 use crate::failure::failed;
 use crate::{Dialect, Generation};
@@ -38,19 +39,25 @@ pub(super) struct Run<'a> {
     call: &'a Call,
     dialect: &'a Dialect,
     /// Whether anything was done, or is done beside what may fail.
-    done: bool,
+    done: AtomicBool,
+    answered: Mutex<Answered>,
+}
+
+/// What the steps of a plan were answered.
+#[derive(Default)]
+struct Answered {
     datasets: BTreeMap<DatasetName, Dataset>,
     snapshots: BTreeMap<SnapshotRef, Snapshot>,
-    answers: Vec<(Look, Answer)>,
     destroyed: BTreeSet<DatasetName>,
-    /// A target that goes together with the next step.
-    target: Option<i64>,
-    /// The dataset that the plan is about, and what it has to remember of the exports that were made: it is
-    /// set with what is set next on it.
-    about: &'a DatasetName,
-    notes: Vec<Property>,
-    /// What the next step that sets properties of this object sets is set already.
-    is_set: Option<Object>,
+    made: Made,
+}
+
+/// Steps that one call does.
+struct Job<'p> {
+    steps: Vec<&'p Step>,
+    places: BTreeSet<usize>,
+    name: Option<&'p Of>,
+    after: BTreeSet<usize>,
 }
 
 type Done = Result<(), Failed>;
@@ -59,39 +66,88 @@ fn tell(doing: impl Into<String>, kind: Kind, why: impl Into<String>) -> Failed 
     Failed::terminal(Error::new(kind, doing).because(why.into()))
 }
 
-/// Whether something waits for nothing that another such step does.
-fn is_beside(step: &Step) -> bool {
-    match step {
-        Step::Mount(_) | Step::Permit { .. } | Step::Settle(_) | Step::DestroySnapshot(_) => true,
-        step => Change::of(step).is_some_and(Change::makes),
+/// Whether one call can do both: properties of one object, or permissions.
+fn is_one_job(first: &Step, next: &Step) -> bool {
+    let object = |step: &Step| match step {
+        Step::Set { object, .. } | Step::Inherit { object, .. } | Step::Record { object, .. } => {
+            Some(object.clone())
+        }
+        _ => None,
+    };
+    match (first, next) {
+        (Step::Permit { .. }, Step::Permit { .. }) => true,
+        _ => object(first).is_some() && object(first) == object(next),
     }
 }
 
+/// The jobs of a plan.
+fn jobs(plan: &Plan) -> Vec<Job<'_>> {
+    let mut jobs: Vec<Job<'_>> = Vec::new();
+    for (place, node) in plan.steps.iter().enumerate() {
+        if let Some(job) = jobs.last_mut()
+            && is_one_job(job.steps[0], &node.step)
+        {
+            job.after.extend(node.after.difference(&job.places));
+            job.steps.push(&node.step);
+            job.places.insert(place);
+        } else {
+            jobs.push(Job {
+                steps: vec![&node.step],
+                places: BTreeSet::from([place]),
+                name: node.name.as_ref(),
+                after: node.after.clone(),
+            });
+        }
+    }
+    jobs
+}
+
+/// What can be done at once, in order. Of each, `order` has its places in the plan and those of what it waits
+/// for, which comes before it.
+pub(crate) fn waves<T>(
+    all: Vec<T>,
+    order: impl Fn(&T) -> (&BTreeSet<usize>, &BTreeSet<usize>),
+) -> Vec<Vec<T>> {
+    let mut waves: Vec<Vec<T>> = Vec::new();
+    let mut wave_of: BTreeMap<usize, usize> = BTreeMap::new();
+    for one in all {
+        let (places, after) = order(&one);
+        let before = after.iter().filter_map(|place| wave_of.get(place));
+        let wave = before.max().map_or(0, |last| last + 1);
+        wave_of.extend(places.iter().map(|place| (*place, wave)));
+        match waves.get_mut(wave) {
+            Some(wave) => wave.push(one),
+            None => waves.push(vec![one]),
+        }
+    }
+    waves
+}
+
 impl<'a> Run<'a> {
-    pub(super) fn new(
-        api: &'a Api,
-        call: &'a Call,
-        dialect: &'a Dialect,
-        about: &'a DatasetName,
-    ) -> Self {
+    pub(super) fn new(api: &'a Api, call: &'a Call, dialect: &'a Dialect) -> Self {
         Self {
-            about,
-            notes: Vec::new(),
-            is_set: None,
             api,
             call,
             dialect,
-            done: false,
-            datasets: BTreeMap::new(),
-            snapshots: BTreeMap::new(),
-            answers: Vec::new(),
-            destroyed: BTreeSet::new(),
-            target: None,
+            done: AtomicBool::new(false),
+            answered: Mutex::default(),
         }
     }
 
+    fn answered(&self) -> MutexGuard<'_, Answered> {
+        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_done(&self) -> bool {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    fn note_done(&self) {
+        self.done.store(true, Ordering::Relaxed);
+    }
+
     fn failed(&self, doing: impl Into<String>, error: &ApiError) -> Failed {
-        failed(doing, error, !self.done)
+        failed(doing, error, !self.is_done())
     }
 
     /// Where nfsd keeps a filesystem busy that was just used, each attempt to destroy it is two more changes of
@@ -107,50 +163,32 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Does all of them, and none after one that failed.
-    pub(super) async fn all(&mut self, steps: &[Step]) -> Done {
-        let mut rest = steps;
-        while let Some(first) = rest.first() {
-            self.call
-                .check(&first.to_string())
-                .map_err(Failed::terminal)?;
-            let beside = rest.iter().take_while(|step| is_beside(step)).count();
-            let taken = match first {
-                _ if beside > 0 => {
-                    self.beside(&rest[..beside]).await?;
-                    beside
-                }
-                Step::Set { object, .. } if self.is_set.as_ref() == Some(object) => {
-                    self.is_set = None;
-                    1
-                }
-                Step::Set { object, .. } | Step::Inherit { object, .. } => {
-                    let same = |step: &&Step| match step {
-                        Step::Set { object: other, .. } | Step::Inherit { object: other, .. } => {
-                            other == object
-                        }
-                        _ => false,
-                    };
-                    let same = rest.iter().take_while(same).count();
-                    self.set(object, &rest[..same]).await?;
-                    same
-                }
-                step => {
-                    let copy = with_copy(step, &rest[1..]);
-                    if let Some(Step::Copy { to, .. }) = &copy {
-                        self.is_set = Some(to.clone().into());
-                    }
-                    self.one(copy.as_ref().unwrap_or(step)).await?;
-                    1
-                }
-            };
-            self.done = true;
-            rest = &rest[taken..];
+    /// Does the steps of a plan: all at once that wait for nothing more, until one of them fails.
+    pub(super) async fn all(&self, plan: &Plan) -> Done {
+        for wave in waves(jobs(plan), |job| (&job.places, &job.after)) {
+            let doing = wave[0].steps[0].to_string();
+            self.call.check(&doing).map_err(Failed::terminal)?;
+            if wave.len() > 1 {
+                self.note_done();
+            }
+            let done = join_all(wave.iter().map(|job| self.job(job))).await;
+            done.into_iter().collect::<Done>()?;
+            self.note_done();
         }
-        self.remove_target().await
+        Ok(())
     }
 
-    async fn one(&mut self, step: &Step) -> Done {
+    async fn job(&self, job: &Job<'_>) -> Done {
+        match job.steps[0] {
+            Step::Set { object, .. }
+            | Step::Inherit { object, .. }
+            | Step::Record { object, .. } => self.set(object, &job.steps).await,
+            Step::Permit { .. } => self.permit(&job.steps).await,
+            step => self.one(step, job.name).await,
+        }
+    }
+
+    async fn one(&self, step: &Step, name: Option<&Of>) -> Done {
         let doing = step.to_string();
         match step {
             Step::Create {
@@ -197,59 +235,43 @@ impl<'a> Run<'a> {
                 promoted.map(drop).map_err(|e| self.failed(doing, &e))
             }
             Step::DestroyDataset(name) => {
-                let (destroyed, removed) = tokio::join!(self.destroy(name), self.without_target());
-                removed?;
-                self.target = None;
+                let destroyed = self.destroy(name).await;
                 destroyed.map_err(|e| self.not_destroyed(doing, &e))?;
                 self.ended(name);
                 Ok(())
             }
             Step::DestroyEmpty(name) => self.destroy_empty(&doing, name).await,
-            Step::Export(request) => match request.get().map_err(Failed::terminal)? {
-                Command::Change(change) => self.change(change).await,
-                Command::Look(_) => Ok(()),
-            },
+            Step::DestroySnapshot(snapshot) => self.destroy_snapshot(snapshot).await,
+            Step::Export(request) => self.export(request, name).await,
             Step::Set { .. }
             | Step::Inherit { .. }
-            | Step::DestroySnapshot(_)
-            | Step::Mount(_)
+            | Step::Record { .. }
             | Step::Permit { .. }
+            | Step::Mount(_)
             | Step::Settle(_) => Ok(()),
         }
     }
 
-    /// Steps that do not wait for each other. All of them end before the first failure is returned.
-    async fn beside(&mut self, steps: &[Step]) -> Done {
-        self.done |= steps.len() > 1;
-        let permissions: Vec<_> = steps
-            .iter()
-            .filter_map(|step| match step {
-                Step::Permit { path, permission } => Some((path.as_str(), permission)),
-                _ => None,
-            })
-            .collect();
-        let changes = steps.iter().filter_map(Change::of);
-        let snapshots = steps.iter().filter_map(|step| match step {
-            Step::DestroySnapshot(snapshot) => Some(snapshot),
-            _ => None,
-        });
-        let (permitted, made, destroyed) = tokio::join!(
-            self.permit(&permissions),
-            join_all(changes.map(|change| self.make(change))),
-            join_all(snapshots.map(|snapshot| self.destroy_snapshot(snapshot))),
-        );
-        permitted?;
-        for made in made {
-            if let Some((look, answer)) = made? {
-                self.notes.extend(answer.notes());
-                self.answers.push((look, answer));
-            }
-        }
-        destroyed.into_iter().collect()
+    /// A change of an export.
+    async fn export(&self, request: &Opaque, name: Option<&Of>) -> Done {
+        let Command::Change(change) = request.get().map_err(Failed::terminal)? else {
+            return Ok(());
+        };
+        let made = self.answered().made.clone();
+        let changed = change.run(&self.api.nas, self.call, &made).await;
+        let number = changed.map_err(|error| {
+            failed(
+                change.doing(),
+                &error,
+                !self.is_done() && change.is_one_call(),
+            )
+        })?;
+        self.answered().made.note(name, number);
+        Ok(())
     }
 
     async fn create(
-        &mut self,
+        &self,
         doing: &str,
         name: &DatasetName,
         new: &New,
@@ -292,14 +314,14 @@ impl<'a> Run<'a> {
         let _making = api.seen.making(name);
         let made = api.nas.write(self.call, &create).await;
         let made = made.map_err(|error| self.failed(doing, &error))?;
-        self.done = true;
+        self.note_done();
         self.keep(doing, name, made, spelled.user).await
     }
 
     /// Sees to it that a dataset that was made has the properties that it was made with: some generations
     /// drop them.
     async fn keep(
-        &mut self,
+        &self,
         doing: &str,
         name: &DatasetName,
         made: Dataset,
@@ -308,7 +330,7 @@ impl<'a> Run<'a> {
         let has =
             |(key, value): &(&String, &String)| made.user_properties.get(*key) == Some(*value);
         if wanted.iter().all(|property| has(&property)) {
-            self.datasets.insert(name.clone(), made);
+            self.answered().datasets.insert(name.clone(), made);
             return Ok(());
         }
         let update = UpdateDataset {
@@ -329,16 +351,11 @@ impl<'a> Run<'a> {
                 "TrueNAS does not keep its properties of users",
             ));
         }
-        self.datasets.insert(name.clone(), kept);
+        self.answered().datasets.insert(name.clone(), kept);
         Ok(())
     }
 
-    async fn snapshot(
-        &mut self,
-        doing: &str,
-        snapshot: &SnapshotRef,
-        properties: &[Property],
-    ) -> Done {
+    async fn snapshot(&self, doing: &str, snapshot: &SnapshotRef, properties: &[Property]) -> Done {
         let spelled = native::spelled(properties)
             .map_err(|error| tell(doing, Kind::Invalid, error.to_string()))?;
         if let Some(name) = spelled.native.keys().next() {
@@ -361,13 +378,13 @@ impl<'a> Run<'a> {
         made.holds.get_or_insert_default();
         let whole = made.properties.contains_key("creation");
         if whole {
-            self.snapshots.insert(snapshot.clone(), made);
+            self.answered().snapshots.insert(snapshot.clone(), made);
         }
         Ok(())
     }
 
     async fn clone_of(
-        &mut self,
+        &self,
         doing: &str,
         origin: &SnapshotRef,
         name: &DatasetName,
@@ -400,7 +417,7 @@ impl<'a> Run<'a> {
     /// Copies on the NAS. What it is to have is set when it is whole: until then its missing marks say
     /// that it is none.
     async fn copy(
-        &mut self,
+        &self,
         doing: &str,
         from: &SnapshotRef,
         to: &DatasetName,
@@ -419,13 +436,13 @@ impl<'a> Run<'a> {
         };
         let copied = self.api.nas.run(self.call, &copy).await;
         copied.map_err(|error| self.failed(doing, &error))?;
-        self.done = true;
+        self.note_done();
         self.mark_made(doing, to, spelled).await
     }
 
     /// A clone without properties, then all of them at once. Between the two it is known by what it stands on.
     async fn clone_bare<'p>(
-        &mut self,
+        &self,
         doing: &str,
         origin: &SnapshotRef,
         name: &DatasetName,
@@ -442,17 +459,12 @@ impl<'a> Run<'a> {
         let _making = api.seen.making(name);
         let made = api.nas.write(self.call, &clone).await;
         made.map_err(|error| self.failed(doing, &error))?;
-        self.done = true;
+        self.note_done();
         self.mark_made(doing, name, spelled).await
     }
 
     /// Gives what was just made without properties all of them.
-    async fn mark_made(
-        &mut self,
-        doing: &str,
-        name: &DatasetName,
-        spelled: native::Spelled,
-    ) -> Done {
+    async fn mark_made(&self, doing: &str, name: &DatasetName, spelled: native::Spelled) -> Done {
         let user = spelled.user.into_iter();
         let update = UpdateDataset {
             id: name.to_string(),
@@ -460,23 +472,25 @@ impl<'a> Run<'a> {
             user_properties: user.map(|(key, value)| (key, Some(value))).collect(),
         };
         let set = self.api.nas.write(self.call, &update).await;
-        let set = set.map_err(|error| self.failed(doing, &error))?;
-        self.datasets.insert(name.clone(), set);
-        Ok(())
+        set.map(drop).map_err(|error| self.failed(doing, &error))
     }
 
     /// Properties of one object, set and inherited in one call.
-    async fn set(&mut self, object: &Object, steps: &[Step]) -> Done {
+    async fn set(&self, object: &Object, steps: &[&Step]) -> Done {
         let doing = format!("set properties of {object}");
-        let properties = steps.iter().flat_map(|step| match step {
-            Step::Set { properties, .. } => properties.as_slice(),
-            _ => &[],
-        });
-        let mut all: Vec<Property> = properties.cloned().collect();
-        if let Object::Dataset(name) = object {
-            if name == self.about {
-                all.append(&mut self.notes);
+        let mut all = Vec::new();
+        for step in steps {
+            match step {
+                Step::Set { properties, .. } => all.extend(properties.iter().cloned()),
+                Step::Record { property, of, .. } => {
+                    let number = self.answered().made.get(of);
+                    let number = number.and_then(|n| PropertyValue::parse(n.to_string()).ok());
+                    all.extend(number.map(|number| Property::new(property.clone(), number)));
+                }
+                _ => {}
             }
+        }
+        if let Object::Dataset(name) = object {
             self.with_room(&doing, name, &mut all).await?;
         }
         let mut spelled = native::spelled(&all)
@@ -508,7 +522,7 @@ impl<'a> Run<'a> {
                 };
                 let set = self.api.nas.write(self.call, &update).await;
                 let set = set.map_err(|error| self.failed(doing, &error))?;
-                self.datasets.insert(name.clone(), set);
+                self.answered().datasets.insert(name.clone(), set);
             }
             Object::Snapshot(name) if !self.dialect.has_resource_destroy() => {
                 let update = UpdateSnapshot {
@@ -556,7 +570,12 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    async fn permit(&self, permissions: &[(&str, &Permission)]) -> Done {
+    async fn permit(&self, steps: &[&Step]) -> Done {
+        let permissions = steps.iter().filter_map(|step| match step {
+            Step::Permit { path, permission } => Some((path.as_str(), permission)),
+            _ => None,
+        });
+        let permissions: Vec<_> = permissions.collect();
         let Some((path, _)) = permissions.first() else {
             return Ok(());
         };
@@ -565,7 +584,7 @@ impl<'a> Run<'a> {
             path: (*path).to_owned(),
             ..SetPermissions::default()
         };
-        for (_, permission) in permissions {
+        for (_, permission) in &permissions {
             match permission {
                 Permission::Mode(mode) => {
                     set.mode = Some(format!("{mode:03o}"));
@@ -588,7 +607,7 @@ impl<'a> Run<'a> {
             let permitted = self.api.nas.run(self.call, &set).await;
             permitted.map_err(|error| self.failed(doing, &error))?;
         }
-        for (path, permission) in permissions {
+        for (path, permission) in &permissions {
             if let Permission::Acl(arguments) = permission
                 && let Some(acl) = Acl::parse(arguments)
             {
@@ -660,7 +679,7 @@ impl<'a> Run<'a> {
 
     /// Destroys a filesystem without files in it; leaves any other one, and one that cannot be looked into:
     /// an empty directory where it is not mounted says nothing of what it holds.
-    async fn destroy_empty(&mut self, doing: &str, name: &DatasetName) -> Done {
+    async fn destroy_empty(&self, doing: &str, name: &DatasetName) -> Done {
         let path = format!("/mnt/{name}");
         let list = ListDirectory {
             path: path.clone(),
@@ -689,86 +708,49 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn not_changed(&self, change: &Change, error: &ApiError) -> Failed {
-        failed(change.doing(), error, !self.done && change.is_one_call())
-    }
-
-    /// A change that makes something, and what a look at it would see now.
-    async fn make(&self, change: &Change) -> Result<Option<(Look, Answer)>, Failed> {
-        let made = self.api.nas.make(self.call, change).await;
-        made.map_err(|error| self.not_changed(change, &error))
-    }
-
-    /// A change that removes something.
-    async fn change(&mut self, change: &Change) -> Done {
-        self.remove_target().await?;
-        let removed = self.api.nas.remove(self.call, change).await;
-        self.target = removed.map_err(|error| self.not_changed(change, &error))?;
-        Ok(())
-    }
-
-    async fn without_target(&self) -> Done {
-        let Some(id) = self.target else { return Ok(()) };
-        let delete = DeleteTarget { id, force: false };
-        match self.api.nas.write(self.call, &delete).await {
-            Err(error) if error.kind() != ApiKind::NotFound => {
-                Err(self.failed(format!("remove iSCSI target {id}"), &error))
-            }
-            _ => Ok(()),
+    /// Whether what was answered is the answer to a query.
+    pub(super) fn knows(&self, query: &Query) -> bool {
+        match query {
+            Query::Dataset(name) => self.answered().datasets.contains_key(name),
+            Query::Snapshot(name) => self.answered().snapshots.contains_key(name),
+            _ => false,
         }
     }
 
-    async fn remove_target(&mut self) -> Done {
-        self.without_target().await?;
-        self.target = None;
-        Ok(())
-    }
-
-    /// Datasets as they are now, by what was answered to their last change.
-    pub(super) fn datasets(&self) -> &BTreeMap<DatasetName, Dataset> {
-        &self.datasets
-    }
-
-    /// All rows of snapshots that were answered.
-    pub(super) fn snapshot_rows(&self) -> Vec<Snapshot> {
-        self.snapshots.values().cloned().collect()
-    }
-
-    /// A snapshot that was taken, as it was answered.
-    pub(super) fn snapshot_row(&self, name: &SnapshotRef) -> Option<&Snapshot> {
-        self.snapshots.get(name)
-    }
-
-    /// Whether a dataset is gone. What 26 says of that is looked at: its betas say so also where it is in use.
-    pub(super) fn has_ended(&self, name: &DatasetName) -> bool {
-        self.destroyed.contains(name) && !self.dialect.has_resource_destroy()
-    }
-
-    /// What was answered to a look that is asked for after the plan.
-    pub(super) fn answer(&self, command: &Opaque) -> Option<Answer> {
-        let Ok(Command::Look(look)) = command.get() else {
-            return None;
-        };
-        let found = self.answers.iter().rev().find(|(known, _)| known == look);
-        found.map(|(_, answer)| answer.clone())
+    /// Adds what was answered.
+    pub(super) fn tell(&self, picture: &mut Picture) {
+        let answered = self.answered();
+        for dataset in answered.datasets.values() {
+            let known = picture.datasets.contains_key(&dataset.id);
+            if !known {
+                picture.add(dataset.clone());
+            }
+        }
+        for (name, snapshot) in &answered.snapshots {
+            let name = name.to_string();
+            picture
+                .snapshots
+                .entry(name)
+                .or_insert_with(|| snapshot.clone());
+        }
     }
 
     /// A dataset was destroyed, by what TrueNAS says: what was answered about it before counts no more.
-    fn ended(&mut self, name: &DatasetName) {
-        self.datasets.remove(name);
-        self.destroyed.insert(name.clone());
+    fn ended(&self, name: &DatasetName) {
+        let mut answered = self.answered();
+        answered.datasets.remove(name);
+        answered.destroyed.insert(name.clone());
     }
 
-    /// What was destroyed, and is looked at for that: see [`Run::has_ended`].
-    pub(super) fn not_proved_gone(&self) -> Vec<Query> {
-        let destroyed = self.destroyed.iter().filter(|name| !self.has_ended(name));
-        destroyed.cloned().map(Query::Dataset).collect()
+    /// What was destroyed, by what TrueNAS says.
+    pub(super) fn destroyed(&self) -> BTreeSet<DatasetName> {
+        self.answered().destroyed.clone()
     }
 
     /// Whether what was destroyed is gone: the betas of 26 say so also where it is in use, and stays.
     pub(super) fn are_gone(&self, pool: &State) -> Done {
         let stays = |name: &&DatasetName| pool.dataset(name).is_some();
-        match self.destroyed.iter().find(stays) {
+        match self.destroyed().iter().find(stays) {
             None => Ok(()),
             Some(name) => Err(Failed {
                 next: Next::Wait,

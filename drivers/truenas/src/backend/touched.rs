@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use driver_zfs::name::{DatasetName, Object};
 use driver_zfs::observed::Query;
-use driver_zfs::step::{Plan, Step};
+use driver_zfs::step::{Node, Plan, Step};
 
 /// The datasets that a plan touches, or on which it touches snapshots; `None` may be any.
 pub(super) fn datasets(plan: &Plan) -> Option<BTreeSet<DatasetName>> {
     let mut all = BTreeSet::from([plan.lock.clone()]);
-    for step in &plan.steps {
-        match step {
+    for node in &plan.steps {
+        match &node.step {
             Step::Promote(_) => return None,
             Step::Clone {
                 origin, dataset, ..
@@ -28,7 +28,9 @@ pub(super) fn datasets(plan: &Plan) -> Option<BTreeSet<DatasetName>> {
             | Step::DestroySnapshot(snapshot) => {
                 all.insert(snapshot.dataset.clone());
             }
-            Step::Set { object, .. } | Step::Inherit { object, .. } => {
+            Step::Set { object, .. }
+            | Step::Inherit { object, .. }
+            | Step::Record { object, .. } => {
                 all.insert(match object {
                     Object::Dataset(name) => name.clone(),
                     Object::Snapshot(name) => name.dataset.clone(),
@@ -66,28 +68,40 @@ pub(super) fn is_touched(plan: &Plan, query: &Query) -> bool {
         | Step::Inherit {
             object: Object::Dataset(dataset),
             ..
+        }
+        | Step::Record {
+            object: Object::Dataset(dataset),
+            ..
         } => match query {
-            // What is below a dataset changes nothing of it that counts.
-            Query::Dataset(name) => name == dataset || name.below(dataset).is_some(),
-            Query::Family(name) => {
-                let is_of_it = dataset.below(name).is_some() || name.below(dataset).is_some();
-                name == dataset || is_of_it
+            Query::Dataset(name) | Query::Family(name) => {
+                name == dataset || dataset.below(name).is_some()
             }
             Query::Snapshot(name) => name.dataset == *dataset,
             Query::Named { .. } | Query::Nearest(_) => true,
             Query::System => false,
         },
-        Step::Set { object, .. } | Step::Inherit { object, .. } => match (object, query) {
-            (Object::Snapshot(set), Query::Snapshot(name)) => set == name,
-            (Object::Snapshot(set), Query::Family(name)) => set.dataset == *name,
-            _ => false,
-        },
+        Step::Set { object, .. } | Step::Inherit { object, .. } | Step::Record { object, .. } => {
+            match (object, query) {
+                (Object::Snapshot(set), Query::Snapshot(name)) => set == name,
+                (Object::Snapshot(set), Query::Family(name)) => set.dataset == *name,
+                _ => false,
+            }
+        }
     };
-    plan.steps.iter().any(changes)
+    plan.steps.iter().any(|node| changes(&node.step))
+}
+
+/// What has to be looked at to see what a plan has destroyed.
+pub(super) fn destroyed(plan: &Plan) -> Vec<Query> {
+    let query = |node: &Node| match &node.step {
+        Step::DestroyDataset(name) | Step::DestroyEmpty(name) => Some(Query::Dataset(name.clone())),
+        _ => None,
+    };
+    plan.steps.iter().filter_map(query).collect()
 }
 
 /// Whether a plan changes exports.
 pub(super) fn exports(plan: &Plan) -> bool {
     let mut steps = plan.steps.iter();
-    steps.any(|step| matches!(step, Step::Export(_)))
+    steps.any(|node| matches!(node.step, Step::Export(_)))
 }

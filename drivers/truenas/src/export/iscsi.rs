@@ -9,16 +9,18 @@ use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
 use super::access::{self, Access, Allowed};
+use super::iscsi_change::{EXTENT, IscsiChange, LINK, LIST, LUN, Lists, Proof, TARGET, removed};
 use super::iscsi_lists::{comment_of_list, initiators, with_list};
-use super::{comment, enabled, gone, number, problems, remember, rules_of_disks, unread};
+use super::{comment, enabled, number, problems, remember, remember_id, rules_of_disks, unread};
 use crate::api::iscsi::{
-    CreateExtent, CreateTarget, CreateTargetExtent, DeleteExtent, DeleteTarget, Extent, GetGlobal,
-    QueryExtents, QueryTargetExtents, QueryTargets, Target, TargetExtent, TargetGroup,
+    CreateExtent, CreateInitiators, CreateTarget, Extent, GetGlobal, QueryExtents,
+    QueryTargetExtents, QueryTargets, Target, TargetExtent, TargetGroup, UpdateInitiators,
+    UpdateTarget,
 };
 use crate::api::{Enable, Filter};
 use crate::backend::Nas;
 use crate::check::Needs;
-use crate::command::{Answer, Change, Command, IscsiState, IscsiWish, Lists, Look, Proof};
+use crate::command::{Answer, Command, Id, IscsiState, Look, task};
 use crate::error::Error as ApiError;
 
 /// Exports zvols by iSCSI.
@@ -46,7 +48,6 @@ pub(crate) struct IscsiExport {
 const LONGEST: usize = 64;
 /// What the name of a target begins with, unless it is said otherwise on the NAS.
 const BASENAME: &str = "iqn.2005-10.org.freenas.ctl";
-const LUN: i64 = 0;
 /// Whether a target has just the groups that would be written, in whatever order.
 pub(super) fn listens(target: &Target, groups: &[TargetGroup]) -> bool {
     let in_order = |groups: &[TargetGroup]| {
@@ -75,21 +76,23 @@ impl IscsiState {
     }
 
     /// What puts the extent on the target.
-    fn link(&self, target: &Target, extent: &Extent) -> Option<&TargetExtent> {
+    fn link(&self, target: &Id, extent: &Id) -> Option<&TargetExtent> {
+        let (Id::Known(target), Id::Known(extent)) = (target, extent) else {
+            return None;
+        };
         let mut links = self.links.iter().flatten();
-        links.find(|link| link.target == target.id && link.extent == extent.id)
+        links.find(|link| link.target == *target && link.extent == *extent)
     }
 
-    /// The name of a target in full, where the settings of the service are known.
-    fn iqn(&self, target: &str) -> Option<String> {
+    fn iqn(&self, target: &str) -> String {
         if ["iqn.", "eui.", "naa."]
             .iter()
             .any(|form| target.starts_with(form))
         {
-            return Some(target.to_owned());
+            target.to_owned()
+        } else {
+            format!("{}:{target}", self.global.basename)
         }
-        let global = self.global.as_ref()?;
-        Some(format!("{}:{target}", global.basename))
     }
 }
 
@@ -100,33 +103,92 @@ impl IscsiExport {
         Error::new(kind, format!("export volume `{}` by iSCSI", subject.id))
     }
 
-    fn wish(
-        &self,
-        subject: &Subject<'_>,
-        name: &ExportName,
-        seen: &IscsiState,
-        initiators: Option<Vec<String>>,
-    ) -> Result<IscsiWish, Error> {
+    /// A new extent.
+    fn new_extent(&self, subject: &Subject<'_>, name: &ExportName) -> Result<CreateExtent, Error> {
         let template = self.comment.as_ref();
         let comment = template.map(|template| comment(template, subject));
         let comment = comment.transpose()?;
-        Ok(IscsiWish {
+        Ok(CreateExtent {
+            name: name.to_string(),
             zvol: subject.dataset.to_string(),
-            target: CreateTarget {
-                name: name.to_string(),
-                alias: Some(subject.dataset.to_string()),
-                groups: self.groups.clone(),
-                queued_commands: None,
-            },
-            extent: CreateExtent {
-                name: name.to_string(),
-                zvol: subject.dataset.to_string(),
-                comment: comment.unwrap_or_default(),
-                ..self.extent.clone()
-            },
-            initiators,
-            seen: seen.clone(),
+            comment: comment.unwrap_or_default(),
+            ..self.extent.clone()
         })
+    }
+
+    /// What is missing of a target that lets in these initiators, through a list of its own; with `None` the
+    /// groups of the configuration say it. Its number, and the acts.
+    fn target(
+        &self,
+        subject: &Subject<'_>,
+        name: &ExportName,
+        facts: &IscsiState,
+        initiators: Option<Vec<String>>,
+    ) -> (Id, Vec<Act<Command>>) {
+        let zvol = subject.dataset.as_str();
+        let mut acts = Vec::new();
+        let of_nodes = initiators.is_some();
+        let list = initiators.map(|initiators| match facts.lists.first() {
+            None => {
+                let comment = comment_of_list(zvol);
+                let create = CreateInitiators {
+                    initiators,
+                    comment,
+                };
+                let create = task(IscsiChange::CreateList(create));
+                acts.push(Act::Task(create.named(LIST)));
+                Id::Of(LIST.into())
+            }
+            Some(list) => {
+                let both =
+                    [&initiators, &list.initiators].map(|all| all.iter().map(String::as_str));
+                let [wanted, seen] = both;
+                if !access::same(wanted, seen) {
+                    let id = list.id;
+                    let update = task(IscsiChange::UpdateList(UpdateInitiators { id, initiators }));
+                    acts.push(Act::Task(update.named(LIST)));
+                }
+                Id::Known(list.id)
+            }
+        });
+        let groups = match list {
+            Some(Id::Known(list)) => with_list(&self.groups, list),
+            _ => self.groups.clone(),
+        };
+        let is_new = matches!(list, Some(Id::Of(_)));
+        let new_list = list.filter(|_| is_new);
+        let Some(target) = facts.target(name.as_str()) else {
+            let create = CreateTarget {
+                name: name.to_string(),
+                alias: Some(zvol.to_owned()),
+                groups,
+                queued_commands: None,
+            };
+            let create = task(IscsiChange::CreateTarget(create, new_list));
+            acts.push(Act::Task(create.named(TARGET).after(LIST)));
+            return (Id::Of(TARGET.into()), acts);
+        };
+        let id = target.id;
+        if is_new || !listens(target, &groups) {
+            let update = task(IscsiChange::UpdateTarget(
+                UpdateTarget { id, groups },
+                new_list,
+            ));
+            acts.push(Act::Task(update.named(TARGET).after(LIST)));
+            if !of_nodes {
+                // What it had may be a list of its own, of before `nodes` was removed.
+                let before = target.groups.iter().filter_map(|group| group.initiator);
+                let lists = Lists {
+                    ids: before.collect(),
+                    comment: comment_of_list(zvol),
+                };
+                if !lists.ids.is_empty() {
+                    let remove = task(IscsiChange::RemoveLists(lists, None));
+                    acts.push(Act::Task(remove.after(TARGET)));
+                }
+            }
+        }
+        (Id::Known(id), acts)
     }
 
     /// The initiators that the target has to list, if access is per node.
@@ -134,18 +196,6 @@ impl IscsiExport {
         let access = self.access.as_ref();
         let names = access.map(|access| access.names(subject)).transpose()?;
         Ok(names.map(initiators))
-    }
-
-    /// Whether the target admits just these initiators, through the groups of the configuration.
-    fn admits(&self, target: &Target, initiators: Option<&[String]>, facts: &IscsiState) -> bool {
-        let Some(initiators) = initiators else {
-            return listens(target, &self.groups);
-        };
-        facts.lists.first().is_some_and(|list| {
-            let both = [initiators, &list.initiators];
-            let [wanted, seen] = both.map(|names| names.iter().map(String::as_str));
-            listens(target, &with_list(&self.groups, list.id)) && access::same(wanted, seen)
-        })
     }
 
     /// Refuses what is of another volume.
@@ -175,16 +225,12 @@ impl IscsiExport {
         name: &ExportName,
         facts: &IscsiState,
         names: Vec<String>,
-    ) -> Result<Option<Act<Command>>, Error> {
-        let initiators = initiators(names);
+    ) -> Vec<Act<Command>> {
         let target = facts.target(name.as_str());
-        let target = target.filter(|_| Self::check(subject, name, facts).is_ok());
-        if target.is_none_or(|target| self.admits(target, Some(&initiators), facts)) {
-            return Ok(None);
+        if target.is_none() || Self::check(subject, name, facts).is_err() {
+            return Vec::new();
         }
-        let wish = self.wish(subject, name, facts, Some(initiators))?;
-        let change = Change::AdmitIscsi(Box::new(wish));
-        Ok(Some(Act::Do(Command::Change(change))))
+        self.target(subject, name, facts, Some(initiators(names))).1
     }
 
     /// The lists of initiators that go with the target: those of the volume, and what the target has that the
@@ -222,10 +268,6 @@ impl Export for IscsiExport {
 
     fn kind(&self) -> VolumeKind {
         VolumeKind::Zvol
-    }
-
-    fn is_restored_by_growth(&self) -> bool {
-        false
     }
 
     fn access_rules(&self) -> AccessRules {
@@ -301,32 +343,35 @@ impl Export for IscsiExport {
     ) -> Result<Vec<Act<Command>>, Error> {
         Self::check(subject, name, facts)?;
         let zvol = subject.dataset.as_str();
-        let (target, extent) = (facts.target(name.as_str()), facts.extent(zvol));
         let listed = self.listed(subject)?;
-        let make = || {
-            let wish = self.wish(subject, name, facts, listed.clone())?;
-            let change = Change::EnsureIscsi(Box::new(wish));
-            Ok(vec![Act::Do(Command::Change(change))])
+        let is_open = listed.is_none();
+        let (target, mut acts) = self.target(subject, name, facts, listed);
+        let extent = if let Some(extent) = facts.extent(zvol) {
+            acts.extend(enabled(extent.enabled, Enable::Extent(extent.id)));
+            Id::Known(extent.id)
+        } else {
+            let create = task(IscsiChange::CreateExtent(self.new_extent(subject, name)?));
+            acts.push(Act::Task(create.named(EXTENT)));
+            Id::Of(EXTENT.into())
         };
-        let (Some(target), Some(extent)) = (target, extent) else {
-            return make();
+        let link = if let Some(link) = facts.link(&target, &extent) {
+            Id::Known(link.id)
+        } else {
+            let create = task(IscsiChange::Link(target.clone(), extent.clone()));
+            let create = create.named(LINK).after(TARGET).after(EXTENT);
+            acts.push(Act::Task(create));
+            Id::Of(LINK.into())
         };
-        let Some(link) = facts
-            .link(target, extent)
-            .filter(|_| self.admits(target, listed.as_deref(), facts))
-        else {
-            return make();
-        };
-        let mut acts = Vec::from_iter(enabled(extent.enabled, Enable::Extent(extent.id)));
-        for (property, value) in [
-            (PropertyName::FREENAS_ISCSI_ASSETS, name.to_string()),
-            (PropertyName::FREENAS_ISCSI_TARGET, target.id.to_string()),
-            (PropertyName::FREENAS_ISCSI_EXTENT, extent.id.to_string()),
-            (PropertyName::FREENAS_ISCSI_LINK, link.id.to_string()),
+        let assets = PropertyName::FREENAS_ISCSI_ASSETS;
+        acts.extend(remember(subject, &assets, name.as_str())?);
+        for (property, id) in [
+            (PropertyName::FREENAS_ISCSI_TARGET, target),
+            (PropertyName::FREENAS_ISCSI_EXTENT, extent),
+            (PropertyName::FREENAS_ISCSI_LINK, link),
         ] {
-            acts.extend(remember(subject, &property, &value)?);
+            acts.extend(remember_id(subject, property, &id)?);
         }
-        if listed.is_none() {
+        if is_open {
             acts.extend(access::forget(subject));
         }
         Ok(acts)
@@ -366,13 +411,11 @@ impl Export for IscsiExport {
         if proved.is_none() && extents.is_empty() && facts.lists.is_empty() {
             return Ok(Vec::new());
         }
-        let target = proved;
-        let change = Change::RemoveIscsi {
-            target,
-            extents,
-            lists,
-        };
-        Ok(vec![Act::Do(Command::Change(change))])
+        Ok(removed(proved, &extents, lists))
+    }
+
+    fn is_proved_by_acts(&self) -> bool {
+        true
     }
 
     fn is_per_node(&self) -> bool {
@@ -393,7 +436,7 @@ impl Export for IscsiExport {
         let mut acts = vec![remember];
         // Where more is missing, the next round makes it with the node in the list.
         if self.ensure(subject, name, facts)?.is_empty() {
-            acts.extend(self.admit(subject, name, facts, names)?);
+            acts.extend(self.admit(subject, name, facts, names));
         }
         Ok(acts)
     }
@@ -409,7 +452,7 @@ impl Export for IscsiExport {
         let Some(revoked) = revoked else {
             return Ok(Vec::new());
         };
-        let admit = self.admit(subject, name, facts, revoked.names)?;
+        let admit = self.admit(subject, name, facts, revoked.names);
         Ok(revoked.forget.into_iter().chain(admit).collect())
     }
 
@@ -441,13 +484,11 @@ impl Export for IscsiExport {
     ) -> Result<Option<Attachment>, Error> {
         let extent = facts.extent(subject.dataset.as_str());
         let pair = facts.target(name.as_str()).zip(extent);
-        let link = pair.and_then(|(target, extent)| facts.link(target, extent));
+        let pair = pair.map(|(target, extent)| [target.id, extent.id].map(Id::Known));
+        let link = pair.and_then(|[target, extent]| facts.link(&target, &extent));
         // What is made gets this one.
         let lun = link.and_then(|link| link.lunid).unwrap_or(LUN).to_string();
-        let Some(iqn) = facts.iqn(name.as_str()) else {
-            return Ok(None);
-        };
-        let attachment = self.attach(&iqn, &lun);
+        let attachment = self.attach(&facts.iqn(name.as_str()), &lun);
         attachment
             .map(Some)
             .map_err(|error| Self::refused(subject, Kind::Internal).because(error))
@@ -479,15 +520,8 @@ impl Nas {
                 Ok(Vec::new())
             }
         };
-        let global = async {
-            if links {
-                self.read(call, &GetGlobal).await.map(Some)
-            } else {
-                Ok(None)
-            }
-        };
         let (global, targets, extents, lists) = tokio::try_join!(
-            global,
+            self.read(call, &GetGlobal),
             self.read(call, &targets),
             self.read(call, &extents),
             lists,
@@ -517,105 +551,5 @@ impl Nas {
         }
         let query = QueryTargetExtents(vec![Filter::either(filters)]);
         self.read(call, &query).await
-    }
-
-    /// Makes what is missing: target and extent at once, then what puts one on the other.
-    pub(super) async fn make_iscsi(
-        &self,
-        call: &Call,
-        wish: &IscsiWish,
-    ) -> Result<(Look, Answer), ApiError> {
-        let seen = &wish.seen;
-        let extent = async {
-            match seen.extent(&wish.zvol) {
-                None => self.write(call, &wish.extent).await,
-                Some(extent) => Ok(extent.clone()),
-            }
-        };
-        let (target, extent) = tokio::join!(self.target(call, wish), extent);
-        let (target, lists) = target?;
-        let mut state = IscsiState {
-            global: seen.global.clone(),
-            targets: vec![target],
-            extents: vec![extent?],
-            links: seen.links.clone(),
-            lists,
-        };
-        let fresh = seen.targets.is_empty() || seen.extents.is_empty();
-        let mut links = match &seen.links {
-            Some(links) => links.clone(),
-            // Nothing is on what was just made.
-            None if fresh => Vec::new(),
-            None => self.links(call, &state).await?,
-        };
-        state.links = Some(links.clone());
-        if state.link(&state.targets[0], &state.extents[0]).is_none() {
-            let create = CreateTargetExtent {
-                target: state.targets[0].id,
-                extent: state.extents[0].id,
-                lun: Some(LUN),
-            };
-            links.push(self.write(call, &create).await?);
-            state.links = Some(links);
-        }
-        let look = Look::Iscsi {
-            name: wish.target.name.clone(),
-            zvol: wish.zvol.clone(),
-            links: true,
-            nodes: wish.initiators.is_some(),
-        };
-        Ok((look, Answer::Iscsi(state)))
-    }
-
-    /// Removes the extents, and a target that is ours and has nothing else on it. One that proves itself
-    /// that it is ours can go beside its zvol, and is answered.
-    pub(super) async fn remove_iscsi(
-        &self,
-        call: &Call,
-        target: Option<(i64, Proof)>,
-        extents: &[i64],
-        lists: &Lists,
-    ) -> Result<Option<i64>, ApiError> {
-        let Some((id, proof)) = target else {
-            self.remove_extents(call, extents).await?;
-            self.remove_lists(call, lists).await?;
-            return Ok(None);
-        };
-        let query = QueryTargetExtents(vec![Filter::eq("target", id)]);
-        let links = if proof == Proof::Extent {
-            // They go with the extents.
-            let links = self.read(call, &query).await?;
-            self.remove_extents(call, extents).await?;
-            links
-        } else {
-            let removed = self.remove_extents(call, extents);
-            let (links, removed) = tokio::join!(self.read(call, &query), removed);
-            removed?;
-            links?
-        };
-        let is_shared = links.iter().any(|link| !extents.contains(&link.extent));
-        let is_ours = proof != Proof::Extent || !links.is_empty();
-        if is_shared || !is_ours {
-            tracing::warn!(object = id, "the iSCSI target of this number stays");
-            return Ok(None);
-        }
-        self.remove_lists(call, lists).await?;
-        if proof == Proof::Mark {
-            return Ok(Some(id));
-        }
-        gone(self.write(call, &DeleteTarget { id, force: false }).await)?;
-        Ok(None)
-    }
-
-    async fn remove_extents(&self, call: &Call, extents: &[i64]) -> Result<(), ApiError> {
-        let removed = extents.iter().map(|id| {
-            let delete = DeleteExtent {
-                id: *id,
-                force: false,
-            };
-            async move { gone(self.write(call, &delete).await) }
-        });
-        let removed = futures_util::future::join_all(removed).await;
-        removed.into_iter().collect()
     }
 }

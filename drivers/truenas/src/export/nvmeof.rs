@@ -10,16 +10,17 @@ use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
 use super::access::{self, Access, Allowed};
-use super::{enabled, gone, number, problems, remember, rules_of_disks, unread};
+use super::nvmeof_change::{HOSTS, NAMESPACE, NvmeChange, SUBSYSTEM};
+use super::{enabled, number, problems, remember, remember_id, rules_of_disks, unread};
 use crate::api::nvmet::{
-    CreateNamespace, CreateSubsystem, DeleteNvme, HostLink, LinkPort, Namespace, PortLink,
-    QueryNamespaces, QueryPortLinks, QuerySubsystems, Subsystem,
+    CreateSubsystem, GetNvmeGlobal, HostLink, Namespace, PortLink, QueryNamespaces, QueryPortLinks,
+    QuerySubsystems, Subsystem,
 };
 use crate::api::{Enable, Filter};
 use crate::backend::Nas;
 use crate::check::Needs;
-use crate::command::{Answer, Change, Command, Look, NvmeState, NvmeWish};
-use crate::error::{Error as ApiError, Kind as ApiKind};
+use crate::command::{Answer, Command, Id, Look, NvmeState, act, task};
+use crate::error::Error as ApiError;
 
 /// Exports zvols by NVMe-oF.
 #[derive(Debug)]
@@ -42,6 +43,8 @@ pub(crate) struct NvmeExport {
 
 /// The longest name of a subsystem that leaves room for what its NQN begins with.
 const LONGEST: usize = 150;
+/// The longest NQN.
+const LONGEST_NQN: usize = 223;
 /// About what an NQN begins with on a NAS.
 const BASENAME: &str = "nqn.2011-06.com.truenas:uuid:00000000-0000-0000-0000-000000000000";
 
@@ -84,36 +87,13 @@ impl NvmeExport {
         }))
     }
 
-    fn look(&self, subject: &Subject<'_>, name: &ExportName, links: bool) -> Command {
-        Command::Look(Look::Nvme {
-            name: name.to_string(),
-            zvol: subject.dataset.to_string(),
-            links,
-            nodes: self.access.is_some(),
+    /// The NQN of a new subsystem, if it is known: that which TrueNAS would give it.
+    fn new_nqn(&self, name: &ExportName, facts: &NvmeState) -> Option<String> {
+        let chosen = self.subsystem.subnqn.clone();
+        chosen.or_else(|| {
+            let nqn = format!("{}:{name}", facts.global.as_ref()?.basenqn);
+            Some(nqn.chars().take(LONGEST_NQN).collect())
         })
-    }
-
-    fn wish(
-        &self,
-        subject: &Subject<'_>,
-        name: &ExportName,
-        facts: &NvmeState,
-        hosts: Option<Vec<String>>,
-    ) -> NvmeWish {
-        NvmeWish {
-            zvol: subject.dataset.to_string(),
-            subsystem: CreateSubsystem {
-                name: name.to_string(),
-                allow_any_host: hosts.is_none(),
-                ..self.subsystem.clone()
-            },
-            nsid: self.nsid,
-            ports: self.ports.clone(),
-            hosts,
-            had_nodes: access::is_remembered(subject),
-            out: Vec::new(),
-            seen: facts.clone(),
-        }
     }
 
     /// The hosts that the subsystem has to let in, if access is per node.
@@ -151,10 +131,6 @@ impl Export for NvmeExport {
         VolumeKind::Zvol
     }
 
-    fn is_restored_by_growth(&self) -> bool {
-        false
-    }
-
     fn access_rules(&self) -> AccessRules {
         rules_of_disks()
     }
@@ -182,11 +158,12 @@ impl Export for NvmeExport {
     }
 
     fn observe(&self, subject: &Subject<'_>, name: &ExportName) -> Vec<Command> {
-        vec![self.look(subject, name, true)]
-    }
-
-    fn observe_to_remove(&self, subject: &Subject<'_>, name: &ExportName) -> Vec<Command> {
-        vec![self.look(subject, name, false)]
+        vec![Command::Look(Look::Nvme {
+            name: name.to_string(),
+            zvol: subject.dataset.to_string(),
+            nodes: self.access.is_some(),
+            is_new: subject.request.is_some(),
+        })]
     }
 
     fn facts(
@@ -208,31 +185,51 @@ impl Export for NvmeExport {
         facts: &NvmeState,
     ) -> Result<Vec<Act<Command>>, Error> {
         Self::check(subject, name, facts)?;
-        let subsystem = facts.subsystem(name.as_str());
-        let namespace = facts.namespace(subject.dataset.as_str());
-        let reachable = !self.ports.iter().any(|port| facts.lacks(*port));
+        let zvol = subject.dataset.as_str();
         let listed = self.listed(subject)?;
         let had_nodes = access::is_remembered(subject);
-        let subsystem = subsystem.filter(|one| facts.admits(one, listed.as_deref(), had_nodes));
-        let (Some(subsystem), Some(namespace), true) = (subsystem, namespace, reachable) else {
-            let wish = self.wish(subject, name, facts, listed);
-            let change = Change::EnsureNvme(Box::new(wish));
-            return Ok(vec![Act::Do(Command::Change(change))]);
+        let mut acts = Vec::new();
+        let existing = facts.subsystem(name.as_str());
+        let subsystem = if let Some(subsystem) = existing {
+            Id::Known(subsystem.id)
+        } else {
+            let create = CreateSubsystem {
+                name: name.to_string(),
+                subnqn: self.new_nqn(name, facts),
+                allow_any_host: listed.is_none(),
+                ..self.subsystem.clone()
+            };
+            let create = task(NvmeChange::CreateSubsystem(create));
+            acts.push(Act::Task(create.named(SUBSYSTEM)));
+            Id::Of(SUBSYSTEM.into())
         };
-        let row = Enable::Namespace(namespace.id);
-        let mut acts = Vec::from_iter(enabled(namespace.enabled, row));
-        for (property, value) in [
-            (PropertyName::FREENAS_NVMEOF_ASSETS, name.to_string()),
-            (
-                PropertyName::FREENAS_NVMEOF_SUBSYSTEM,
-                subsystem.id.to_string(),
-            ),
-            (
-                PropertyName::FREENAS_NVMEOF_NAMESPACE,
-                namespace.id.to_string(),
-            ),
+        acts.extend(facts.admission(&subsystem, existing, listed.as_deref(), had_nodes));
+        let namespace = if let Some(namespace) = facts.namespace(zvol) {
+            acts.extend(enabled(namespace.enabled, Enable::Namespace(namespace.id)));
+            Id::Known(namespace.id)
+        } else {
+            let (zvol, nsid) = (zvol.to_owned(), self.nsid);
+            let subsystem = subsystem.clone();
+            let create = task(NvmeChange::CreateNamespace {
+                subsystem,
+                zvol,
+                nsid,
+            });
+            let create = create.named(NAMESPACE).after(SUBSYSTEM).after(HOSTS);
+            acts.push(Act::Task(create));
+            Id::Of(NAMESPACE.into())
+        };
+        for port in self.ports.iter().filter(|port| facts.lacks(**port)) {
+            let link = task(NvmeChange::LinkPort(*port, subsystem.clone()));
+            acts.push(Act::Task(link.after(SUBSYSTEM).after(HOSTS)));
+        }
+        let assets = PropertyName::FREENAS_NVMEOF_ASSETS;
+        acts.extend(remember(subject, &assets, name.as_str())?);
+        for (property, id) in [
+            (PropertyName::FREENAS_NVMEOF_SUBSYSTEM, subsystem),
+            (PropertyName::FREENAS_NVMEOF_NAMESPACE, namespace),
         ] {
-            acts.extend(remember(subject, &property, &value)?);
+            acts.extend(remember_id(subject, property, &id)?);
         }
         if listed.is_none() {
             acts.extend(access::forget(subject));
@@ -255,7 +252,6 @@ impl Export for NvmeExport {
             .partition(|namespace| namespace.device_path == device);
         let subsystem = facts.subsystem(name.as_str());
         let alone = |subsystem: &&Subsystem| !others.iter().any(|n| n.subsys.id == subsystem.id);
-        let change = |change| Act::Do(Command::Change(change));
         let known = number(subject, &PropertyName::FREENAS_NVMEOF_SUBSYSTEM);
         let proved = |subsystem: &&Subsystem| {
             known == Some(subsystem.id) || ours.iter().any(|n| n.subsys.id == subsystem.id)
@@ -271,16 +267,17 @@ impl Export for NvmeExport {
         let left = ours
             .iter()
             .filter(|n| Some(n.subsys.id) != subsystem.map(|s| s.id));
-        let left = left.map(|namespace| change(Change::RemoveNamespace(namespace.id)));
-        let names = access::remembered(subject, Form::Host)?;
-        let whole = subsystem.map(|subsystem| {
-            change(Change::RemoveSubsystem {
-                id: subsystem.id,
-                hosts: facts.hosts.clone(),
-                names,
-            })
-        });
-        Ok(left.chain(whole).collect())
+        let left = left.map(|namespace| act(NvmeChange::RemoveNamespace(namespace.id)));
+        let mut acts: Vec<_> = left.collect();
+        if let Some(subsystem) = subsystem {
+            let names = access::remembered(subject, Form::Host)?;
+            acts.extend(facts.removal(subsystem.id, names));
+        }
+        Ok(acts)
+    }
+
+    fn is_proved_by_acts(&self) -> bool {
+        true
     }
 
     fn is_per_node(&self) -> bool {
@@ -300,10 +297,11 @@ impl Export for NvmeExport {
         };
         let mut acts = vec![remember];
         // Where more is missing, the next round makes it with the node in the list.
-        if self.ensure(subject, name, facts)?.is_empty() {
-            let wish = self.wish(subject, name, facts, Some(names));
-            let change = Change::AdmitNvme(Box::new(wish));
-            acts.push(Act::Do(Command::Change(change)));
+        if self.ensure(subject, name, facts)?.is_empty()
+            && let Some(subsystem) = facts.subsystem(name.as_str())
+        {
+            let id = Id::Known(subsystem.id);
+            acts.extend(facts.admission(&id, Some(subsystem), Some(names.as_slice()), true));
         }
         Ok(acts)
     }
@@ -319,21 +317,18 @@ impl Export for NvmeExport {
         let Some(revoked) = revoked else {
             return Ok(Vec::new());
         };
-        let names = Some(revoked.names);
         let subsystem = facts.subsystem(name.as_str());
         let subsystem = subsystem.filter(|_| Self::check(subject, name, facts).is_ok());
-        let is_so = subsystem.is_none_or(|one| facts.admits(one, names.as_deref(), true));
-        // A node that is still remembered may be connected.
-        let may_be_in = revoked.forget.is_some() && subsystem.is_some();
-        let admit = (!is_so || may_be_in).then(|| {
-            let wish = NvmeWish {
-                out: revoked.out,
-                ..self.wish(subject, name, facts, names)
-            };
-            Act::Do(Command::Change(Change::AdmitNvme(Box::new(wish))))
-        });
-        let acts = revoked.mark.into_iter().chain(admit);
-        Ok(acts.chain(revoked.forget).collect())
+        let mut acts: Vec<_> = revoked.mark.into_iter().collect();
+        if let Some(subsystem) = subsystem {
+            acts.extend(facts.revocation(
+                subsystem,
+                &revoked.names,
+                revoked.out,
+                revoked.forget.is_some(),
+            ));
+        }
+        Ok(acts.into_iter().chain(revoked.forget).collect())
     }
 
     fn examine(&self) -> Vec<Command> {
@@ -355,17 +350,19 @@ impl Export for NvmeExport {
         name: &ExportName,
         facts: &NvmeState,
     ) -> Result<Option<Attachment>, Error> {
-        let subsystem = facts.subsystem(name.as_str());
-        let namespace = facts.namespace(subject.dataset.as_str());
-        let reachable = !self.ports.iter().any(|port| facts.lacks(*port));
-        let (Some(subsystem), Some(namespace), true) = (subsystem, namespace, reachable) else {
-            return Ok(None);
-        };
         let refused = || Self::refused(subject, Kind::Internal);
-        let nqn = subsystem.subnqn.as_deref();
-        let nqn = nqn.ok_or_else(|| refused().because("its subsystem has no NQN"))?;
-        let nsid = namespace.nsid.unwrap_or(1).to_string();
-        let attachment = self.attach(nqn, &nsid);
+        let nqn = if let Some(subsystem) = facts.subsystem(name.as_str()) {
+            let nqn = subsystem.subnqn.clone();
+            nqn.ok_or_else(|| refused().because("its subsystem has no NQN"))?
+        } else {
+            let Some(nqn) = self.new_nqn(name, facts) else {
+                return Ok(None);
+            };
+            nqn
+        };
+        let namespace = facts.namespace(subject.dataset.as_str());
+        let nsid = namespace.map_or(self.nsid, |namespace| namespace.nsid);
+        let attachment = self.attach(&nqn, &nsid.unwrap_or(1).to_string());
         attachment
             .map(Some)
             .map_err(|error| refused().because(error))
@@ -384,8 +381,8 @@ impl Nas {
         call: &Call,
         name: &str,
         zvol: &str,
-        links: bool,
         nodes: bool,
+        is_new: bool,
     ) -> Result<Answer, ApiError> {
         let subsystems = QuerySubsystems(vec![Filter::eq("name", name)]);
         let either = [
@@ -393,13 +390,24 @@ impl Nas {
             Filter::eq("subsys.name", name),
         ];
         let namespaces = QueryNamespaces(vec![Filter::either(either)]);
-        let (subsystems, namespaces) =
-            tokio::try_join!(self.read(call, &subsystems), self.read(call, &namespaces),)?;
+        let global = async {
+            if is_new {
+                self.read(call, &GetNvmeGlobal).await.map(Some)
+            } else {
+                Ok(None)
+            }
+        };
+        let (global, subsystems, namespaces) = tokio::try_join!(
+            global,
+            self.read(call, &subsystems),
+            self.read(call, &namespaces),
+        )?;
         let id = subsystems.first().map(|one| one.id);
         // Who closed it is seen by its hosts.
         let closed = subsystems.iter().any(|one| !one.allow_any_host);
-        let (ports, hosts) = self.nvme_links(call, id, links, nodes || closed).await?;
+        let (ports, hosts) = self.nvme_links(call, id, nodes || closed).await?;
         Ok(Answer::Nvme(NvmeState {
+            global,
             subsystems,
             namespaces,
             ports,
@@ -413,7 +421,6 @@ impl Nas {
         &self,
         call: &Call,
         subsystem: Option<i64>,
-        ports: bool,
         hosts: bool,
     ) -> Result<(Vec<PortLink>, Option<Vec<HostLink>>), ApiError> {
         let Some(id) = subsystem else {
@@ -426,14 +433,7 @@ impl Nas {
                 Ok(None)
             }
         };
-        let ports = async {
-            if ports {
-                self.port_links(call, id).await
-            } else {
-                Ok(Vec::new())
-            }
-        };
-        tokio::try_join!(ports, links)
+        tokio::try_join!(self.port_links(call, id), links)
     }
 
     /// Through which ports a subsystem is reachable.
@@ -444,64 +444,5 @@ impl Nas {
     ) -> Result<Vec<PortLink>, ApiError> {
         let of_it = Filter::eq("subsys.id", subsystem);
         self.read(call, &QueryPortLinks(vec![of_it])).await
-    }
-
-    /// Makes what is missing: the subsystem with its hosts, then its namespace and its ports at once.
-    pub(super) async fn make_nvme(
-        &self,
-        call: &Call,
-        wish: &NvmeWish,
-    ) -> Result<(Look, Answer), ApiError> {
-        let name = wish.subsystem.name.as_str();
-        let subsystem = match wish.seen.subsystem(name) {
-            Some(subsystem) => subsystem.clone(),
-            None => self.write(call, &wish.subsystem).await?,
-        };
-        let (subsystem, hosts) = self.hosts(call, wish, &subsystem).await?;
-        let namespace = async {
-            if let Some(namespace) = wish.seen.namespace(&wish.zvol) {
-                Ok(namespace.clone())
-            } else {
-                let create = CreateNamespace {
-                    subsystem: subsystem.id,
-                    zvol: wish.zvol.clone(),
-                    nsid: wish.nsid,
-                };
-                self.write(call, &create).await
-            }
-        };
-        let missing = wish.ports.iter().filter(|port| wish.seen.lacks(**port));
-        let links = missing.map(|port| {
-            let link = LinkPort {
-                port: *port,
-                subsystem: subsystem.id,
-            };
-            async move {
-                match self.write(call, &link).await {
-                    Err(error) if error.kind() == ApiKind::Exists => Ok(None),
-                    outcome => outcome.map(Some),
-                }
-            }
-        });
-        let (namespace, links) = tokio::join!(namespace, futures_util::future::join_all(links));
-        let made: Vec<_> = links.into_iter().collect::<Result<_, ApiError>>()?;
-        let mut state = NvmeState {
-            namespaces: vec![namespace?],
-            subsystems: vec![subsystem],
-            ports: wish.seen.ports.clone(),
-            hosts,
-        };
-        state.ports.extend(made.into_iter().flatten());
-        let look = Look::Nvme {
-            name: name.to_owned(),
-            zvol: wish.zvol.clone(),
-            links: true,
-            nodes: wish.hosts.is_some(),
-        };
-        Ok((look, Answer::Nvme(state)))
-    }
-
-    pub(super) async fn remove_namespace(&self, call: &Call, id: i64) -> Result<(), ApiError> {
-        gone(self.write(call, &DeleteNvme::Namespace(id)).await)
     }
 }

@@ -4,8 +4,9 @@
 //! one chooses by hand; it goes with the last subsystem that lets it in. Another one stays.
 
 use driver_core::Call;
-use futures_util::future::try_join_all;
+use driver_zfs::export::Act;
 
+use super::nvmeof_change::{HOSTS, NvmeChange, SUBSYSTEM};
 use super::{access, gone};
 use crate::api::Filter;
 use crate::api::nvmet::{
@@ -13,7 +14,7 @@ use crate::api::nvmet::{
     QueryHosts, QueryNvmeSessions, Subsystem, UpdateSubsystem,
 };
 use crate::backend::Nas;
-use crate::command::{NvmeState, NvmeWish};
+use crate::command::{Command, Id, NvmeState, task};
 use crate::error::{Error as ApiError, Kind as ApiKind};
 
 /// The hash of a host that was made here, and has no key.
@@ -41,6 +42,97 @@ impl NvmeState {
             }
         }
     }
+
+    /// What is missing until a subsystem lets in just these hosts; any if `None`. The kernel takes no hosts while
+    /// any host is let in, and does not let any host in while there are some.
+    pub(super) fn admission(
+        &self,
+        id: &Id,
+        existing: Option<&Subsystem>,
+        hosts: Option<&[String]>,
+        had_nodes: bool,
+    ) -> Vec<Act<Command>> {
+        if existing.is_some_and(|subsystem| self.admits(subsystem, hosts, had_nodes)) {
+            return Vec::new();
+        }
+        let open = |subsystem: &Subsystem, allow_any_host| {
+            task(NvmeChange::UpdateSubsystem(UpdateSubsystem {
+                id: subsystem.id,
+                allow_any_host,
+            }))
+        };
+        let links = || self.hosts.iter().flatten();
+        let out = |link: &HostLink| {
+            let out = task(NvmeChange::LetOut(link.clone())).named(HOSTS);
+            Act::Task(out.after(SUBSYSTEM))
+        };
+        let Some(hosts) = hosts else {
+            let mut acts: Vec<_> = links().map(out).collect();
+            let opened = existing.map(|subsystem| open(subsystem, true).after(HOSTS));
+            acts.extend(opened.map(|open| Act::Task(open.named(HOSTS))));
+            return acts;
+        };
+        let closed = existing.filter(|subsystem| subsystem.allow_any_host);
+        let closed = closed.map(|subsystem| Act::Task(open(subsystem, false).named(SUBSYSTEM)));
+        let is_in = |nqn: &str| links().any(|link| link.host.hostnqn == nqn);
+        let missing = hosts.iter().filter(|nqn| !is_in(nqn)).map(|nqn| {
+            let let_in = task(NvmeChange::LetIn(nqn.clone(), id.clone())).named(HOSTS);
+            Act::Task(let_in.after(SUBSYSTEM))
+        });
+        let go = links().filter(|link| !hosts.contains(&link.host.hostnqn));
+        closed
+            .into_iter()
+            .chain(missing)
+            .chain(go.map(out))
+            .collect()
+    }
+
+    /// What is missing until an existing subsystem lets in just these hosts, and no one else is connected. Where
+    /// none is left, the kernel ends the connections of those that had access when the subsystem is off its ports
+    /// for a moment. `out` are hosts that go, and `is_open` says whether the dataset remembers one of them.
+    pub(super) fn revocation(
+        &self,
+        subsystem: &Subsystem,
+        hosts: &[String],
+        out: Vec<String>,
+        is_open: bool,
+    ) -> Vec<Act<Command>> {
+        let id = Id::Known(subsystem.id);
+        let mut acts = self.admission(&id, Some(subsystem), Some(hosts), true);
+        // A node that is still remembered may be connected.
+        if acts.is_empty() && !is_open {
+            return acts;
+        }
+        // An interrupted call has removed their links already, or made none.
+        let links = self.hosts.iter().flatten();
+        let linked: Vec<&str> = links.map(|link| link.host.hostnqn.as_str()).collect();
+        let is_bare = |name: &String| !linked.contains(&name.as_str());
+        let bare: Vec<String> = out.into_iter().filter(is_bare).collect();
+        if !bare.is_empty() {
+            let remove = task(NvmeChange::RemoveHosts(bare)).named(HOSTS);
+            acts.push(Act::Task(remove.after(SUBSYSTEM)));
+        }
+        if hosts.is_empty() {
+            let end = task(NvmeChange::Disconnect(subsystem.id));
+            acts.push(Act::Task(end.after(SUBSYSTEM).after(HOSTS)));
+        }
+        acts
+    }
+
+    /// What removes a subsystem with all that is in it, and the hosts that were made for it: those that it lets
+    /// in, and those that the volume remembers.
+    pub(super) fn removal(&self, subsystem: i64, names: Vec<String>) -> Vec<Act<Command>> {
+        let links = self.hosts.iter().flatten();
+        let out = links.map(|link| task(NvmeChange::LetOut(link.clone())).named(HOSTS));
+        let mut acts: Vec<_> = out.map(Act::Task).collect();
+        if !names.is_empty() {
+            let remove = task(NvmeChange::RemoveHosts(names));
+            acts.push(Act::Task(remove.after(HOSTS).named(HOSTS)));
+        }
+        let remove = task(NvmeChange::RemoveSubsystem(subsystem));
+        acts.push(Act::Task(remove.after(HOSTS)));
+        acts
+    }
 }
 
 // === impl Host ===
@@ -62,73 +154,13 @@ impl Nas {
         self.read(call, &QueryHostLinks(vec![of_it])).await
     }
 
-    /// Lets just the hosts of the wish into an existing subsystem. Where none is left, the kernel ends the
-    /// connections of those that had access when the subsystem is off its ports for a moment.
-    pub(super) async fn admit_nvme(&self, call: &Call, wish: &NvmeWish) -> Result<(), ApiError> {
-        let Some(subsystem) = wish.seen.subsystem(&wish.subsystem.name) else {
-            return Ok(());
-        };
-        self.hosts(call, wish, subsystem).await?;
-        // An interrupted call has removed their links already, or made none.
-        let links = wish.seen.hosts.iter().flatten();
-        let linked: Vec<&str> = links.map(|link| link.host.hostnqn.as_str()).collect();
-        let bare = wish
-            .out
-            .iter()
-            .filter(|name| !linked.contains(&name.as_str()));
-        let bare: Vec<String> = bare.cloned().collect();
-        self.remove_hosts(call, &bare).await?;
-        if wish.hosts.as_ref().is_some_and(Vec::is_empty) {
-            self.disconnect(call, subsystem.id).await?;
-        }
-        Ok(())
-    }
-
-    /// Lets just the hosts of the wish in. The kernel takes no hosts while any host is let in, and does not let
-    /// any host in while there are some.
-    pub(super) async fn hosts(
+    /// Links a host, which is made if there is none. Other volumes wait, so that none removes it in between.
+    pub(super) async fn let_in(
         &self,
         call: &Call,
-        wish: &NvmeWish,
-        subsystem: &Subsystem,
-    ) -> Result<(Subsystem, Option<Vec<HostLink>>), ApiError> {
-        let hosts = wish.hosts.as_deref();
-        if wish.seen.admits(subsystem, hosts, wish.had_nodes) {
-            return Ok((subsystem.clone(), wish.seen.hosts.clone()));
-        }
-        let open = |allow_any_host| UpdateSubsystem {
-            id: subsystem.id,
-            allow_any_host,
-        };
-        let links = match &wish.seen.hosts {
-            Some(links) => links.clone(),
-            None => self.host_links(call, subsystem.id).await?,
-        };
-        let Some(hosts) = &wish.hosts else {
-            try_join_all(links.iter().map(|link| self.let_out(call, link))).await?;
-            return Ok((self.write(call, &open(true)).await?, None));
-        };
-        let subsystem = if subsystem.allow_any_host {
-            self.write(call, &open(false)).await?
-        } else {
-            subsystem.clone()
-        };
-        let (stay, go): (Vec<_>, Vec<_>) = links
-            .into_iter()
-            .partition(|link| hosts.contains(&link.host.hostnqn));
-        let missing = hosts
-            .iter()
-            .filter(|nqn| !stay.iter().any(|link| link.host.hostnqn == **nqn));
-        let (made, _) = tokio::try_join!(
-            try_join_all(missing.map(|nqn| self.let_in(call, nqn, subsystem.id))),
-            try_join_all(go.iter().map(|link| self.let_out(call, link))),
-        )?;
-        let links = stay.into_iter().chain(made).collect();
-        Ok((subsystem, Some(links)))
-    }
-
-    /// Links a host, which is made if there is none. Other volumes wait, so that none removes it in between.
-    async fn let_in(&self, call: &Call, nqn: &str, subsystem: i64) -> Result<HostLink, ApiError> {
+        nqn: &str,
+        subsystem: i64,
+    ) -> Result<HostLink, ApiError> {
         let _turn = self.turn(call, nqn).await?;
         let find = QueryHosts(vec![Filter::eq("hostnqn", nqn)]);
         let host = if let Some(host) = self.read(call, &find).await?.pop() {
@@ -147,14 +179,14 @@ impl Nas {
     }
 
     /// Removes the link of a host, and the host if it was made here and no other subsystem lets it in.
-    async fn let_out(&self, call: &Call, link: &HostLink) -> Result<(), ApiError> {
+    pub(super) async fn let_out(&self, call: &Call, link: &HostLink) -> Result<(), ApiError> {
         let _turn = self.turn(call, &link.host.hostnqn).await?;
         gone(self.write(call, &DeleteNvme::HostLink(link.id)).await)?;
         self.remove_host(call, &link.host).await
     }
 
     /// Removes those hosts that were made here, unless a subsystem lets them in.
-    async fn remove_hosts(&self, call: &Call, names: &[String]) -> Result<(), ApiError> {
+    pub(super) async fn remove_hosts(&self, call: &Call, names: &[String]) -> Result<(), ApiError> {
         if names.is_empty() {
             return Ok(());
         }
@@ -178,32 +210,12 @@ impl Nas {
         match self.write(call, &DeleteNvme::Host(host.id)).await {
             // Another process has linked it just now.
             Err(error) if matches!(error.kind(), ApiKind::Dependents | ApiKind::Invalid) => Ok(()),
-            outcome => gone(outcome),
+            outcome => gone(outcome).map(drop),
         }
     }
 
-    /// Removes a subsystem with all that is in it, and the hosts that were made for it.
-    pub(super) async fn remove_subsystem(
-        &self,
-        call: &Call,
-        id: i64,
-        hosts: Option<&[HostLink]>,
-        names: &[String],
-    ) -> Result<(), ApiError> {
-        let links = match hosts {
-            Some(links) => links.to_vec(),
-            None if names.is_empty() => Vec::new(),
-            // `nodes` was removed from the configuration.
-            None => self.host_links(call, id).await?,
-        };
-        try_join_all(links.iter().map(|link| self.let_out(call, link))).await?;
-        self.remove_hosts(call, names).await?;
-        let delete = DeleteNvme::Subsystem { id, force: true };
-        gone(self.write(call, &delete).await)
-    }
-
     /// Ends the connections to a subsystem that lets in no host.
-    async fn disconnect(&self, call: &Call, subsystem: i64) -> Result<(), ApiError> {
+    pub(super) async fn disconnect(&self, call: &Call, subsystem: i64) -> Result<(), ApiError> {
         if self.sessions(call, subsystem).await?.is_empty() {
             return Ok(());
         }

@@ -1,5 +1,6 @@
 //! Filesystems as NFS and SMB shares.
 
+use async_trait::async_trait;
 use csi_types::Attachment;
 use csi_types::attachment::{NetworkShare, Server, Share};
 use driver_core::template::Template;
@@ -19,8 +20,28 @@ use crate::api::smb::{CreateSmbShare, DeleteSmbShare, QuerySmbShares, SmbOptions
 use crate::api::{Enable, Filter};
 use crate::backend::Nas;
 use crate::check::Needs;
-use crate::command::{Answer, Change, Command, Look, share_of};
+use crate::command::{Answer, Change, Command, Look, Made, act, share_of, task};
 use crate::error::Error as ApiError;
+
+/// A change of NFS shares.
+#[derive(Debug)]
+enum NfsChange {
+    /// Makes a share.
+    Create(Box<CreateNfsShare>),
+    /// Changes which clients a share lets in.
+    Update(Box<UpdateNfsShare>),
+    /// Removes one.
+    Delete(i64),
+}
+
+/// A change of SMB shares.
+#[derive(Debug)]
+enum SmbChange {
+    /// Makes a share.
+    Create(CreateSmbShare),
+    /// Removes one.
+    Delete(i64),
+}
 
 /// Exports filesystems by NFS.
 #[derive(Debug)]
@@ -70,6 +91,8 @@ pub(crate) struct SmbNaming {
 /// The host of an NFS share that lets in no node, for without any it lets in all: an address of the NAS itself,
 /// which nothing there uses.
 const NO_NODE: &str = "127.255.255.254";
+/// The name of the step that makes a share.
+const SHARE: &str = "share";
 /// The longest name of an SMB share.
 const LONGEST: usize = 80;
 
@@ -86,6 +109,53 @@ fn share(server: &Server, share: &str) -> Result<NetworkShare, Error> {
         server: server.clone(),
         share,
     })
+}
+
+#[async_trait]
+impl Change for NfsChange {
+    fn doing(&self) -> String {
+        match self {
+            Self::Create(share) => format!("share {} by NFS", share.path),
+            Self::Update(share) => format!("change the clients of NFS share {}", share.id),
+            Self::Delete(id) => format!("remove NFS share {id}"),
+        }
+    }
+
+    fn removes(&self) -> bool {
+        matches!(self, Self::Delete(_))
+    }
+
+    async fn run(&self, nas: &Nas, call: &Call, _: &Made) -> Result<Option<i64>, ApiError> {
+        match self {
+            Self::Create(share) => nas
+                .write(call, share.as_ref())
+                .await
+                .map(|made| Some(made.id)),
+            Self::Update(share) => nas.write(call, share.as_ref()).await.map(|_| None),
+            Self::Delete(id) => gone(nas.write(call, &DeleteNfsShare { id: *id }).await),
+        }
+    }
+}
+
+#[async_trait]
+impl Change for SmbChange {
+    fn doing(&self) -> String {
+        match self {
+            Self::Create(share) => format!("share {} by SMB", share.path),
+            Self::Delete(id) => format!("remove SMB share {id}"),
+        }
+    }
+
+    fn removes(&self) -> bool {
+        matches!(self, Self::Delete(_))
+    }
+
+    async fn run(&self, nas: &Nas, call: &Call, _: &Made) -> Result<Option<i64>, ApiError> {
+        match self {
+            Self::Create(share) => nas.write(call, share).await.map(|made| Some(made.id)),
+            Self::Delete(id) => gone(nas.write(call, &DeleteSmbShare { id: *id }).await),
+        }
+    }
 }
 
 // === impl NfsExport ===
@@ -149,8 +219,7 @@ impl NfsExport {
                 ..share.options.clone()
             },
         };
-        let change = Change::AdmitNfs(Box::new(update));
-        Ok(Some(Act::Do(Command::Change(change))))
+        Ok(Some(act(NfsChange::Update(Box::new(update)))))
     }
 
     /// What an existing share lacks of the clients that it has to let in.
@@ -181,10 +250,6 @@ impl Export for NfsExport {
 
     fn kind(&self) -> VolumeKind {
         VolumeKind::Filesystem
-    }
-
-    fn is_restored_by_growth(&self) -> bool {
-        false
     }
 
     fn access_rules(&self) -> AccessRules {
@@ -232,7 +297,10 @@ impl Export for NfsExport {
                 all_dirs: self.all_dirs,
                 options: self.new_options(subject)?,
             };
-            return Ok(vec![Act::Do(Command::Change(Change::CreateNfs(create)))]);
+            return Ok(vec![
+                Act::Task(task(NfsChange::Create(Box::new(create))).named(SHARE)),
+                Act::Record(PropertyName::FREENAS_NFS_SHARE, SHARE.into()),
+            ]);
         };
         let id = ours.id.to_string();
         let mut acts = self.lacks(subject, ours)?;
@@ -256,8 +324,12 @@ impl Export for NfsExport {
                 .because(why)
                 .advise("take the directory out of that share on TrueNAS"));
         }
-        let remove = |share: &NfsShare| Act::Do(Command::Change(Change::DeleteNfs(share.id)));
+        let remove = |share: &NfsShare| act(NfsChange::Delete(share.id));
         Ok(facts.iter().map(remove).collect())
+    }
+
+    fn is_proved_by_acts(&self) -> bool {
+        true
     }
 
     fn is_per_node(&self) -> bool {
@@ -413,10 +485,6 @@ impl Export for SmbExport {
         VolumeKind::Filesystem
     }
 
-    fn is_restored_by_growth(&self) -> bool {
-        false
-    }
-
     fn access_rules(&self) -> AccessRules {
         AccessRules::filesystem(&["cifs"])
     }
@@ -479,7 +547,10 @@ impl Export for SmbExport {
             );
         }
         let create = self.create(subject, name)?;
-        Ok(vec![Act::Do(Command::Change(Change::CreateSmb(create)))])
+        Ok(vec![
+            Act::Task(task(SmbChange::Create(create)).named(SHARE)),
+            Act::Record(PropertyName::FREENAS_SMB_SHARE, SHARE.into()),
+        ])
     }
 
     fn remove(
@@ -489,8 +560,12 @@ impl Export for SmbExport {
         facts: &Vec<SmbShare>,
     ) -> Result<Vec<Act<Command>>, Error> {
         let ours = facts.iter().filter(|share| share.path == name.path);
-        let remove = |share: &SmbShare| Act::Do(Command::Change(Change::DeleteSmb(share.id)));
+        let remove = |share: &SmbShare| act(SmbChange::Delete(share.id));
         Ok(ours.map(remove).collect())
+    }
+
+    fn is_proved_by_acts(&self) -> bool {
+        true
     }
 
     fn examine(&self) -> Vec<Command> {
@@ -552,20 +627,6 @@ impl Nas {
         self.read(call, &find).await.map(Answer::Nfs)
     }
 
-    pub(super) async fn make_nfs(
-        &self,
-        call: &Call,
-        share: &CreateNfsShare,
-    ) -> Result<(Look, Answer), ApiError> {
-        let made = self.write(call, share).await?;
-        let path = share.path.clone();
-        Ok((Look::Nfs { path }, Answer::Nfs(vec![made])))
-    }
-
-    pub(super) async fn remove_nfs(&self, call: &Call, id: i64) -> Result<(), ApiError> {
-        gone(self.write(call, &DeleteNfsShare { id }).await)
-    }
-
     pub(super) async fn smb_shares(
         &self,
         call: &Call,
@@ -583,22 +644,5 @@ impl Nas {
         let either = [Filter::eq("path", path), named];
         let query = QuerySmbShares(vec![Filter::either(either)]);
         self.read(call, &query).await.map(Answer::Smb)
-    }
-
-    pub(super) async fn make_smb(
-        &self,
-        call: &Call,
-        share: &CreateSmbShare,
-    ) -> Result<(Look, Answer), ApiError> {
-        let made = self.write(call, share).await?;
-        let look = Look::Smb {
-            path: share.path.clone(),
-            name: share.name.clone(),
-        };
-        Ok((look, Answer::Smb(vec![made])))
-    }
-
-    pub(super) async fn remove_smb(&self, call: &Call, id: i64) -> Result<(), ApiError> {
-        gone(self.write(call, &DeleteSmbShare { id }).await)
     }
 }

@@ -516,6 +516,7 @@ fn iscsi(d: &Dialect) -> Vec<Encoded> {
 fn nvmet(d: &Dialect) -> Vec<Encoded> {
     let by_id = || vec![Filter::eq("id", 1)];
     let mut all = vec![
+        nvmet::GetNvmeGlobal.encode(d),
         nvmet::QuerySubsystems(by_id()).encode(d),
         nvmet::QueryNamespaces(vec![Filter::eq("device_path", "zvol/tank/v")]).encode(d),
         nvmet::QueryPorts(by_id()).encode(d),

@@ -537,7 +537,7 @@ async fn a_program_that_is_missing_is_the_fault_of_the_host_and_no_proof_that_no
         (vec![set, tool], Effect::Possible),
     ] {
         let mut plan = Plan::about(dataset("tank/v/a"));
-        plan.steps = steps;
+        plan.add(steps);
         let nothing = Request::of([]);
         let failed = cli.apply(&call(), &plan, &nothing).await.unwrap_err();
         let why = failed.error.chain();

@@ -209,6 +209,7 @@ impl Host {
                         volume.seen.properties.insert(property.name, value);
                     }
                     Act::Forget(name) => volume.seen.properties.remove(&name),
+                    Act::Task(_) | Act::Record(..) => panic!("a host does one after the other"),
                 }
             }
         }

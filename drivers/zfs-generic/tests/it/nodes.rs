@@ -294,7 +294,7 @@ zfs: {datasetParentName: tank/v, detachedSnapshotsDatasetParentName: tank/s}
         let said = acts.into_iter().map(|act| match act {
             Act::Remember(property) => property.value.to_string(),
             Act::Forget(name) => format!("no {name}"),
-            Act::Do(command) => panic!("{command:?}"),
+            other => panic!("{other:?}"),
         });
         said.collect()
     };

@@ -34,7 +34,7 @@ async fn acts(host: &Host, export: &DiskExport, volume: &Volume, made: bool) -> 
     };
     let commands = acts.into_iter().filter_map(|act| match act {
         Act::Do(command) => Some(command),
-        Act::Remember(_) | Act::Forget(_) => None,
+        _ => None,
     });
     commands.collect::<Vec<_>>().try_into().unwrap()
 }

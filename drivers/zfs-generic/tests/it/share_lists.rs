@@ -43,7 +43,7 @@ fn said<R: std::fmt::Debug>(acts: Vec<Act<R>>) -> Vec<String> {
     let said = acts.into_iter().map(|act| match act {
         Act::Remember(property) => property.value.to_string(),
         Act::Forget(name) => format!("no {name}"),
-        Act::Do(command) => panic!("{command:?}"),
+        other => panic!("{other:?}"),
     });
     said.collect()
 }

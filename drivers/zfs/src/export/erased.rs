@@ -10,7 +10,7 @@ use std::sync::Arc;
 use csi_types::Attachment;
 use driver_core::{AccessRules, Error, Kind, NodeId};
 
-use super::{Act, Export, Subject};
+use super::{Act, Export, Subject, Task};
 use crate::observed::VolumeKind;
 use crate::property::{Property, PropertyName};
 
@@ -47,8 +47,8 @@ pub trait AnyExport: Send + Sync + fmt::Debug {
     ) -> Result<Option<Box<dyn ExportStatus + 'a>>, Error>;
     /// See [`Export::resize`], where the state of the export is unknown.
     fn resize_unseen(&self, subject: &Subject<'_>) -> Result<Vec<Act<Opaque>>, Error>;
-    /// See [`Export::is_restored_by_growth`].
-    fn is_restored_by_growth(&self) -> bool;
+    /// See [`Export::is_proved_by_acts`].
+    fn is_proved_by_acts(&self) -> bool;
     /// See [`Export::is_per_node`].
     fn is_per_node(&self) -> bool;
     /// See [`Export::examine`].
@@ -120,7 +120,14 @@ fn hidden<C: fmt::Debug + Send + Sync + 'static>(commands: Vec<C>) -> Vec<Opaque
 fn acts<C: fmt::Debug + Send + Sync + 'static>(acts: Vec<Act<C>>) -> Vec<Act<Opaque>> {
     let act = |act| match act {
         Act::Do(command) => Act::Do(Opaque::new(command)),
+        Act::Task(task) => Act::Task(Task {
+            request: Opaque::new(task.request),
+            name: task.name,
+            after: task.after,
+            is_loose: task.is_loose,
+        }),
         Act::Remember(property) => Act::Remember(property),
+        Act::Record(property, of) => Act::Record(property, of),
         Act::Forget(property) => Act::Forget(property),
     };
     acts.into_iter().map(act).collect()
@@ -182,8 +189,8 @@ impl<E: Export> AnyExport for E {
         self.resize(subject, &name, None).map(acts)
     }
 
-    fn is_restored_by_growth(&self) -> bool {
-        Export::is_restored_by_growth(self)
+    fn is_proved_by_acts(&self) -> bool {
+        Export::is_proved_by_acts(self)
     }
 
     fn is_per_node(&self) -> bool {

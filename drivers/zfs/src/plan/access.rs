@@ -85,7 +85,6 @@ impl Verb for Access<'_> {
             queries: vec![Query::Dataset(self.export_ref.dataset.clone())],
             properties: self.export_ref.export.reads(),
             export: self.export_ref.commands(pool)?,
-            ..Request::default()
         })
     }
 
@@ -113,7 +112,7 @@ impl Verb for Access<'_> {
             AccessChange::Present(_) | AccessChange::Allow(_) => {
                 dataset.ok_or_else(|| Error::not_found(self.doing()))?;
                 // Restores what the host has lost first.
-                plan.steps = self.export_ref.ensure(&*status)?;
+                self.export_ref.add(&mut plan, status.ensure()?);
                 match self.change {
                     AccessChange::Allow(node) => status.allow(node)?,
                     _ => Vec::new(),
@@ -122,7 +121,7 @@ impl Verb for Access<'_> {
             // A deleted volume has no access to revoke, unless its export was left behind.
             AccessChange::Revoke(node) => status.revoke(node)?,
         };
-        plan.steps.extend(self.export_ref.steps(acts));
+        self.export_ref.add(&mut plan, acts);
         if let (AccessChange::Present(_), true, Some(dataset)) =
             (self.change, plan.is_empty(), dataset)
         {

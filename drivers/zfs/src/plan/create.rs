@@ -94,24 +94,32 @@ impl Original {
     }
 }
 
-/// The dataset after a plan that only sets properties: they are known, and need no observation.
-fn only_marked(dataset: &Dataset, plan: &Plan) -> Option<Dataset> {
-    let mut marked = dataset.clone();
-    for step in &plan.steps {
-        match step {
+/// The dataset after a plan of which all is known that it leaves: it sets only properties of users, and what
+/// else it does needs no observation if `is_proved`.
+fn completed(dataset: &Dataset, plan: &Plan, is_proved: bool) -> Option<Dataset> {
+    let mut completed = dataset.clone();
+    for node in &plan.steps {
+        match &node.step {
             Step::Set { object, properties } if *object == Object::from(dataset.name.clone()) => {
                 if properties.iter().any(|property| !property.name.is_user()) {
                     return None;
                 }
                 for Property { name, value } in properties {
                     let value = Value::own(value.as_str());
-                    marked.properties.insert(name.clone(), value);
+                    completed.properties.insert(name.clone(), value);
                 }
             }
+            Step::Export(_)
+            | Step::Record { .. }
+            | Step::Inherit { .. }
+            | Step::Permit { .. }
+            | Step::Settle(_)
+            | Step::DestroySnapshot(_)
+                if is_proved => {}
             _ => return None,
         }
     }
-    is_complete(&marked).then_some(marked)
+    is_complete(&completed).then_some(completed)
 }
 
 // === impl Create ===
@@ -176,8 +184,6 @@ impl Verb for Create<'_> {
             queries,
             properties: self.export_ref.export.reads(),
             export: self.export_ref.commands(pool)?,
-            is_new: true,
-            known: None,
         })
     }
 
@@ -207,10 +213,11 @@ impl Verb for Create<'_> {
             return Ok(Outcome::Ask);
         };
         let plan = self.complete(dataset, &seen.pool, &*status)?;
+        let is_proved = self.export_ref.export.is_proved_by_acts();
         Ok(if plan.is_empty() {
             Outcome::Done(dataset.clone())
-        } else if let Some(marked) = only_marked(dataset, &plan) {
-            Outcome::End(plan, marked)
+        } else if let Some(completed) = completed(dataset, &plan, is_proved) {
+            Outcome::End(plan, completed)
         } else {
             Outcome::Do(plan)
         })

@@ -1,5 +1,5 @@
 //! Expanding a volume. It never shrinks, and one that is large enough keeps its size. A lost export
-//! is restored where the export asks for that.
+//! is restored.
 
 use driver_core::{Error, Expanded, Kind, SizeRange};
 
@@ -63,11 +63,6 @@ impl Expand<'_> {
         })
     }
 
-    /// Whether it restores a lost export.
-    fn restores(&self) -> bool {
-        self.export_ref.export.is_restored_by_growth()
-    }
-
     /// The acts that announce the new size to the export.
     fn announce(
         &self,
@@ -107,12 +102,7 @@ impl Verb for Expand<'_> {
         Ok(Request {
             queries: vec![Query::Dataset(self.export_ref.dataset.clone())],
             properties: self.export_ref.export.reads(),
-            export: if self.restores() {
-                self.export_ref.commands(pool)?
-            } else {
-                Vec::new()
-            },
-            ..Request::default()
+            export: self.export_ref.commands(pool)?,
         })
     }
 
@@ -158,19 +148,10 @@ impl Verb for Expand<'_> {
             return Err(Error::not_found(self.doing()));
         };
         let target = self.target(dataset)?;
-        let restores = self.restores();
-        let status = if restores {
-            self.export_ref.status(asked, seen)?
-        } else {
-            None
-        };
+        let status = self.export_ref.status(asked, seen)?;
         let mut plan = Plan::about(name.clone());
-        if restores {
-            // Restoring the export includes its access list, which others may change concurrently.
-            self.export_ref.guard(&mut plan, dataset);
-        } else {
-            plan.guard(dataset.name.clone(), dataset.guid);
-        }
+        // Restoring the export includes its access list, which others may change concurrently.
+        self.export_ref.guard(&mut plan, dataset);
         let missing = !target.properties.is_empty();
         if missing {
             plan.step(Step::Set {
@@ -178,23 +159,23 @@ impl Verb for Expand<'_> {
                 properties: target.properties,
             });
         }
-        let mut whole = !restores;
+        let mut whole = false;
         let status = status.as_deref();
         if status.is_some_and(|status| !status.can_be_restored()) {
             // compat: "ZFS": democratic-csi sets the size alone, and so it is done here.
             whole = true;
         } else if let Some(status) = status {
             // Restores what the host has lost: the volume is in use.
-            let lost = self.export_ref.ensure(status)?;
-            whole = lost.is_empty();
-            plan.steps.extend(lost);
+            let lost = status.ensure()?;
+            whole = lost.is_empty() || self.export_ref.export.is_proved_by_acts();
+            self.export_ref.add(&mut plan, lost);
         }
         if missing || done == 0 {
             // It is not always visible whether the export knows the new size, so each call
             // announces it once: with the first plan, also if the first observation, which had no
             // facts, used another `export_name`.
             let acts = self.announce(&seen.pool, status)?;
-            plan.steps.extend(self.export_ref.steps(acts));
+            self.export_ref.add(&mut plan, acts);
         }
         let expanded = Expanded {
             capacity: target.size,
@@ -203,7 +184,7 @@ impl Verb for Expand<'_> {
         Ok(match (plan.is_empty(), whole) {
             (false, true) => Outcome::End(plan, expanded),
             (false, false) => Outcome::Do(plan),
-            (true, false) if status.is_none() => Outcome::Ask,
+            (true, _) if status.is_none() => Outcome::Ask,
             (true, _) => Outcome::Done(expanded),
         })
     }

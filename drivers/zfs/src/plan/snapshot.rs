@@ -291,7 +291,7 @@ impl TakeSnapshot<'_> {
         let container = name
             .parent()
             .filter(|container| pool.dataset(container).is_none());
-        plan.steps.extend(container.map(|dataset| Step::Create {
+        plan.add(container.map(|dataset| Step::Create {
             dataset,
             new: New::Filesystem,
             properties: of_container(self.owner),
@@ -302,8 +302,7 @@ impl TakeSnapshot<'_> {
             to: name.clone(),
             properties: self.properties.clone(),
         });
-        plan.steps
-            .extend([helper, on_copy].map(Step::DestroySnapshot));
+        plan.add([helper, on_copy].map(Step::DestroySnapshot));
         plan.step(marked(name.clone()));
         Ok(Outcome::Do(plan))
     }
@@ -370,10 +369,7 @@ impl Verb for TakeSnapshot<'_> {
             Object::Snapshot(snapshot) => Query::Snapshot(snapshot),
             Object::Dataset(dataset) => Query::Dataset(dataset),
         }));
-        Ok(Request {
-            is_new: true,
-            ..Request::of(queries)
-        })
+        Ok(Request::of(queries))
     }
 
     /// No further check for another snapshot of that name: it was made before the plan, it scans

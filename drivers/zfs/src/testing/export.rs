@@ -1,14 +1,16 @@
 //! An export in memory: targets for one dataset each.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use csi_types::{AccessMode, Attachment, VolumeContext};
 use driver_core::{AccessRules, Error, Kind, NodeId};
 
-use crate::export::{Act, Export, ExportName, ExportNaming, Subject};
+use crate::export::{Act, Export, ExportName, ExportNaming, Subject, Task};
 use crate::name::DatasetName;
 use crate::observed::VolumeKind;
 use crate::property::{Property, PropertyName, PropertyValue};
+use crate::step::Of;
 
 /// The exports of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,6 +24,29 @@ pub struct Targets {
     pub grown: Vec<String>,
     /// The nodes with access to a target.
     pub inside: BTreeMap<String, BTreeSet<String>>,
+    /// The numbers of targets. Each gets a new one, which depends on how many there were.
+    pub numbers: Numbers,
+}
+
+/// Numbers of targets. Equal whatever they are: an interrupted call may take another one.
+#[derive(Clone, Default)]
+pub struct Numbers {
+    last: u64,
+    of: BTreeMap<String, u64>,
+}
+
+impl PartialEq for Numbers {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Numbers {}
+
+impl fmt::Debug for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Numbers")
+    }
 }
 
 /// A request to the host.
@@ -29,10 +54,10 @@ pub struct Targets {
 pub enum MemoryCommand {
     /// Shows a target.
     Show(String),
-    /// Creates a target without a dataset.
+    /// Creates a target without a dataset; answers its number.
     Make(String),
-    /// Sets the dataset of a target.
-    Fill(String, DatasetName),
+    /// Sets the dataset of a target that is known by its number.
+    Fill(Number, DatasetName),
     /// Removes a target.
     Remove(String),
     /// Announces an expansion to a target.
@@ -43,11 +68,22 @@ pub enum MemoryCommand {
     Save,
 }
 
+/// The number of a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Number {
+    /// It exists.
+    Known(u64),
+    /// An earlier step makes it.
+    Of(Of),
+}
+
 /// The answer of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryOutput {
     /// The target, if it exists.
     pub target: Option<Option<DatasetName>>,
+    /// Its number.
+    pub number: Option<u64>,
     /// Whether it is saved.
     pub saved: bool,
     /// The nodes with access to it.
@@ -77,30 +113,45 @@ impl Targets {
         let MemoryCommand::Show(name) = request else {
             return MemoryOutput {
                 target: None,
+                number: None,
                 saved: false,
                 inside: BTreeSet::new(),
             };
         };
         MemoryOutput {
             target: self.targets.get(name).cloned(),
+            number: self.numbers.of.get(name).copied(),
             saved: self.saved.contains(name),
             inside: self.inside.get(name).cloned().unwrap_or_default(),
         }
     }
 
-    /// Applies a request.
-    pub fn change(&mut self, request: &MemoryCommand) {
+    /// Applies a request. `made` has the numbers that earlier requests of the plan were answered.
+    pub fn change(&mut self, request: &MemoryCommand, made: &BTreeMap<Of, u64>) -> Option<u64> {
         match request {
             MemoryCommand::Show(_) => {}
             MemoryCommand::Make(name) => {
                 self.targets.entry(name.clone()).or_default();
+                let next = self.numbers.last + 1;
+                let number = *self.numbers.of.entry(name.clone()).or_insert(next);
+                self.numbers.last = self.numbers.last.max(number);
+                return Some(number);
             }
-            MemoryCommand::Fill(name, dataset) => {
-                self.targets.insert(name.clone(), Some(dataset.clone()));
+            MemoryCommand::Fill(number, dataset) => {
+                let number = match number {
+                    Number::Known(number) => Some(number),
+                    Number::Of(name) => made.get(name),
+                };
+                let mut named = self.numbers.of.iter();
+                let name = named.find(|(_, of)| Some(*of) == number);
+                if let Some((name, _)) = name {
+                    self.targets.insert(name.clone(), Some(dataset.clone()));
+                }
             }
             MemoryCommand::Remove(name) => {
                 self.targets.remove(name);
                 self.inside.remove(name);
+                self.numbers.of.remove(name);
             }
             MemoryCommand::Grow(name) => self.grown.push(name.clone()),
             MemoryCommand::LetIn(name, nodes) => {
@@ -108,11 +159,13 @@ impl Targets {
             }
             MemoryCommand::Save => self.saved = self.targets.keys().cloned().collect(),
         }
+        None
     }
 
     /// The host restarts: unsaved state is lost.
     pub fn restart(&mut self) {
         let saved = &self.saved;
+        self.numbers.of.retain(|name, _| saved.contains(name));
         self.targets.retain(|name, _| saved.contains(name));
         self.inside.retain(|name, _| saved.contains(name));
     }
@@ -175,6 +228,10 @@ fn let_in(
 }
 
 const ASSET: PropertyName = PropertyName::ISCSI_ASSETS;
+/// The property with the number of the target.
+const NUMBER: PropertyName = PropertyName::FREENAS_ISCSI_TARGET;
+/// The name of the step that makes a target.
+const MADE: &str = "target";
 
 impl Export for MemoryExport {
     type Command = MemoryCommand;
@@ -196,7 +253,7 @@ impl Export for MemoryExport {
 
     fn reads(&self) -> Vec<PropertyName> {
         let nodes = self.nodes.then(nodes_property).and_then(Result::ok);
-        std::iter::once(ASSET).chain(nodes).collect()
+        [ASSET, NUMBER].into_iter().chain(nodes).collect()
     }
 
     fn export_name(&self, subject: &Subject<'_>) -> Result<ExportName, Error> {
@@ -236,14 +293,21 @@ impl Export for MemoryExport {
                 return Err(Error::new(Kind::Conflict, "export a volume").because(why));
             }
             Some(Some(_)) => true,
-            Some(None) => false,
-            None => {
-                acts.push(Act::Do(MemoryCommand::Make(name.clone())));
-                false
+            Some(None) | None => false,
+        };
+        let number = if let Some(number) = facts.number {
+            if subject.remembered(&NUMBER) != Some(number.to_string().as_str()) {
+                acts.push(Act::Remember(Property::new(NUMBER, number.into())));
             }
+            Number::Known(number)
+        } else {
+            acts.push(Act::Task(Task::of(MemoryCommand::Make(name)).named(MADE)));
+            acts.push(Act::Record(NUMBER, MADE.into()));
+            Number::Of(MADE.into())
         };
         if !full {
-            acts.push(Act::Do(MemoryCommand::Fill(name, subject.dataset.clone())));
+            let fill = MemoryCommand::Fill(number, subject.dataset.clone());
+            acts.push(Act::Task(Task::of(fill).after(MADE)));
         }
         if !full || !facts.saved {
             acts.push(Act::Do(MemoryCommand::Save));

@@ -4,6 +4,8 @@
 //! A step is one part if ZFS does it atomically. Properties are set one by one, and the dataset of
 //! a copy exists, with its name and its properties, long before its content.
 
+use std::collections::BTreeMap;
+
 use driver_core::{Effect, Error, Kind};
 
 use super::export::Targets;
@@ -12,7 +14,7 @@ use crate::export::Opaque;
 use crate::name::{DatasetName, SnapshotRef};
 use crate::observed::{Observed, Query, Request};
 use crate::property::Property;
-use crate::step::{Failed, Next, Plan, Step, Still};
+use crate::step::{Failed, Next, Node, Of, Plan, Step, Still};
 
 /// The state of a host, and its planned faults.
 #[derive(Debug, Clone, Default)]
@@ -42,12 +44,16 @@ pub struct HostState {
     pub scans: usize,
     /// Work that continues.
     running: Vec<Part>,
+    /// What the requests of the plan were answered.
+    made: BTreeMap<Of, u64>,
 }
 
 /// A part of a step.
 #[derive(Debug, Clone)]
 enum Part {
     Whole(Step),
+    /// A request of an export, and the name of its answer.
+    Request(Opaque, Option<Of>),
     /// A copy starts: its dataset exists.
     Begin {
         from: SnapshotRef,
@@ -61,8 +67,9 @@ enum Part {
     },
 }
 
-fn parts(step: &Step) -> Vec<Part> {
-    match step {
+fn parts(node: &Node) -> Vec<Part> {
+    match &node.step {
+        Step::Export(request) => vec![Part::Request(request.clone(), node.name.clone())],
         Step::Set { object, properties } => {
             let one = |property: &Property| {
                 Part::Whole(Step::Set {
@@ -123,7 +130,6 @@ impl HostState {
         Ok(Observed {
             pool: self.pool.show(&request.queries, &request.properties),
             export: answers.collect::<Result<_, Error>>()?,
-            kept: None,
         })
     }
 
@@ -142,6 +148,7 @@ impl HostState {
             }
         }
         let parts: Vec<Part> = plan.steps.iter().flat_map(parts).collect();
+        self.made.clear();
         for (done, part) in parts.iter().enumerate() {
             if self.is_cut() {
                 if self.goes_on {
@@ -188,22 +195,19 @@ impl HostState {
                 return Ok(());
             }
             Part::End { from, to } => return self.pool.end_copy(to, Some(from)),
+            Part::Request(request, name) => return self.request(request, name.as_ref()),
         };
         match step {
-            Step::Export(_) if self.without_tool => Err(Failed::terminal(
-                Error::new(Kind::Internal, "change a target").because("the tool is not installed"),
-            )),
-            Step::Export(_) if self.queued > 0 => {
-                self.queued -= 1;
-                Err(Failed {
-                    next: Next::Queue,
-                    error: Error::new(Kind::Pending, "change a target").because("no turn"),
+            Step::Record {
+                object,
+                property,
+                of,
+            } => {
+                let number = self.made.get(of).copied().unwrap_or_default();
+                self.pool.apply(&Step::Set {
+                    object: object.clone(),
+                    properties: vec![Property::new(property.clone(), number.into())],
                 })
-            }
-            Step::Export(request) => {
-                let request = request.get().map_err(Failed::terminal)?;
-                self.targets.change(request);
-                Ok(())
             }
             Step::DestroyDataset(name) if self.targets.holds(name) => Err(Failed {
                 next: Next::Wait,
@@ -218,5 +222,24 @@ impl HostState {
             },
             other => self.pool.apply(other),
         }
+    }
+
+    fn request(&mut self, request: &Opaque, name: Option<&Of>) -> Result<(), Failed> {
+        if self.without_tool {
+            return Err(Failed::terminal(
+                Error::new(Kind::Internal, "change a target").because("the tool is not installed"),
+            ));
+        }
+        if self.queued > 0 {
+            self.queued -= 1;
+            return Err(Failed {
+                next: Next::Queue,
+                error: Error::new(Kind::Pending, "change a target").because("no turn"),
+            });
+        }
+        let request = request.get().map_err(Failed::terminal)?;
+        let answer = self.targets.change(request, &self.made);
+        self.made.extend(name.cloned().zip(answer));
+        Ok(())
     }
 }

@@ -116,8 +116,7 @@ impl Half {
             export.push(Opaque::new(self.run(command.get()?).await?));
         }
         let pool = self.pool().show(&question.queries, &question.properties);
-        let kept = None;
-        Ok(Observed { pool, export, kept })
+        Ok(Observed { pool, export })
     }
 
     async fn run(&self, command: &Command) -> Result<Output, Error> {
@@ -166,8 +165,8 @@ impl Backend for Half {
                 "a guard fails, although no other process changes this host: {guard}"
             );
         }
-        for step in &plan.steps {
-            self.step(step).await?;
+        for node in &plan.steps {
+            self.step(&node.step).await?;
         }
         self.observe(then).await.map_err(reported)
     }

@@ -5,7 +5,7 @@ use driver_core::{Effect, Error, Kind};
 
 use super::{Create, Original};
 use crate::context;
-use crate::export::ExportStatus;
+use crate::export::{Act, ExportStatus};
 use crate::name::DatasetName;
 use crate::observed::{Dataset, Snapshot, State, VolumeKind};
 use crate::plan::{going_on, is_complete};
@@ -231,19 +231,18 @@ impl Create<'_> {
         if !complete {
             // After its size: ZFS turns it into a number. And after the snapshots: the space that
             // they hold would have to be free once more.
-            plan.steps
-                .extend(self.reservation().map(|property| Step::Set {
-                    object: self.name().clone().into(),
-                    properties: vec![property],
-                }));
-            plan.steps.extend(self.permitted(dataset)?);
+            plan.add(self.reservation().map(|property| Step::Set {
+                object: self.name().clone().into(),
+                properties: vec![property],
+            }));
+            plan.add(self.permitted(dataset)?);
         }
-        let acts = self.export_ref.ensure(status)?;
-        if self.kind == VolumeKind::Zvol && acts.iter().any(|s| matches!(s, Step::Export(_))) {
+        let acts = status.ensure()?;
+        if self.kind == VolumeKind::Zvol && acts.iter().any(Act::is_request) {
             plan.step(Step::Settle(self.name().clone()));
         }
         let established = acts.is_empty();
-        plan.steps.extend(acts);
+        self.export_ref.add(&mut plan, acts);
         if complete {
             let mut properties = self.moved(dataset, status)?;
             properties.extend(Some(success()).filter(|mark| !own(mark)));
@@ -254,7 +253,7 @@ impl Create<'_> {
                 });
             }
         } else {
-            plan.steps.extend(self.marked(status, established)?);
+            plan.add(self.marked(status, established)?);
         }
         if !plan.is_empty() {
             self.export_ref.guard(&mut plan, dataset);

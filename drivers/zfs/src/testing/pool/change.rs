@@ -119,7 +119,7 @@ impl MemoryPool {
                 Ok(())
             }
             Step::Permit { path, .. } => self.permit(path),
-            Step::Settle(_) | Step::Export(_) => Ok(()),
+            Step::Settle(_) | Step::Record { .. } | Step::Export(_) => Ok(()),
         }
     }
 

@@ -1,0 +1,431 @@
+//! Every plan of every export, killed: after each prefix of it, and with all done but one step and what waits for
+//! that. A retry leads to the same end, and a deletion leaves nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use csi_types::NodeIdentity;
+use csi_types::capability::{Access, AccessMode, MountAccess, VolumeCapability};
+use driver_core::config::{Document, NoEnvironment};
+use driver_core::{
+    BackendIdentity, Call, CreateVolume, Driver, Effect, Error, Kind, NodeId, Parameters,
+    PublishRequest, Secrets, SizeRange, TopologyRequirement, VolumeId, VolumeName,
+};
+use driver_zfs::backend::{Backend, ListQuery, Listed, Serves};
+use driver_zfs::observed::{Observed, Request, VolumeKind};
+use driver_zfs::property::PropertyName;
+use driver_zfs::step::{Failed, Node, Plan};
+use driver_zfs::testing::settings;
+use driver_zfs::{Export, ZfsDriver};
+use serde_json::{Value, json};
+use truenas_sim::{Generation, Options, Simulator};
+
+use crate::backend::{Api, Nas};
+use crate::command::{Answer, Command};
+use crate::config;
+
+/// Where a process ends. The steps of all plans of a verb are numbered.
+#[derive(Debug, Clone, Copy)]
+enum Kill {
+    /// Before this step.
+    Before(usize),
+    /// When all is done but this step and what waits for it.
+    But(usize),
+}
+
+/// A process that ends.
+#[derive(Debug)]
+struct Killed {
+    inner: Api,
+    kill: Option<Kill>,
+    steps: AtomicUsize,
+    is_dead: AtomicBool,
+}
+
+fn lost() -> Error {
+    Error::new(Kind::Unreachable, "do what is planned").because("the process was killed")
+}
+
+/// A plan without these of its steps.
+fn without(plan: &Plan, gone: &BTreeSet<usize>) -> Plan {
+    let place = |place: &usize| place - gone.range(..place).count();
+    let mut left = plan.clone();
+    left.steps.clear();
+    for (at, node) in plan.steps.iter().enumerate() {
+        if !gone.contains(&at) {
+            let after = node.after.iter().map(place).collect();
+            let node = node.clone();
+            left.steps.push(Node { after, ..node });
+        }
+    }
+    left
+}
+
+// === impl Killed ===
+
+impl Killed {
+    /// The part of a plan that is done before the process ends; `None` if it lives on.
+    fn part(&self, plan: &Plan) -> Option<Plan> {
+        let first = self.steps.fetch_add(plan.steps.len(), Ordering::Relaxed);
+        let (Kill::Before(at) | Kill::But(at)) = self.kill?;
+        let at = at.checked_sub(first);
+        let at = at.filter(|at| *at < plan.steps.len())?;
+        let mut gone = BTreeSet::new();
+        for (place, node) in plan.steps.iter().enumerate() {
+            let goes = match self.kill {
+                Some(Kill::Before(_)) => place >= at,
+                _ => place == at || !node.after.is_disjoint(&gone),
+            };
+            gone.extend(Some(place).filter(|_| goes));
+        }
+        Some(without(plan, &gone))
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.is_dead.load(Ordering::Relaxed) {
+            return Err(lost());
+        }
+        Ok(())
+    }
+}
+
+impl Serves for Killed {
+    type Command = Command;
+    type Output = Answer;
+}
+
+#[async_trait]
+impl Backend for Killed {
+    fn identity(&self) -> BackendIdentity {
+        self.inner.identity()
+    }
+
+    async fn observe(&self, call: &Call, request: &Request) -> Result<Observed, Error> {
+        self.check()?;
+        self.inner.observe(call, request).await
+    }
+
+    async fn apply(&self, call: &Call, plan: &Plan, then: &Request) -> Result<Observed, Failed> {
+        self.check().map_err(Failed::terminal)?;
+        let Some(part) = self.part(plan) else {
+            return self.inner.apply(call, plan, then).await;
+        };
+        let done = self.inner.apply(call, &part, &Request::of([])).await;
+        self.is_dead.store(true, Ordering::Relaxed);
+        done?;
+        Err(Failed::terminal(lost().with_effect(Effect::Possible)))
+    }
+
+    async fn list(&self, call: &Call, query: &ListQuery) -> Result<Listed, Error> {
+        self.inner.list(call, query).await
+    }
+}
+
+/// A verb that changes something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Create,
+    Allow,
+    Revoke,
+    Grow,
+    Delete,
+}
+
+const VERBS: [Verb; 5] = [
+    Verb::Create,
+    Verb::Allow,
+    Verb::Revoke,
+    Verb::Grow,
+    Verb::Delete,
+];
+
+impl Verb {
+    async fn run(self, driver: &ZfsDriver, name: &str) -> Result<(), Error> {
+        let call = Call::within(Duration::from_mins(1));
+        let id = VolumeId::parse(name).expect("an id");
+        let node = NodeId::parse(&format!("node-of-{name}")).expect("an id");
+        let block = driver.access_rules().block;
+        let capability = VolumeCapability {
+            access: if block {
+                Access::Block
+            } else {
+                Access::Mount(MountAccess::default())
+            },
+            mode: AccessMode::SingleNodeWriter,
+        };
+        let publisher = driver.publisher();
+        match self {
+            Self::Create => {
+                let asked = CreateVolume {
+                    id,
+                    name: VolumeName::parse(name).expect("a name"),
+                    size: SizeRange::new(1 << 30, 0).expect("a size"),
+                    capabilities: vec![capability],
+                    parameters: Parameters::default(),
+                    secrets: Secrets::new(),
+                    source: None,
+                    topology: TopologyRequirement::default(),
+                };
+                driver.create_volume(&call, &asked).await.map(drop)
+            }
+            Self::Allow => {
+                let Some(publisher) = publisher else {
+                    return Ok(());
+                };
+                let node = NodeIdentity::of(node);
+                let asked = PublishRequest::new(&id, &node, &capability);
+                publisher.publish_volume(&call, &asked).await.map(drop)
+            }
+            Self::Revoke => match publisher {
+                Some(publisher) => publisher.unpublish_volume(&call, &id, Some(&node)).await,
+                None => Ok(()),
+            },
+            Self::Grow => {
+                let expander = driver.expander().expect("it grows");
+                let size = SizeRange::new(2 << 30, 0).expect("a size");
+                expander.expand_volume(&call, &id, size).await.map(drop)
+            }
+            Self::Delete => driver.delete_volume(&call, &id).await,
+        }
+    }
+}
+
+/// The services of a NAS with the exports of volumes, and the property that has the number of a row.
+static SERVICES: [(&str, Option<PropertyName>); 11] = [
+    ("sharing.nfs", Some(PropertyName::FREENAS_NFS_SHARE)),
+    ("sharing.smb", Some(PropertyName::FREENAS_SMB_SHARE)),
+    ("iscsi.target", Some(PropertyName::FREENAS_ISCSI_TARGET)),
+    ("iscsi.extent", Some(PropertyName::FREENAS_ISCSI_EXTENT)),
+    ("iscsi.targetextent", Some(PropertyName::FREENAS_ISCSI_LINK)),
+    ("iscsi.initiator", None),
+    ("nvmet.subsys", Some(PropertyName::FREENAS_NVMEOF_SUBSYSTEM)),
+    (
+        "nvmet.namespace",
+        Some(PropertyName::FREENAS_NVMEOF_NAMESPACE),
+    ),
+    ("nvmet.port_subsys", None),
+    ("nvmet.host_subsys", None),
+    ("nvmet.host", None),
+];
+
+/// What rows say of their volume beside their numbers.
+const SAID: [&str; 13] = [
+    "path",
+    "name",
+    "hosts",
+    "enabled",
+    "alias",
+    "disk",
+    "comment",
+    "initiators",
+    "subnqn",
+    "allow_any_host",
+    "device_path",
+    "hostnqn",
+    "lunid",
+];
+
+/// A NAS with volumes of one kind, whose exports let in only nodes that a volume was published to where they can.
+struct World {
+    nas: Simulator,
+    /// Kept, so that all processes have one login.
+    client: Nas,
+    kind: &'static str,
+    document: Document,
+}
+
+impl World {
+    async fn new(generation: Generation, kind: &'static str) -> Self {
+        let nas = Simulator::start(Options::new(generation)).await;
+        let nas = nas.expect("an appliance");
+        let is_set_up = nas.set_up("10.0.0.5").await;
+        is_set_up.unwrap_or_else(|failure| panic!("{failure:?}"));
+        let section = match kind {
+            "nfs" => "nfs: {shareHost: 10.0.0.5, nodes: {nameTemplate: '{{node}}.lan'}}",
+            "smb" => "smb: {shareHost: 10.0.0.5}",
+            "iscsi" => {
+                "iscsi:
+  targetPortal: 10.0.0.5:3260
+  targetGroups: [{targetGroupPortalGroup: 1}]
+  nodes: {nameTemplate: 'iqn.2004-10.org.x:{{node}}'}"
+            }
+            _ => {
+                "nvmeof:
+  transports: ['tcp://10.0.0.5:4420']
+  ports: [1]
+  nodes: {nameTemplate: 'nqn.2014-08.org.x:{{node}}'}"
+            }
+        };
+        let text = format!(
+            "driver: truenas-api-{kind}
+httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, apiKey: {}, \
+             apiKeyLogin: plain, allowInsecure: true}}
+{section}
+",
+            nas.https().port(),
+            nas.api_key(),
+        );
+        let document = Document::parse(&text, &NoEnvironment).expect("a document");
+        let connection = config::connection(&document).expect("a connection");
+        Self {
+            client: Nas::new(connection).expect("a NAS"),
+            nas,
+            kind,
+            document,
+        }
+    }
+
+    fn driver(&self, kill: Option<Kill>) -> ZfsDriver {
+        let document = &self.document;
+        match self.kind {
+            "nfs" => self.with(kill, config::nfs(document).expect("an export")),
+            "smb" => self.with(kill, config::smb(document).expect("an export")),
+            "iscsi" => self.with(kill, config::iscsi(document).expect("an export")),
+            _ => self.with(kill, config::nvmeof(document).expect("an export")),
+        }
+    }
+
+    fn with<E>(&self, kill: Option<Kill>, export: E) -> ZfsDriver
+    where
+        E: Export<Command = Command, Output = Answer>,
+    {
+        let more = match export.kind() {
+            VolumeKind::Filesystem => {
+                "  datasetEnableQuotas: true\n  datasetPermissionsMode: '0777'\n"
+            }
+            VolumeKind::Zvol => "",
+        };
+        let settings = settings(export.kind(), more).expect("settings");
+        let killed = Killed {
+            inner: Api::new(self.client.clone(), BackendIdentity(self.kind.to_owned())),
+            kill,
+            steps: AtomicUsize::new(0),
+            is_dead: AtomicBool::new(false),
+        };
+        ZfsDriver::new(settings, killed, export)
+    }
+
+    /// Runs verbs without a disturbance, and answers the number of their steps.
+    async fn run(&self, verbs: &[Verb], name: &str) -> usize {
+        let driver = self.driver(None);
+        for verb in verbs {
+            let done = verb.run(&driver, name).await;
+            done.unwrap_or_else(|e| panic!("{} {verb:?} {name}: {}", self.kind, e.chain()));
+        }
+        let killed: &Killed = driver.storage().of().expect("a process");
+        killed.steps.load(Ordering::Relaxed)
+    }
+
+    async fn rows(&self, service: &str) -> Vec<Value> {
+        match self.nas.call(&format!("{service}.query"), vec![]).await {
+            Ok(rows) => rows.as_array().expect("rows").clone(),
+            // This generation has no such exports.
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// All that is there of a volume, without its name and the numbers of its rows.
+    async fn shape(&self, name: &str) -> BTreeSet<String> {
+        let mut shape = BTreeSet::new();
+        let mut numbers: BTreeMap<(&str, i64), String> = BTreeMap::new();
+        for (service, _) in &SERVICES {
+            for row in self.rows(service).await {
+                // Links have the numbers of what they link, and no names.
+                let linked = ["target", "extent"].iter().any(|end| {
+                    let number = row[*end].as_i64();
+                    let service = format!("iscsi.{end}");
+                    number.is_some_and(|n| numbers.contains_key(&(service.as_str(), n)))
+                });
+                if !linked && !row.to_string().contains(name) {
+                    continue;
+                }
+                let said = SAID.iter().filter_map(|key| Some((*key, row.get(*key)?)));
+                let said: BTreeMap<_, _> = said.collect();
+                let groups = row["groups"].as_array().map(Vec::len);
+                let text = format!("{service} {}, groups {groups:?}", json!(said));
+                numbers.insert(
+                    (*service, row["id"].as_i64().expect("a number")),
+                    text.clone(),
+                );
+                shape.insert(text);
+            }
+        }
+        for dataset in self.rows("pool.dataset").await {
+            if !dataset["id"].to_string().contains(name) {
+                continue;
+            }
+            let properties = dataset["user_properties"].as_object().expect("properties");
+            for (key, value) in properties {
+                let mut value = value["value"].as_str().expect("a text").to_owned();
+                let mut services = SERVICES.iter();
+                let of = services.find(|(_, of)| of.as_ref().is_some_and(|of| of.as_str() == key));
+                if let Some((service, _)) = of {
+                    let number: i64 = value.parse().expect("a number");
+                    let row = numbers.get(&(*service, number));
+                    value = row
+                        .unwrap_or_else(|| panic!("{name}: {key} is {number}"))
+                        .clone();
+                }
+                // The mark of a node is a hash of its name.
+                let value = value.split('#').next().unwrap_or_default();
+                shape.insert(format!("{key}={value}"));
+            }
+            let size = |key: &str| dataset[key]["parsed"].clone();
+            shape.insert(format!("{} {}", size("volsize"), size("refquota")));
+        }
+        shape
+            .into_iter()
+            .map(|text| text.replace(name, "NAME"))
+            .collect()
+    }
+}
+
+/// The number of kills.
+async fn survives(generation: Generation, kind: &'static str) -> usize {
+    let world = World::new(generation, kind).await;
+    let mut kills = 0;
+    for (place, verb) in VERBS.into_iter().enumerate() {
+        let name = format!("v{place}-whole");
+        world.run(&VERBS[..place], &name).await;
+        let steps = world.run(&[verb], &name).await;
+        let end = world.shape(&name).await;
+        let both = |at| [Kill::Before(at), Kill::But(at)];
+        for (number, kill) in (0..steps).flat_map(both).enumerate() {
+            let what = format!("{kind} on {generation}: {verb:?} of {steps} steps, {kill:?}");
+            let name = format!("v{place}-{number}-killed");
+            world.run(&VERBS[..place], &name).await;
+            let outcome = verb.run(&world.driver(Some(kill)), &name).await;
+            let outcome = outcome.map_err(|error| error.kind());
+            assert_eq!(outcome, Err(Kind::Unreachable), "{what}");
+            let retried = verb.run(&world.driver(None), &name).await;
+            retried.unwrap_or_else(|error| panic!("{what}: {}", error.chain()));
+            assert_eq!(world.shape(&name).await, end, "{what}");
+            world.run(&[Verb::Delete], &name).await;
+            assert!(world.shape(&name).await.is_empty(), "{what}");
+            kills += 1;
+        }
+    }
+    kills
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_killed_plan_of_an_nfs_share_leads_to_the_same_end() {
+    assert!(survives(Generation::V24_10, "nfs").await >= 20);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_killed_plan_of_an_smb_share_leads_to_the_same_end() {
+    assert!(survives(Generation::V25_10, "smb").await >= 10);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_killed_plan_of_an_iscsi_target_leads_to_the_same_end() {
+    assert!(survives(Generation::V24_10, "iscsi").await >= 30);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_killed_plan_of_an_nvmeof_subsystem_leads_to_the_same_end() {
+    assert!(survives(Generation::V25_10, "nvmeof").await >= 30);
+}
