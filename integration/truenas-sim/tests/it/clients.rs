@@ -52,8 +52,10 @@ async fn differs(
         text(line, "fails"),
     ) {
         (Err(error), Some(reason)) => {
+            // A method that is not there has no data.
             let data = error.get("data").unwrap_or(&error);
-            (data["reason"] != reason).then(|| error.to_string())
+            let said = data.get("reason").unwrap_or(&data["message"]);
+            (said != reason).then(|| error.to_string())
         }
         (Ok(found), None) => {
             // A list of events has a random name.
@@ -120,6 +122,9 @@ lives! {
     truenas_csi_lives_on_25_10_with_iscsi_and_chap: "truenas-csi-iscsi-25.10",
     truenas_csi_lives_on_26_with_nfs_and_periodic_snapshots: "truenas-csi-nfs-26-rc",
     truenas_csi_lives_on_26_with_iscsi: "truenas-csi-iscsi-26-rc",
+    scale_csi_lives_on_25_10_with_nfs: "scale-csi-nfs-25.10",
+    scale_csi_lives_on_25_10_with_iscsi: "scale-csi-iscsi-25.10",
+    scale_csi_lives_on_26_with_nvmeof: "scale-csi-nvmeof-26-rc",
     tns_csi_lives_on_25_10_with_nvmeof: "tns-csi-nvmeof-25.10",
     tns_csi_lives_on_26_with_nfs: "tns-csi-nfs-26-rc",
 }
