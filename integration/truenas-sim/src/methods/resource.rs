@@ -100,10 +100,14 @@ async fn query(call: &Call) -> Answer {
         };
         return Err(single(attribute, text, EINVAL));
     }
-    let children = option(call, "get_children") || option(call, "nest_results");
-    if children {
-        check_overlap(attribute, &paths)?;
+    check_unique(call, &paths)?;
+    if option(call, "get_children") {
+        check_overlap(attribute, &paths, "get_children")?;
     }
+    let depth = call.object(0).get("max_depth").and_then(Value::as_u64);
+    let depth = depth.and_then(|depth| usize::try_from(depth).ok());
+    let depth = depth.filter(|depth| *depth > 0);
+    let children = option(call, "get_children") || depth.is_some();
     let scope = match (paths.is_empty(), children) {
         (true, true) => Scope::All,
         (true, false) => {
@@ -119,16 +123,33 @@ async fn query(call: &Call) -> Answer {
         .find(|path| !found.iter().any(|dataset| dataset.name == **path));
     // 26 answers an empty list for a path that is not there; 25.10 an error.
     if let Some(path) = unknown.filter(|_| !call.generation.is_26()) {
-        return Err(single(attribute, format!("'{path}' not found"), ENOENT));
+        return Err(single(attribute, format!("'{path}': not found"), ENOENT));
     }
+    let near = |name: &str| {
+        let below = |root: &String| Some(name.strip_prefix(root.as_str())?.matches('/').count());
+        let nearest = paths.iter().filter_map(below).min();
+        let nearest = nearest.unwrap_or_else(|| name.matches('/').count());
+        depth.is_none_or(|depth| nearest <= depth)
+    };
     let mut rows: BTreeMap<String, Value> = found
         .iter()
+        .filter(|dataset| near(&dataset.name))
         .map(|dataset| (dataset.name.clone(), resource(call, dataset)))
         .collect();
     if option(call, "nest_results") {
         nest(&mut rows);
     }
-    Ok(rows.into_values().collect())
+    // Each path with what is below, as they were asked for.
+    let place = |name: &str| {
+        let above = |path: &String| name == path || name.starts_with(&format!("{path}/"));
+        paths.iter().rposition(above)
+    };
+    let mut rows: Vec<(String, Value)> = rows.into_iter().collect();
+    rows.sort_by_key(|(name, _)| {
+        let exact = paths.iter().position(|path| path == name);
+        exact.or_else(|| place(name))
+    });
+    Ok(rows.into_iter().map(|(_, row)| row).collect())
 }
 
 fn nest(rows: &mut BTreeMap<String, Value>) {
@@ -153,16 +174,34 @@ fn nest(rows: &mut BTreeMap<String, Value>) {
     }
 }
 
-fn check_overlap(attribute: &str, paths: &[String]) -> Result<(), Failure> {
-    for (index, left) in paths.iter().enumerate() {
-        for right in &paths[index + 1..] {
-            if left == right {
-                return Err(single(attribute, "Paths must be unique.", EINVAL));
-            }
-            if right.starts_with(&format!("{left}/")) || left.starts_with(&format!("{right}/")) {
-                return Err(single(attribute, "Paths must not be overlapping.", EINVAL));
-            }
-        }
+/// The check of the model: 26 takes a set, too, which JSON has none of.
+fn check_unique(call: &Call, paths: &[String]) -> Result<(), Failure> {
+    let mut before = paths.iter().enumerate();
+    if !before.any(|(index, path)| paths[..index].contains(path)) {
+        return Ok(());
+    }
+    let unique = "List must be unique";
+    if !call.generation.is_26() {
+        return Err(Failure::invalid("data.paths", unique));
+    }
+    let list = "data.paths.function-after[_validate_unique_list(), list[constrained-str]]";
+    let set = "data.paths.set[constrained-str]";
+    Err(Failure::Validation(vec![
+        Invalid::new(list, unique),
+        Invalid::new(set, "Input should be a valid set"),
+    ]))
+}
+
+fn check_overlap(attribute: &str, paths: &[String], option: &str) -> Result<(), Failure> {
+    let below = |path: &String| {
+        let mut others = paths.iter();
+        others.any(|other| path.starts_with(&format!("{other}/")))
+    };
+    if paths.iter().any(below) {
+        let text = format!(
+            "Paths must be non-overlapping - no path can be relative to another when {option} is set to True."
+        );
+        return Err(single(attribute, text, EINVAL));
     }
     Ok(())
 }
@@ -249,15 +288,11 @@ async fn snapshot_query(call: &Call) -> Answer {
     let attribute = "zfs.resource.snapshot.query";
     let data = call.object(0);
     let paths = rows::texts(data, "paths");
+    check_unique(call, &paths)?;
     if option(call, "recursive") {
-        check_overlap(attribute, &paths)?;
-    }
-    if paths
-        .iter()
-        .enumerate()
-        .any(|(index, path)| paths[..index].contains(path))
-    {
-        return Err(single(attribute, "Paths must be unique.", EINVAL));
+        let datasets = paths.iter().filter(|path| !path.contains('@'));
+        let datasets: Vec<String> = datasets.cloned().collect();
+        check_overlap(attribute, &datasets, "recursive")?;
     }
     let datasets: Vec<String> = paths
         .iter()

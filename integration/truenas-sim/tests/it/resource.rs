@@ -39,7 +39,7 @@ async fn names(nas: &Simulator, data: Value) -> Vec<String> {
 }
 
 /// Each of these is refused, with this text.
-const REFUSED: [(&str, &str, &str); 21] = [
+const REFUSED: [(&str, &str, &str); 23] = [
     (
         "zfs.resource.destroy",
         r#"{"path": "tank/a@s"}"#,
@@ -66,7 +66,17 @@ const REFUSED: [(&str, &str, &str); 21] = [
     (
         "zfs.resource.query",
         r#"{"paths": ["tank/a", "tank/a/b"], "get_children": true}"#,
-        "overlapping",
+        "non-overlapping",
+    ),
+    (
+        "zfs.resource.query",
+        r#"{"paths": ["tank/a", "tank/a"]}"#,
+        "List must be unique",
+    ),
+    (
+        "zfs.resource.snapshot.query",
+        r#"{"paths": ["tank/a", "tank/a@s", "tank/a"]}"#,
+        "List must be unique",
     ),
     (
         "zfs.resource.snapshot.create",
@@ -331,5 +341,42 @@ async fn a_detached_copy_has_its_own_snapshot_and_no_origin() {
                 .is_err(),
             "{generation}"
         );
+    }
+}
+
+#[tokio::test]
+async fn a_query_of_several_paths_answers_in_their_order_and_to_the_depth_that_is_asked_for() {
+    for generation in [Generation::V25_10, Generation::V26Rc] {
+        let nas = nas(generation).await;
+        for name in ["tank/a", "tank/a/b", "tank/a/b/c", "tank/z"] {
+            let made = nas
+                .call("pool.dataset.create", vec![json!({"name": name})])
+                .await;
+            made.expect("a dataset");
+        }
+        let names = async |data: Value| -> Vec<String> {
+            let rows = nas.call("zfs.resource.query", vec![data]).await;
+            let rows = rows.expect("rows");
+            let rows = rows.as_array().into_iter().flatten();
+            rows.filter_map(|row| row["name"].as_str().map(str::to_owned))
+                .collect()
+        };
+        let flat = json!({"paths": ["tank/z", "tank/a", "tank"]});
+        assert_eq!(names(flat).await, ["tank/z", "tank/a", "tank"]);
+        let trees = json!({"paths": ["tank/z", "tank/a"], "get_children": true});
+        assert_eq!(
+            names(trees).await,
+            ["tank/z", "tank/a", "tank/a/b", "tank/a/b/c"]
+        );
+        let missing = json!({"paths": ["tank/z", "tank/x"]});
+        if generation == Generation::V26Rc {
+            let near = json!({"paths": ["tank/z", "tank/a"], "max_depth": 1});
+            assert_eq!(names(near).await, ["tank/z", "tank/a", "tank/a/b"]);
+            assert_eq!(names(missing).await, ["tank/z"]);
+        } else {
+            let refused = nas.call("zfs.resource.query", vec![missing]).await;
+            let refused = refused.expect_err("a refusal").reason();
+            assert_eq!(refused, "[ENOENT] zfs.resource.query: 'tank/x': not found");
+        }
     }
 }
