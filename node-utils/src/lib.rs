@@ -34,5 +34,5 @@ pub use node::{
     ExpandRequest, Health, Node, NodeConfig, PublishRequest, StageRequest, StagingPath, TargetPath,
     Usage, VolumeStats,
 };
-pub use sys::{projects, subvolumes};
+pub use sys::{memory, projects, subvolumes};
 pub use tools::{Timeouts, Tools};

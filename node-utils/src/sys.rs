@@ -4,6 +4,7 @@
 //! rustix.
 
 pub(crate) mod loops;
+pub mod memory;
 pub mod projects;
 pub mod subvolumes;
 

@@ -40,5 +40,6 @@ pub use parameters::Parameters;
 pub use transfer::{ExportStream, TransferFormat};
 pub use volume::{
     BackendIdentity, Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Elsewhere, Expanded,
-    Found, Page, PageRequest, PageToken, Secrets, Snapshot, SnapshotFilter, Source, Volume,
+    Found, MissingParent, Page, PageRequest, PageToken, Secrets, Snapshot, SnapshotFilter, Source,
+    Volume,
 };

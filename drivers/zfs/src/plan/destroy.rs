@@ -11,7 +11,7 @@
 mod snapshot;
 mod volume;
 
-use driver_core::{Error, Kind};
+use driver_core::{Error, Kind, MissingParent};
 
 pub use self::snapshot::DeleteSnapshot;
 pub(super) use self::snapshot::{is_only_container, of_container};
@@ -96,11 +96,10 @@ pub(crate) fn has_parent(doing: &str, layout: &Layout, pool: &State) -> Result<(
     if pool.dataset(parent).is_some() {
         return Ok(());
     }
-    let why = format!("{parent} does not exist, and is made with the first volume");
     let advice = "see zfs.datasetParentName, and whether this is the storage that the connection means; if it was \
          destroyed on purpose, make it again, empty";
     Err(Error::new(Kind::Unreachable, doing)
-        .because(why)
+        .because(MissingParent::new(parent.as_str()))
         .advise(advice))
 }
 

@@ -3,15 +3,18 @@
 //! Clients reject messages above 4 MiB and sidecars never raise that limit, so a reply stays below
 //! a fourth of it. Connections are sorted by name alone, so that a page continues where the last
 //! one ended even if connections were added or removed in between. A connection that cannot be
-//! listed is left out and reported at the end: an incomplete list never ends with success.
+//! listed is left out and reported at the end: an incomplete list never ends with success. One that never
+//! made a volume has no place for them, and would fail the lists of all others until its first volume: it is
+//! left out with a line in the log, unless no other connection could be listed.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use driver_core::{Capabilities, Error, Kind, Page, PageRequest, PageToken};
+use driver_core::{Capabilities, Error, Kind, MissingParent, Page, PageRequest, PageToken};
 use futures_util::future::join_all;
 use node_utils::blocking::is_for_want_of_a_thread;
+use node_utils::memory;
 use prost::Message;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
@@ -27,6 +30,8 @@ use crate::rpc::status;
 const MAX_REPLY: usize = 1 << 20;
 /// The most entries of a page: what fits into a reply when the entries are of ordinary size.
 const MAX_ENTRIES: usize = 2_000;
+/// What so many entries were made of is worth giving back.
+const MANY_ENTRIES: usize = 500;
 /// The number of connections that are asked at once.
 const AT_ONCE: usize = 8;
 /// A page that took this long ends, though more connections are to come: sidecars give up after 10 s.
@@ -102,6 +107,10 @@ pub(super) async fn of_one<L: Listing>(
         let entries: Vec<_> = entries.collect();
         if sizes.fits(entries.len(), bytes(&entries)) {
             let next_token = encode::next_token(&found)?;
+            drop(found);
+            if entries.len() >= MANY_ENTRIES {
+                memory::trim();
+            }
             return Ok(Listed {
                 entries,
                 next_token,
@@ -122,6 +131,8 @@ struct Stop {
 enum Missing {
     /// Its driver rejects the token to continue from.
     Token(Error),
+    /// The parent of its volumes does not exist: most likely it never had one.
+    Parent,
     /// It could not be asked, or failed.
     Silent,
 }
@@ -150,6 +161,7 @@ pub(super) async fn of_all<L: Listing>(
     // Several at once, so that their waiting does not add up. A full page must know whether it is the last,
     // and asks one more for that.
     let (mut next, began) = (0, Instant::now());
+    let (mut answered, mut parentless) = (inner.is_some() || first > Code(0), None);
     while next < rest.len() && place.at.is_none() {
         // Those that do not answer used up the time of the others, which come on the next page.
         if next > 0 && began.elapsed() >= PAGE {
@@ -171,15 +183,23 @@ pub(super) async fn of_all<L: Listing>(
         for (code, listed) in join_all(asked).await {
             let continued = inner.clone().filter(|_| code == first);
             match listed {
-                Ok(listed) => place.at = gathered.take(code, continued, listed),
+                Ok(listed) => {
+                    answered = true;
+                    place.at = gathered.take(code, continued, listed);
+                }
                 // A mistake of the caller: no other connection would accept its token either.
                 Err(Missing::Token(error)) => return Err(error),
+                Err(Missing::Parent) => parentless = parentless.or(Some(code)),
                 Err(Missing::Silent) => place.failed = place.failed.or(Some(code)),
             }
             if place.at.is_some() {
                 break;
             }
         }
+    }
+    // A list of nothing but such connections says what it lacks.
+    if !answered {
+        place.failed = place.failed.or(parentless);
     }
     if gathered.entries.is_empty() && place.at.is_none() && place.failed.is_some() {
         return Err(incomplete(&stops, place.failed));
@@ -279,9 +299,14 @@ impl Stop {
             listed => listed,
         };
         let listed = listed.map_err(|error| {
+            let has_no_parent = MissingParent::is_cause_of(&error);
             let error = status::message(&error);
             warn!(connection = %self.lazy.name(), error, "a connection is missing in a list");
-            Missing::Silent
+            if has_no_parent {
+                Missing::Parent
+            } else {
+                Missing::Silent
+            }
         });
         (self.code, listed)
     }
