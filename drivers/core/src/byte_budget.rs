@@ -2,6 +2,11 @@
 //!
 //! A small answer costs nothing. A large one is read only while its bytes are reserved here, so that however many
 //! storages answer at once, and whatever one of them sends, the process keeps within its memory.
+//!
+//! Outputs over SSH have a budget of their own, in that crate. Who asks here waits, and who reads SSH must not: it
+//! would stop all other commands of its connection. From one budget the waiting would take all, and an appliance that
+//! floods would refuse the commands of every ZFS host. Outputs of programs of this machine and its files are not
+//! counted: no storage decides how large they are, and each has a cap of its own.
 
 use std::sync::{Arc, LazyLock};
 

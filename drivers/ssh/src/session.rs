@@ -40,7 +40,8 @@ pub(crate) const LARGEST_OUTPUT: usize = 32 << 20;
 const SMALL_OUTPUT: usize = 1 << 20;
 /// What outputs may have in the whole process beyond their first MiB, in MiB: however many machines send without end,
 /// the process keeps within its memory. An output that finds no room is given up and never waits: a reader that
-/// waits stops its whole connection, with those on it that would make room.
+/// waits stops its whole connection, with those on it that would make room. That is why this is not the budget of
+/// the answers of appliances, which are waited for.
 static ROOM: Semaphore = Semaphore::const_new(64);
 
 const NO_ROOM: &str =

@@ -17,6 +17,8 @@ use integration::place::Place;
 use integration::server::Launch;
 use integration::{requirement, tools, volume, wait};
 
+mod truenas;
+
 /// What the process may have, whatever one storage sends.
 const MOST_KIB: u64 = 200 << 10;
 /// An orchestrator has about so many calls for one driver at the same time.

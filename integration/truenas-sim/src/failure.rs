@@ -62,6 +62,8 @@ pub enum Failure {
     TooManyCalls,
     /// The connection is cut without an answer.
     Cut,
+    /// None: the call is answered with this text as its result.
+    Raw(String),
     /// nginx answers this status instead of the middleware; only REST shows it.
     Http(u16),
 }
@@ -143,6 +145,7 @@ impl Failure {
             | Self::NoMethod(_)
             | Self::TooManyCalls
             | Self::Cut
+            | Self::Raw(_)
             | Self::Http(_) => "CallError",
         }
     }
@@ -161,7 +164,7 @@ impl Failure {
             Self::TooManyCalls => {
                 "[ETOOMANYREFS] Maximum number of concurrent calls has exceeded".to_owned()
             }
-            Self::Cut | Self::Http(_) => String::new(),
+            Self::Cut | Self::Raw(_) | Self::Http(_) => String::new(),
         }
     }
 
@@ -285,7 +288,9 @@ impl Failure {
                 *status,
                 json!(format!("<html><head><title>{status}</title></head></html>")),
             ),
-            Self::TooManyCalls | Self::Cut => (500, json!({"message": self.reason()})),
+            Self::TooManyCalls | Self::Cut | Self::Raw(_) => {
+                (500, json!({"message": self.reason()}))
+            }
         }
     }
 

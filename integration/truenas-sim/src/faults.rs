@@ -104,6 +104,8 @@ pub enum Action {
     },
     /// The call is not executed, and this is its result.
     Answer(Value),
+    /// The same as JSON text, whatever that is and however much. REST reads it first.
+    Raw(String),
     /// The connection is cut; the call is not executed.
     CutBefore,
     /// The call is executed; the connection is cut instead of the answer.

@@ -101,16 +101,18 @@ pub(crate) async fn run(nas: Arc<Nas>, session: Arc<Session>, request: Request, 
     nas.counters.arrived(&method, bytes);
     let result = limited(&nas, &session, &method, params, &id).await;
     let failed = result.is_err();
-    let message = match result {
-        Ok(result) => json!({"jsonrpc": "2.0", "result": result, "id": id}),
+    let text = match result {
+        Ok(result) => json!({"jsonrpc": "2.0", "result": result, "id": id}).to_string(),
+        Err(Failure::Raw(result)) => {
+            format!("{{\"jsonrpc\": \"2.0\", \"result\": {result}, \"id\": {id}}}")
+        }
         Err(Failure::Cut) => {
             nas.counters.answered(&method, 0, true);
             session.send(Out::Cut);
             return;
         }
-        Err(failure) => json!({"jsonrpc": "2.0", "error": failure.jsonrpc(), "id": id}),
+        Err(failure) => json!({"jsonrpc": "2.0", "error": failure.jsonrpc(), "id": id}).to_string(),
     };
-    let text = message.to_string();
     nas.counters.answered(&method, text.len(), failed);
     drop(travel);
     if answered {

@@ -116,8 +116,11 @@ pub(crate) async fn run(
     nas.counters.arrived(&method, bytes);
     let result = limited(&nas, &session, &method, params, &id).await;
     let failed = result.is_err();
-    let message = match result {
-        Ok(result) => json!({"msg": "result", "id": id, "result": result}),
+    let text = match result {
+        Ok(result) => json!({"msg": "result", "id": id, "result": result}).to_string(),
+        Err(Failure::Raw(result)) => {
+            format!("{{\"msg\": \"result\", \"id\": {id}, \"result\": {result}}}")
+        }
         Err(Failure::Cut) => {
             nas.counters.answered(&method, 0, true);
             session.send(Out::Cut);
@@ -125,9 +128,9 @@ pub(crate) async fn run(
         }
         Err(failure) => {
             json!({"msg": "result", "id": id, "error": failure.legacy(nas.generation())})
+                .to_string()
         }
     };
-    let text = message.to_string();
     nas.counters.answered(&method, text.len(), failed);
     drop(travel);
     session.send(Out::Text(text));

@@ -343,6 +343,7 @@ impl Nas {
             }
             Action::Fail { errno, reason } => return Some(Err(Failure::call(*errno, reason))),
             Action::Answer(value) => return Some(Ok(value.clone())),
+            Action::Raw(text) => return Some(Err(Failure::Raw(text.clone()))),
             Action::CutBefore => {
                 session.send(Out::Cut);
                 return Some(Err(Failure::Cut));

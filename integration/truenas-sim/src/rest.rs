@@ -64,6 +64,7 @@ pub(crate) async fn answer(nas: &Arc<Nas>, request: Request) -> Option<(u16, Val
     let failed = result.is_err();
     let answer = match result {
         Err(Failure::Cut) => None,
+        Err(Failure::Raw(text)) => serde_json::from_str(&text).ok().map(|body| (200, body)),
         Err(failure) => Some(failure.rest()),
         Ok(result) => Some((200, result)),
     };

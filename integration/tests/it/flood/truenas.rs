@@ -1,0 +1,238 @@
+//! A TrueNAS that answers more than any other, and one with ten thousand volumes.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use csi_proto::v1::ListVolumesRequest;
+use futures_util::future::join_all;
+use integration::place::Place;
+use integration::server::{Launch, Server};
+use integration::volume;
+use serde_json::{Value, json};
+use truenas_sim::{Action, Generation, Options, Rule, Simulator};
+
+use super::{AT_ONCE, MOST_KIB, create};
+
+/// What a list of ten thousand volumes may take beside what the idle program has, and what of it may stay.
+const OF_A_LIST_KIB: u64 = 60 << 10;
+const KEPT_KIB: u64 = 30 << 10;
+const VOLUMES: usize = 10_000;
+/// The parent of volumes.
+const PARENT: &str = "tank/v";
+/// The volume whose row is written for all others.
+const PATTERN: &str = "volume-00000";
+
+/// A connection by each of the two protocols of the socket.
+const PROTOCOLS: [Generation; 2] = [Generation::V24_10, Generation::V25_10];
+
+fn config(nas: &Simulator) -> String {
+    json!({
+        "driver": "freenas-api-nfs",
+        "httpConnection": {
+            "protocol": "https",
+            "host": "127.0.0.1",
+            "port": nas.https().port(),
+            "username": "root",
+            "password": "sesame-for-root",
+            "allowInsecure": true,
+        },
+        "zfs": {"datasetParentName": PARENT, "detachedSnapshotsDatasetParentName": "tank/s"},
+        "nfs": {"shareHost": "10.0.0.5", "shareAllowedNetworks": ["10.0.0.0/8"]},
+    })
+    .to_string()
+}
+
+async fn nas(generation: Generation) -> Simulator {
+    let nas = Simulator::start(Options::new(generation)).await;
+    let nas = nas.expect("a NAS");
+    nas.set_up("10.0.0.5").await.expect("set up");
+    nas
+}
+
+/// So many bytes of a list of this.
+fn list_of(entry: &str, bytes: usize) -> String {
+    let mut text = String::with_capacity(bytes + entry.len() + 1);
+    text.push('[');
+    while text.len() < bytes {
+        text.push_str(entry);
+        text.push(',');
+    }
+    text.push_str(entry);
+    text.push(']');
+    text
+}
+
+/// The answers of a NAS that is broken or hostile: what costs most memory where it is read as any JSON, the same at
+/// a size that is read, and rows that look like those of datasets.
+fn floods() -> [String; 3] {
+    let properties = (0..40).fold(String::new(), |mut all, number| {
+        let _ = write!(all, r#","p{number}":{{"rawvalue":"1","source":"LOCAL"}}"#);
+        all
+    });
+    let row = format!(
+        r#"{{"id":"{PARENT}/x","name":"{PARENT}/x","type":"FILESYSTEM","mountpoint":"/mnt/x"{properties}}}"#
+    );
+    [
+        list_of(r#"{"a":0}"#, 60 << 20),
+        list_of(r#"{"a":0}"#, 39 << 20),
+        list_of(&row, 39 << 20),
+    ]
+}
+
+/// Calls for the connection `bad` at the same time, while `good` is used.
+async fn use_both(server: &Server, run: &str) {
+    let client = server.client();
+    let floods = (0..AT_ONCE).map(|number| {
+        let client = client.clone();
+        let request = create(&format!("bad-{run}-{number}"), "bad");
+        async move { client.volume(request).await }
+    });
+    let floods = tokio::spawn(join_all(floods));
+    let mut served = 0;
+    while !floods.is_finished() || served == 0 {
+        let made = client.volume(create(&format!("good-{run}-{served}"), "good"));
+        let made = tokio::time::timeout(Duration::from_secs(10), made).await;
+        made.expect("it is served while the other floods")
+            .expect("made");
+        served += 1;
+    }
+    for answer in floods.await.expect("their end") {
+        answer.expect_err("no NAS answers so");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_truenas_that_answers_any_amount_takes_little_memory_and_the_others_are_served() {
+    for generation in PROTOCOLS {
+        let nas = nas(generation).await;
+        let (place, storage) = (Place::new(), Place::new());
+        let good = Launch::local_hostpath(&storage).config;
+        let files = [("bad", &*config(&nas)), ("good", &*good)];
+        let connections = place.path().join("connections");
+        let launch = Launch::proxy(&connections, "good", files).set("--log-level", "info");
+        for before_login in [true, false] {
+            for (number, flood) in floods().into_iter().enumerate() {
+                nas.faults().clear();
+                if !before_login {
+                    nas.faults().add(Rule::new("auth.*", Action::Delay(0)));
+                }
+                nas.faults().add(Rule::new("*", Action::Raw(flood)));
+                // A program for each: what one takes is not hidden below the peak of another.
+                let server = launch.start(&place).await;
+                let run = format!("{before_login}-{number}-{}", generation as u8);
+                use_both(&server, &run).await;
+                let peak = server.process().peak_rss_kib();
+                let now = server.process().rss_kib();
+                println!(
+                    "{generation:?}, before the login {before_login}, flood {number}: {peak} KiB, then {now} KiB"
+                );
+                assert!(peak < MOST_KIB, "{generation:?} {run}: {peak} KiB");
+            }
+        }
+    }
+}
+
+/// The call by which the volumes below the parent are listed, as the driver makes it.
+fn list_call(generation: Generation) -> (&'static str, Vec<Value>) {
+    let properties = ["creation", "origin", "mountpoint", "refquota", "volsize"];
+    if generation >= Generation::V25_10 {
+        let mut query = json!({
+            "paths": [PARENT], "properties": properties, "get_user_properties": true, "get_source": true,
+            "get_children": true,
+        });
+        if generation > Generation::V25_10 {
+            query["max_depth"] = json!(1);
+        }
+        return ("zfs.resource.query", vec![query]);
+    }
+    let below = format!("{PARENT}/");
+    let filter = json!(["OR", [["id", "=", PARENT], ["id", "^", below]]]);
+    let extra = json!({"flat": true, "properties": properties, "retrieve_user_props": true, "retrieve_children": true});
+    let fields = ["id", "type", "mountpoint", "locked", "user_properties"];
+    let select: Vec<&str> = fields.into_iter().chain(properties).collect();
+    let options = json!({"extra": extra, "select": select});
+    ("pool.dataset.query", vec![json!([filter]), options])
+}
+
+/// What the NAS answers to it with so many volumes, in the form that it has for one.
+async fn ten_thousand(nas: &Simulator, generation: Generation) -> (&'static str, String) {
+    let (method, params) = list_call(generation);
+    let rows = nas.call(method, params).await.expect("a list");
+    let (mut parent, mut row) = (None, None);
+    for found in rows.as_array().expect("rows") {
+        let text = found.to_string();
+        if text.contains(PATTERN) {
+            row = Some((found["creation"].clone(), text));
+        } else {
+            parent = Some(text);
+        }
+    }
+    let (creation, row) = row.expect("the row of the volume");
+    // Each volume is a second younger than the one before: it is what the list is sorted by.
+    let properties =
+        serde_json::from_str::<Value>(&row).expect("a row")["properties"]["creation"].clone();
+    let creation = [creation, properties]
+        .into_iter()
+        .find(|found| found.is_object());
+    let creation = creation.expect("the time of creation");
+    let raw = ["rawvalue", "raw"]
+        .iter()
+        .find_map(|key| creation[*key].as_str());
+    let raw = raw.expect("seconds");
+    let seconds: usize = raw.parse().expect("a number");
+    let mut all = format!("[{}", parent.expect("the row of the parent"));
+    for number in 0..VOLUMES {
+        let name = format!("volume-{number:05}");
+        let row = row
+            .replace(PATTERN, &name)
+            .replace(raw, &(seconds + number).to_string());
+        let _ = write!(all, ",{row}");
+    }
+    all.push(']');
+    (method, all)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_of_ten_thousand_volumes_of_a_truenas_takes_little_memory() {
+    for generation in [Generation::V24_10, Generation::V25_10, Generation::V26Rc] {
+        let nas = nas(generation).await;
+        let place = Place::new();
+        let launch = Launch::new(config(&nas)).set("--log-level", "info");
+        let launch = launch.unset("--csi-mode").set("--csi-mode", "controller");
+        {
+            let server = launch.start(&place).await;
+            let request = volume::create(PATTERN, &volume::parameters(&[]));
+            server.client().volume(request).await.expect("a volume");
+        }
+        let (method, rows) = ten_thousand(&nas, generation).await;
+        let megabytes = rows.len() >> 20;
+        nas.faults().add(Rule::new(method, Action::Raw(rows)));
+        let server = launch.start(&place).await;
+        let idle = server.process().rss_kib();
+        let (mut listed, mut token) = (0, String::new());
+        loop {
+            let request = ListVolumesRequest {
+                starting_token: token,
+                ..ListVolumesRequest::default()
+            };
+            let page = server.client().controller.list_volumes(request).await;
+            let page = page.expect("a page").into_inner();
+            listed += page.entries.len();
+            token = page.next_token;
+            if token.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(listed, VOLUMES, "{generation:?}");
+        let peak = server.process().peak_rss_kib().saturating_sub(idle);
+        let kept = server.process().rss_kib().saturating_sub(idle);
+        println!(
+            "{generation:?}: {megabytes} MiB each page, {peak} KiB above {idle} KiB, {kept} KiB of them stay"
+        );
+        assert!(kept < KEPT_KIB, "{generation:?}: {kept} KiB stay");
+        assert!(
+            peak < OF_A_LIST_KIB,
+            "{generation:?}: {peak} KiB above {idle} KiB"
+        );
+    }
+}
