@@ -67,6 +67,32 @@ pub(crate) fn is_absent(parent: impl AsFd, name: impl Arg) -> bool {
     found.is_err_and(|errno| errno == Errno::NOENT)
 }
 
+/// Whether what is found under a name is called so exactly. Where case is ignored (on SMB and NTFS, on ext4, XFS and ZFS
+/// that are made so), something else is found under it, too.
+pub(crate) fn is_spelled(parent: impl AsFd, name: &str) -> Result<bool, Errno> {
+    let swap = |c: char| match c {
+        'a'..='z' => c.to_ascii_uppercase(),
+        _ => c.to_ascii_lowercase(),
+    };
+    let other: String = name.chars().map(swap).collect();
+    let found = |name: &str| match rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some((stat.st_dev, stat.st_ino))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    };
+    let Some(other) = found(&other)?.filter(|_| other != name) else {
+        return Ok(true);
+    };
+    // A directory has one name.
+    if found(name)? != Some(other) {
+        return Ok(true);
+    }
+    let listed = entries(open_dir(&parent, ".")?.as_fd())?;
+    Ok(listed
+        .iter()
+        .any(|(entry, _)| entry.as_bytes() == name.as_bytes()))
+}
+
 /// Renames without replacing anything.
 pub(crate) fn rename_new(
     from: (BorrowedFd<'_>, &str),

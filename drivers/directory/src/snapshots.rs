@@ -160,7 +160,7 @@ impl Directories {
             if other == *dir || !other.may_be_called(name) {
                 continue;
             }
-            let found = Store::find(collection, Collection::Snapshots, other.as_str())?;
+            let found = Store::listed(collection, Collection::Snapshots, other.as_str())?;
             if let Some(record) = found.as_ref().and_then(SnapshotRecord::read)
                 && record.name == name.as_str()
             {
@@ -240,7 +240,7 @@ impl Directories {
             let (names, next) = page::page(on, Collection::Snapshots, &page, ours, &pending)?;
             for dir in names.iter().filter_map(|name| SnapshotDir::new(name)) {
                 let Some(on) = on else { break };
-                let found = match Store::find(on, Collection::Snapshots, dir.as_str())? {
+                let found = match Store::listed(on, Collection::Snapshots, dir.as_str())? {
                     Some(found) => self.described_snapshot(&dir, &found)?,
                     None => self.pending.snapshot(&dir, self.topology()),
                 };

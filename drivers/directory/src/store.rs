@@ -100,8 +100,26 @@ impl Store {
         Self::collection_in(&base, collection)?.ok_or_else(|| fail(Errno::NOENT))
     }
 
-    /// Opens an object for reading. `None` if there is none, or something else than a directory.
+    /// Opens an object for reading. `None` if there is none of exactly that name, or something else than a directory.
     pub(crate) fn find(
+        on: impl AsFd,
+        collection: Collection,
+        name: &str,
+    ) -> Result<Option<OwnedFd>, Error> {
+        let Some(found) = Self::listed(&on, collection, name)? else {
+            return Ok(None);
+        };
+        match disk::is_spelled(&on, name) {
+            Ok(spelled) => Ok(spelled.then_some(found)),
+            Err(errno) => Err(failed(
+                format!("looking for {} {name}", collection.noun()),
+                errno,
+            )),
+        }
+    }
+
+    /// The same with a name from a list of the collection.
+    pub(crate) fn listed(
         on: impl AsFd,
         collection: Collection,
         name: &str,
@@ -156,6 +174,10 @@ impl Store {
 
     /// The error when a name is taken by no directory.
     pub(crate) fn taken(on: impl AsFd, name: &str, doing: &str) -> Error {
+        if disk::is_spelled(&on, name) == Ok(false) {
+            return Error::new(Kind::Conflict, doing)
+                .because("another one has its name but for case, which its filesystem ignores");
+        }
         match rustix::fs::statat(on, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Error::new(Kind::Pending, doing)
                 .because("another process is making and deleting it at the same time"),
@@ -202,6 +224,10 @@ impl Store {
         let Some(on) = Self::collection_in(&base, collection)? else {
             return Ok(());
         };
+        // What is found under it otherwise is another one, and stays.
+        if !disk::is_spelled(&on, name).map_err(fail)? {
+            return Ok(());
+        }
         let dir = self.quotas.opened(&on, name);
         // Most volumes that are deleted are empty: then this one call is all.
         match change(call, || rustix::fs::unlinkat(&on, name, AtFlags::REMOVEDIR)) {

@@ -520,7 +520,7 @@ impl Directories {
         let mut entries = Vec::with_capacity(names.len());
         for dir in names.iter().filter_map(|name| VolumeDir::new(name)) {
             let Some(on) = &collection else { break };
-            let found = Store::find(on, Collection::Volumes, dir.as_str())?;
+            let found = Store::listed(on, Collection::Volumes, dir.as_str())?;
             entries.extend(found.map(|found| self.described(&dir, &found)));
         }
         Ok(Page { entries, next })

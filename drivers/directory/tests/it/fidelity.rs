@@ -19,6 +19,11 @@ pub(crate) struct Image {
 impl Image {
     /// Why not, if it cannot be had here.
     pub(crate) fn mount(kind: &str, mkfs: &[&str]) -> Result<Self, String> {
+        Self::mount_with(kind, "loop", mkfs)
+    }
+
+    /// The same with these options of the mount.
+    pub(crate) fn mount_with(kind: &str, options: &str, mkfs: &[&str]) -> Result<Self, String> {
         if !rustix::process::geteuid().is_root() {
             return Err(format!("mounting {kind} needs root"));
         }
@@ -33,7 +38,7 @@ impl Image {
         run(mkfs[0], &[&mkfs[1..], &[text(&file)]].concat())?;
         run(
             "mount",
-            &["-o", "loop", "-t", kind, text(&file), text(&mount)],
+            &["-o", options, "-t", kind, text(&file), text(&mount)],
         )?;
         Ok(Self { dir })
     }

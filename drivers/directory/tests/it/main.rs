@@ -8,6 +8,7 @@ mod copies;
 mod examples;
 mod fidelity;
 mod kopia;
+mod names;
 mod pending;
 mod quotas;
 mod races;
