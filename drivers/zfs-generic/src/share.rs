@@ -243,6 +243,15 @@ impl Export for ShareExport {
         _asset: &(),
         facts: &Facts,
     ) -> Result<Vec<Act<Command>>, Error> {
+        if let Some(other) = facts.foreign.first() {
+            let name = Self::share_name(subject.dataset);
+            let doing = format!("share volume `{}`", subject.id);
+            return Err(Error::new(Kind::Conflict, doing)
+                .because(format!("share `{name}` is of {other}"))
+                .advise(
+                    "names of shares ignore case, and have `_` for each `/` and `-`: give the volume another name",
+                ));
+        }
         if let Some(access) = &self.access {
             let listed = access.listed(subject);
             return Ok(if !listed.is_so {

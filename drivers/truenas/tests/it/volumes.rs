@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::contract::{Fresh, keep_contract};
-use driver_core::{CreateSnapshot, Driver, Parameters, Secrets, Snapshot, SnapshotName, Source};
+use driver_core::{
+    CreateSnapshot, Driver, Kind, Parameters, Secrets, Snapshot, SnapshotName, Source,
+};
 use driver_truenas::from_document;
 use truenas_sim::{Generation, Options, Simulator};
 
@@ -148,5 +150,38 @@ async fn detached_copies_stand_on_their_own_and_leave_nothing() {
             !left.iter().any(|id| id.contains("pvc")),
             "{kind}: {left:?}"
         );
+    }
+}
+
+/// Names of SMB shares ignore case, those of datasets do not.
+#[tokio::test]
+async fn a_volume_whose_share_is_that_of_another_but_for_case_is_refused_before_it_is_made() {
+    for generation in [Generation::V22_12, Generation::V25_10, Generation::V26Rc] {
+        let nas = appliance(generation).await;
+        let driver = driver(&nas, "freenas-api-smb", "");
+        let first = create(driver.as_ref(), "pvc-a").await;
+        let asked = request(driver.as_ref(), "PVC-A", None);
+        for _ in 0..2 {
+            let twin = driver.create_volume(&call(), &asked).await;
+            let twin = twin.expect_err("its share has another volume");
+            assert_eq!(twin.kind(), Kind::Conflict, "{}", twin.chain());
+            assert!(
+                twin.chain().contains("/mnt/tank/csi/v/pvc-a"),
+                "{}",
+                twin.chain()
+            );
+        }
+        let gone = driver.delete_volume(&call(), &asked.id).await;
+        gone.unwrap_or_else(|error| panic!("{}", error.chain()));
+        let left = nas.call("pool.dataset.query", vec![]).await;
+        let left = left.expect("datasets").to_string();
+        assert!(left.contains("pvc-a") && !left.contains("PVC-A"), "{left}");
+        let shares = nas.call("sharing.smb.query", vec![]).await;
+        let shares = shares.expect("shares");
+        assert_eq!(shares.as_array().map(Vec::len), Some(1), "{shares}");
+        let again = create(driver.as_ref(), "pvc-a").await;
+        assert_eq!(again.id, first.id);
+        let gone = driver.delete_volume(&call(), &first.id).await;
+        gone.unwrap_or_else(|error| panic!("{}", error.chain()));
     }
 }

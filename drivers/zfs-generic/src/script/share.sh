@@ -65,6 +65,29 @@ zfs_says() {
     return 1
 }
 
+# is_of_another PATH: whether the share of that name is of another folder, which is said then. Names of shares ignore
+# case, and have `_` for each `/` and `-`. Without a path the folder is known by its last name alone.
+is_of_another() {
+    folder=/var/lib/samba/usershares
+    [ "$protocol" = smb ] && [ -x "$folder" ] || return 1
+    lower=$name
+    case $name in *[A-Z]*) lower=$(printf %s "$name" | tr '[:upper:]' '[:lower:]') ;; esac
+    file=$folder/$name
+    [ -r "$file" ] || file=$folder/$lower
+    [ -r "$file" ] || return 1
+    while IFS= read -r line; do
+        case $line in
+        path=*)
+            line=${line#path=}
+            [ "$line" != "${1:-${line%/*}/${dataset##*/}}" ] || return 1
+            echo "foreign $line"
+            return 0
+            ;;
+        esac
+    done <"$file"
+    return 1
+}
+
 if [ "$mode" = make ]; then
     zfs_says share "$@" && return 0
     case $said in
@@ -85,7 +108,10 @@ else
     # It was looked for, and is not there.
     case $newline${omnibus_seen-} in
     "$newline" | *"$newline$dataset$tab"*) ;;
-    *) return 0 ;;
+    *)
+        is_of_another
+        return 0
+        ;;
     esac
     path=$("$@" get -H -o value mountpoint,mounted "$dataset" 2>/dev/null)
     mounted=${path##*"$newline"}
@@ -124,12 +150,10 @@ nfs)
     done
     ;;
 smb)
-    folder=/var/lib/samba/usershares
+    ! is_of_another "$path" || return 0
     [ -x "$folder" ] || return 0
-    [ ! -e "$folder/$name" ] || return 0
-    case $name in *[A-Z]*) name=$(printf %s "$name" | tr '[:upper:]' '[:lower:]') ;; esac
-    [ ! -e "$folder/$name" ] || return 0
-    echo "missing usershare $name"
+    [ ! -e "$folder/$name" ] && [ ! -e "$folder/$lower" ] || return 0
+    echo "missing usershare $lower"
     ;;
 esac
 return 0

@@ -43,12 +43,21 @@ esac
 
 /// Runs the script as it is, but for where the host is.
 async fn run(host: &Host, mode: &str, protocol: &str) -> Result<Output, RunError> {
+    run_text(host, SCRIPT, mode, protocol).await
+}
+
+async fn run_text(
+    host: &Host,
+    script: &str,
+    mode: &str,
+    protocol: &str,
+) -> Result<Output, RunError> {
     let root = host.path("").display().to_string();
     let root = root.trim_end_matches('/');
-    let text = SCRIPT
+    let text = script
         .replace("=/etc/", &format!("={root}/etc/"))
         .replace("=/var/", &format!("={root}/var/"));
-    assert_ne!(text, SCRIPT);
+    assert_ne!(text, script);
     let name = "tank_v_pvc_1";
     let arguments = ["-s", mode, protocol, "tank/v/pvc-1", name, "sudo", "zfs"];
     let command = Command::new(SH).args(arguments).stdin(text);
@@ -99,6 +108,28 @@ async fn a_usershare_that_the_host_has_lost_is_missing() {
     );
     std::fs::write(host.path("var/lib/samba/usershares/tank_v_pvc_1"), "").unwrap();
     assert_eq!(missing(&host, "smb").await, "");
+}
+
+/// A file as `net usershare add` of Samba 4.22 writes it: under the name in small letters.
+#[tokio::test]
+async fn a_usershare_of_another_dataset_is_not_taken_for_its_own() {
+    let host = host("yes");
+    let file = host.path("var/lib/samba/usershares/tank_v_pvc_1");
+    let share = |path: &str| format!("#VERSION 2\npath={path}\ncomment=\nguest_ok=n\n");
+    for (path, said) in [
+        ("/tank/v/pvc-1", ""),
+        ("/tank/v/PVC-1", "foreign /tank/v/PVC-1"),
+        ("/tank/v/pvc_1", "foreign /tank/v/pvc_1"),
+    ] {
+        std::fs::write(&file, share(path)).unwrap();
+        assert_eq!(missing(&host, "smb").await, said, "{path}");
+        assert_eq!(missing(&host, "nfs").await, "", "{path}");
+        // Before the dataset is there.
+        let absent = SCRIPT.replacen("mode=$1", "omnibus_seen=nothing mode=$1", 1);
+        assert_ne!(absent, SCRIPT);
+        let absent = run_text(&host, &absent, "look", "smb").await.unwrap();
+        assert_eq!(absent.text().trim(), said, "{path}, not made yet");
+    }
 }
 
 #[tokio::test]

@@ -198,6 +198,14 @@ impl Verb for Create<'_> {
                 let why = format!("the content received into {} is gone", self.name());
                 return Err(self.refused(Kind::Pending).because(why));
             }
+            // A name that something else is exported under is refused before there is a dataset: ZFS itself may
+            // export it as soon as it is made.
+            if let Ok(Some(status)) = self.export_ref.status(asked, seen)
+                && let Err(error) = status.ensure()
+                && error.kind() == Kind::Conflict
+            {
+                return Err(error);
+            }
             return Ok(Outcome::Do(self.make(&seen.pool)?));
         };
         if dataset.is_receiving() {
