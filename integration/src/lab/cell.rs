@@ -256,6 +256,10 @@ fn served() -> Vec<Cell> {
             served::exports::come_back(served)
         })));
     }
+    for served in served::of_the_node() {
+        let name = format!("proxied-{}-copied", served.name);
+        cells.push(seldom(cell(&name, move || served::between::copied(served))));
+    }
     for served in [served::ALL[0], served::ALL[2]] {
         let name = format!("served-{}-settings", served.name);
         cells.push(seldom(cell(&name, move || {

@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod appliance;
+pub mod between;
 pub mod conformance;
 pub mod costs;
 pub mod cuts;
@@ -111,9 +112,14 @@ pub fn one_of_each_stack() -> impl Iterator<Item = Served> {
     all.filter(move |served| names.iter().any(|name| name == served.name))
 }
 
+/// Those that make volumes on their own machine.
+pub fn of_the_node() -> impl Iterator<Item = Served> {
+    ALL.into_iter().filter(Served::is_of_the_node)
+}
+
 /// Those whose volumes are mounted, one of each way.
 pub fn mounted() -> impl Iterator<Item = Served> {
-    one_of_each_stack().chain(ALL.into_iter().filter(Served::is_of_the_node))
+    one_of_each_stack().chain(of_the_node())
 }
 
 const SHARE_NFS: Access = Access::Mount("nfs");
