@@ -15,7 +15,7 @@ use super::{AT_ONCE, MOST_KIB, create};
 
 /// What a list of ten thousand volumes may take beside what the idle program has, and what of it may stay.
 const OF_A_LIST_KIB: u64 = 60 << 10;
-const KEPT_KIB: u64 = 30 << 10;
+const KEPT_KIB: u64 = 40 << 10;
 const VOLUMES: usize = 10_000;
 /// The parent of volumes.
 const PARENT: &str = "tank/v";
