@@ -258,7 +258,10 @@ fn served() -> Vec<Cell> {
     }
     for served in served::of_the_node() {
         let name = format!("proxied-{}-copied", served.name);
-        cells.push(seldom(cell(&name, move || served::between::copied(served))));
+        cells.push(Cell {
+            limit: Duration::from_mins(30),
+            ..seldom(cell(&name, move || served::between::copied(served)))
+        });
     }
     for served in [served::ALL[0], served::ALL[2]] {
         let name = format!("served-{}-settings", served.name);
