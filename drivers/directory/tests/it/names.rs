@@ -6,7 +6,7 @@ use crate::common::{call, cannot, driver, id, leftovers, request, snapshot, snap
 use crate::fidelity::Image;
 use driver_core::{Driver, Kind, Snapshots as _};
 
-/// NTFS by ntfs-3g, which can be told to ignore case as Windows does.
+/// NTFS by ntfs-3g, which can ignore case as Windows does.
 fn without_case() -> Result<Image, String> {
     let mkfs = ["mkfs.ntfs", "-F", "-q"];
     Image::mount_with("lowntfs-3g", "loop,ignore_case", &mkfs)

@@ -171,9 +171,7 @@ async fn ten_thousand(nas: &Simulator, generation: Generation) -> (&'static str,
     // Each volume is a second younger than the one before: it is what the list is sorted by.
     let properties =
         serde_json::from_str::<Value>(&row).expect("a row")["properties"]["creation"].clone();
-    let creation = [creation, properties]
-        .into_iter()
-        .find(|found| found.is_object());
+    let creation = [creation, properties].into_iter().find(Value::is_object);
     let creation = creation.expect("the time of creation");
     let raw = ["rawvalue", "raw"]
         .iter()
