@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use driver_core::{Error, Kind, Source, VolumeId};
+use driver_core::{Call, Effect, Error, Kind, Source, VolumeId};
 
 use crate::collection::Collection;
 use crate::crash_tests::{call, create, directories, volume};
@@ -36,10 +36,10 @@ fn files(top: &Path) -> usize {
 }
 
 /// Fills a volume by `one`, from which `other` takes it away at the end.
-fn fill_and_lose(one: &Directories, other: &Directories) -> Result<bool, Error> {
+fn fill_and_lose(call: &Call, one: &Directories, other: &Directories) -> Result<bool, Error> {
     let collection = one.store.open_or_create(Collection::Volumes).expect("open");
     let spec = one.spec(&volume("made", 1 << 30, None)).expect("spec");
-    one.make_filled(&call(), &collection, &spec, |staged| {
+    one.make_filled(call, &collection, &spec, |staged| {
         let file = rustix::fs::openat(
             staged.dir(),
             "file",
@@ -58,8 +58,11 @@ fn what_another_process_took_for_a_leftover_is_not_committed() {
     let top = tempfile::tempdir().expect("folder");
     let base = top.path().join("base");
     let (one, other) = (directories(&base), directories(&base));
-    let error = fill_and_lose(&one, &other).expect_err("nothing is there any more");
+    let lost = call();
+    let error = fill_and_lose(&lost, &one, &other).expect_err("nothing is there any more");
     assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
+    // So it is UNAVAILABLE, and the same call is sent again.
+    assert_eq!(lost.effect(), Effect::Possible, "{}", error.chain());
     assert!(
         error.chain().contains("share their locks"),
         "{}",

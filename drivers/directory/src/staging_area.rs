@@ -519,7 +519,12 @@ impl Staged<'_> {
         name: &str,
     ) -> Result<(), Errno> {
         let from = (self.place, self.entry.as_str());
-        change(call, || disk::rename_new(from, (collection, name)))?;
+        change(call, || disk::rename_new(from, (collection, name))).inspect_err(|errno| {
+            // Another process works here: what is left is not known.
+            if *errno == Errno::NOENT {
+                call.changing();
+            }
+        })?;
         crash_points::mark("rename");
         self.committed = true;
         if let Some(filled) = &self.filled {
