@@ -453,17 +453,15 @@ impl Base {
         name_of("base", self.path.as_str())
     }
 
-    /// The record that says that the repository at `location` was used, and the id that it had, if there is one.
+    /// The file that says that the repository at `location` was used, and the id that it had, if there is one. It is in
+    /// the base, which outlives this process and its folders.
     pub(crate) fn record_of_use(&self, location: &str) -> Option<(AbsolutePath, String)> {
-        let record = self.records.as_ref()?;
-        let record = record.child(&name_of("repository", location));
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::open(record.as_path(), flags, Mode::empty()).ok()?;
-        let text = String::from_utf8(read_all(&file).unwrap_or_default());
-        let text = text.unwrap_or_default();
+        let name = use_of(location);
+        let root = self.open().ok()??;
+        let text = String::from_utf8(read(root.as_fd(), &name).ok()?).unwrap_or_default();
         let id = text.split_ascii_whitespace().nth(1).unwrap_or_default();
-        // Older records say `used`, and no id.
         let is_id = id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let record = self.path.child(&name);
         Some((record, if is_id { id } else { "" }.to_owned()))
     }
 
@@ -474,12 +472,21 @@ impl Base {
 
     /// Records that the repository at `location` is in use, and its id: where it is missing later, no new one is made.
     pub(crate) fn record_use(&self, location: &str, id: &str) {
-        let Some(records) = &self.records else {
+        let Ok(Some(root)) = self.open() else {
             return;
         };
         let text = format!("{VERSION} {id}\n");
-        if let Err(errno) = write_record(records, &name_of("repository", location), &text) {
-            tracing::debug!(%records, error = %errno, "cannot record the repository");
+        let recorded = lock_marker(&root).and_then(|_lock| {
+            write_new(root.as_fd(), MARKER_NEW, &text)?;
+            rustix::fs::renameat(&root, MARKER_NEW, &root, use_of(location))?;
+            disk::open_dir(&root, ".").and_then(rustix::fs::fsync)
+        });
+        if let Err(errno) = recorded {
+            tracing::warn!(
+                base = %self.path,
+                error = %errno,
+                "cannot record the repository in the base: if it is missing later, a new one is made in its place"
+            );
         }
     }
 
@@ -598,6 +605,11 @@ fn passing(f_type: i64) -> Option<&'static str> {
         0x8584_58f6 => Some("ramfs"),
         _ => None,
     }
+}
+
+/// The name of the file that says which repository at `location` was used.
+fn use_of(location: &str) -> String {
+    format!(".omnibus-csi-{}", name_of("repository", location))
 }
 
 /// The name of a record.

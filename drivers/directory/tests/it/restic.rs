@@ -354,15 +354,20 @@ async fn a_repository_that_was_used_is_never_made_anew() {
     let taken = snapshot(&driver, "pvc-1", "a").await.expect("snapshot");
     let away = place.top.path().join("away");
     std::fs::rename(place.repository(), &away).expect("unmounted");
-    // The process that made it, and one that was started since.
-    for driver in [driver, place.driver("")] {
+    // The process that made it, one that was started since, and one of a new pod, which has nothing but the base.
+    let of_new_pod = || {
+        std::fs::remove_dir_all(place.top.path().join("records")).expect("records");
+        std::fs::create_dir(place.top.path().join("records")).expect("records");
+        place.driver("")
+    };
+    for driver in [driver, place.driver(""), of_new_pod()] {
         let error = snapshot(&driver, "pvc-1", "b").await;
         let error = error.expect_err("not there");
         assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
         assert!(
             error
                 .advice()
-                .is_some_and(|advice| advice.contains("/records/repository-"))
+                .is_some_and(|advice| advice.contains("/.omnibus-csi-repository-"))
         );
         assert!(!place.repository().exists());
     }
@@ -370,9 +375,12 @@ async fn a_repository_that_was_used_is_never_made_anew() {
     assert_eq!(listed(&place.driver(""), 10).await, [taken.id]);
     // Removed on purpose.
     std::fs::remove_dir_all(place.repository()).expect("removed");
-    for record in std::fs::read_dir(place.top.path().join("records")).expect("records") {
+    for record in std::fs::read_dir(place.base()).expect("base") {
         let record = record.expect("record").path();
-        if record.to_string_lossy().contains("repository-") {
+        if record
+            .to_string_lossy()
+            .contains(".omnibus-csi-repository-")
+        {
             std::fs::remove_file(record).expect("removed");
         }
     }
@@ -388,9 +396,12 @@ async fn a_repository_that_was_only_read_is_not_made_anew_nor_is_another_one_tak
     place.volume(&driver, "pvc-1").await;
     let taken = snapshot(&driver, "pvc-1", "a").await.expect("snapshot");
     let forget_records = || {
-        for record in std::fs::read_dir(place.top.path().join("records")).expect("records") {
+        for record in std::fs::read_dir(place.base()).expect("base") {
             let record = record.expect("record").path();
-            if record.to_string_lossy().contains("repository-") {
+            if record
+                .to_string_lossy()
+                .contains(".omnibus-csi-repository-")
+            {
                 std::fs::remove_file(record).expect("removed");
             }
         }
