@@ -437,12 +437,12 @@ impl Client {
         self.change(call, request).await.map(drop)
     }
 
-    /// compat: "Synology": the parameters are those of democratic-csi.
+    /// compat: "Synology": democratic-csi overrides what DSM has against it.
     pub(crate) async fn delete_lun(&self, call: &Call, uuid: &str) -> Result<(), Failure> {
         let request = Request::new(LUN, "delete")
             .with("uuid", "")
             .with("uuids", json!([uuid]))
-            .with("is_soft_feas_ignored", true);
+            .with("is_soft_feas_ignored", false);
         self.change(call, request).await.map(drop)
     }
 

@@ -3,7 +3,7 @@
 //! The codes are those of Synology's login guide, of its CSI driver and of democratic-csi; the
 //! simulator (`integration/synology-sim/src/failure.rs`) names the source of each.
 
-use driver_core::{Call, Error, Kind};
+use driver_core::{Call, Effect, Error, Kind};
 
 use crate::client::Request;
 
@@ -64,6 +64,8 @@ pub(crate) enum Failure {
 impl Code {
     /// guide: the session is not known.
     pub(crate) const NO_SESSION: Self = Self(119);
+    /// The NAS blocks the address after too many failed logins: no word about this one.
+    pub(crate) const BLOCKED: Self = Self(407);
     /// No such volume, where a volume is asked for.
     pub(crate) const NO_VOLUME: Self = Self(117);
     pub(crate) const NO_SHARE: Self = Self(402);
@@ -210,6 +212,11 @@ impl Code {
                 "user and password are needed, and DSM takes passwords of 12 to 16 characters",
             ),
             18_990_710 => (Kind::Unreachable, "no such target", AGAIN),
+            18_990_722 | 18_990_724 => (
+                Kind::Unreachable,
+                "the NAS cannot read the target or its configuration",
+                AGAIN,
+            ),
             18_990_744 => (Kind::Conflict, "a target of that name exists", ""),
             18_990_745 => (Kind::Conflict, "a target of that IQN exists", ""),
             _ => return None,
@@ -290,6 +297,9 @@ impl Failure {
     fn kind(&self) -> Kind {
         match self {
             Self::Refused(code) => code.known().map_or(Kind::Internal, |known| known.0),
+            Self::Login(Code::BLOCKED) | Self::LoginRefusedBefore(Code::BLOCKED) => {
+                Kind::Unreachable
+            }
             Self::Login(_) | Self::LoginRefusedBefore(_) => Kind::Denied,
             Self::NoConnection(..)
             | Self::Cut(..)
@@ -340,7 +350,14 @@ impl Failure {
 
     /// As an error of `call`, which was doing that.
     pub(crate) fn while_doing(self, call: &Call, doing: impl Into<String>) -> Error {
-        let error = Error::new(self.kind(), doing).with_effect(call.effect());
+        let effect = match self {
+            // A call of a moment ago may be at work in the NAS.
+            Self::Login(Code::BLOCKED) | Self::LoginRefusedBefore(Code::BLOCKED) => {
+                Effect::Possible
+            }
+            _ => call.effect(),
+        };
+        let error = Error::new(self.kind(), doing).with_effect(effect);
         let error = match self.advice() {
             "" => error,
             advice => error.advise(advice),

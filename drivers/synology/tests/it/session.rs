@@ -1,6 +1,6 @@
 //! Logging in, sessions that end, and what a NAS offers.
 
-use driver_core::Kind;
+use driver_core::{Effect, Kind};
 use synology_sim::{Action, Fault, Options, Version};
 
 use crate::nas::{LUN, Nas, call, config, id, open};
@@ -42,6 +42,18 @@ async fn a_refused_login_is_not_repeated_because_dsm_blocks_addresses() {
         assert!(error.chain().contains("code 400"), "{}", error.chain());
     }
     assert_eq!(nas.sim.count(LOGIN), 1);
+}
+
+#[tokio::test]
+async fn a_login_refused_because_the_address_is_blocked_proves_nothing() {
+    let nas = Nas::start(Version::V7_2, "").await;
+    nas.sim
+        .fault(Fault::once("SYNO.API.Auth", "login", Action::Refuse(407)));
+    let error = nas.try_create(&nas.request("pvc-1", None)).await;
+    let error = error.expect_err("blocked");
+    assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
+    assert_eq!(error.effect(), Effect::Possible, "{}", error.chain());
+    assert!(error.chain().contains("Auto Block"), "{}", error.chain());
 }
 
 #[tokio::test]
