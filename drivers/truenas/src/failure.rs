@@ -28,9 +28,6 @@ fn advice(error: &ApiError) -> Option<&'static str> {
         ApiKind::Certificate => {
             "see httpConnection.tls and httpConnection.allowInsecure in docs/truenas.md"
         }
-        ApiKind::Login => {
-            "from 25.04 on, an API key needs httpConnection.username besides it, and https"
-        }
         ApiKind::Denied => "the user of the API key lacks a role: see the table in docs/truenas.md",
         ApiKind::Locked => "unlock the dataset on TrueNAS",
         _ => return None,

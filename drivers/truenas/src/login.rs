@@ -211,7 +211,7 @@ fn accept(answer: &Value) -> Result<(), Error> {
 
 fn rejected() -> Error {
     let message = "the NAS rejects the credentials. An API key belongs to one user: \
-                   httpConnection.username must be its name";
+                   httpConnection.username must be its name, and from 25.04 on protocol https";
     Error::new(Kind::Login, message)
 }
 
@@ -225,7 +225,11 @@ fn config(error: ScramError) -> Error {
 }
 
 fn untrusted(error: ScramError) -> Error {
-    Error::new(Kind::Login, error.to_string())
+    let message = format!(
+        "{error}: what answers does not prove that it is the NAS of this key: check \
+         httpConnection.host and httpConnection.tls"
+    );
+    Error::new(Kind::Login, message)
 }
 
 #[cfg(test)]
