@@ -54,11 +54,26 @@ pub(crate) fn iqn(tools: &Tools) -> Result<String, ConfigError> {
     let mounts = MountTable::read().map_err(|error| {
         ConfigError::at(IQN, format!("the mounts here cannot be read: {error}"))
     })?;
-    let machine = match tools.iscsi_access() {
-        None => Machine::This,
-        Some(way) => Machine::around(way.root()),
-    };
-    iqn_of(&machine, Path::new("/"), &mounts)
+    let own = Path::new("/");
+    match tools.iscsi_access() {
+        None => iqn_of(&Machine::This, own, &mounts),
+        Some(way) => of_machine_around(|| way.root(), |machine| iqn_of(machine, own, &mounts)),
+    }
+}
+
+/// What `read` finds at the root of the host. The root may be that of a process: if it is another one afterwards, its
+/// number may have been given to a process of a pod.
+fn of_machine_around(
+    root: impl Fn() -> Option<PathBuf>,
+    read: impl FnOnce(&Machine) -> Result<String, ConfigError>,
+) -> Result<String, ConfigError> {
+    let before = root();
+    let found = read(&Machine::around(before.clone()));
+    if root() == before {
+        found
+    } else {
+        Err(ConfigError::at(IQN, "the daemon `iscsid` has just ended").advise("try again"))
+    }
 }
 
 fn iqn_of(machine: &Machine, own: &Path, mounts: &MountTable) -> Result<String, ConfigError> {
@@ -152,6 +167,17 @@ mod tests {
     fn name_of(machine: &Machine, own: &Path, mounts: &str) -> Result<String, String> {
         let mounts = MountTable::from_text(mounts);
         iqn_of(machine, own, &mounts).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_name_is_not_believed_if_its_daemon_ended_while_it_was_read() {
+        let running = std::cell::Cell::new(Some(PathBuf::from("/proc/7/root")));
+        let root = || running.take();
+        let error = of_machine_around(root, |_| Ok("iqn.other".to_owned()));
+        assert!(error.expect_err("it ended").to_string().contains("ended"));
+        let root = || Some(PathBuf::from("/proc/7/root"));
+        let name = of_machine_around(root, |_| Ok("iqn.own".to_owned()));
+        assert_eq!(name.expect("it runs"), "iqn.own");
     }
 
     #[test]
