@@ -76,7 +76,7 @@ pub(super) async fn create(
     let all = candidates.iter().map(|candidate| candidate.keys.clone());
     let keys = all.reduce(Keys::with).unwrap_or_default();
     let task = incoming.admit(subject, keys)?;
-    unread::warn(&request.parameters);
+    unread::warn(&request.parameters, plugin.connections.only().is_none());
     let candidates = in_order(&task, candidates, &request).await?;
     make(&task, candidates, &request).await
 }

@@ -8,9 +8,7 @@ use driver_core::parameters::{CONNECTION, CONNECTIONS};
 use tracing::warn;
 
 /// The keys that some driver or the proxy reads, without their scope.
-const READ: [&str; 11] = [
-    CONNECTION,
-    CONNECTIONS,
+const READ: [&str; 9] = [
     "config",
     "detachedSnapshots",
     "detachedVolumesFromSnapshots",
@@ -31,9 +29,13 @@ const MOST: usize = 256;
 /// The keys that were reported: each once.
 static REPORTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Warns of keys that nothing reads but templates.
-pub(super) fn warn(parameters: &Parameters) {
-    for key in parameters.raw().keys().filter(|key| !is_read(key)) {
+/// Warns of keys that nothing reads but templates. `is_routed`: connections have names.
+pub(super) fn warn(parameters: &Parameters, is_routed: bool) {
+    for key in parameters
+        .raw()
+        .keys()
+        .filter(|key| !is_read(key, is_routed))
+    {
         let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
         if reported.len() < MOST && reported.insert(key.clone()) {
             warn!(
@@ -45,12 +47,14 @@ pub(super) fn warn(parameters: &Parameters) {
     }
 }
 
-fn is_read(key: &str) -> bool {
+fn is_read(key: &str, is_routed: bool) -> bool {
     // A scope is a driver, an instance, or nothing.
     let own = key
         .strip_prefix(SCOPE)
         .map_or(key, |scoped| scoped.rsplit('/').next().unwrap_or(scoped));
+    let routes = [CONNECTION, CONNECTIONS];
     READ.iter().any(|read| own.eq_ignore_ascii_case(read))
+        || is_routed && routes.iter().any(|read| own.eq_ignore_ascii_case(read))
         || READ_BELOW.iter().any(|start| own.starts_with(start))
 }
 
@@ -68,7 +72,7 @@ mod tests {
             "democratic-csi.org/detachedSnapshots",
             "democratic-csi.org/nas-1/lunTemplate",
         ] {
-            assert!(is_read(key), "{key}");
+            assert!(is_read(key, true), "{key}");
         }
         for key in [
             "conection",
@@ -76,7 +80,9 @@ mod tests {
             "democratic-csi.org/nas-1/lunTemplat",
             "",
         ] {
-            assert!(!is_read(key), "{key}");
+            assert!(!is_read(key, true), "{key}");
         }
+        // Where there is one connection, nothing is chosen by it.
+        assert!(!is_read("connection", false));
     }
 }
