@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use csi_proto::v1;
 use driver_core::{CapacityQuery, Error};
+use tokio::time::timeout;
 
+use super::pages::{FOR_SILENT_ONES, silent};
 use super::turns::in_turns;
 use super::{about, offered};
 use crate::csi::decode::CapacityRequest;
@@ -29,8 +31,17 @@ pub(super) async fn capacity(
     let several = connections.len() > 1;
     let task = incoming.admit(subject, Keys::none())?;
     let rooms = connections.iter().map(async |lazy| {
-        let connection = lazy.look().await?;
-        room(&task, &connection, several, &request).await
+        let asked = async {
+            let connection = lazy.look().await?;
+            room(&task, &connection, several, &request).await
+        };
+        // The others do not wait for one that was silent when its health was asked for.
+        if several && plugin.states.is_bad(lazy.name()) {
+            let answered = timeout(FOR_SILENT_ONES, asked).await;
+            answered.unwrap_or_else(|_| Err(silent("ask for capacity", FOR_SILENT_ONES)))
+        } else {
+            asked.await
+        }
     });
     let (mut largest, mut trouble) = (None, None);
     for room in in_turns(rooms).await {

@@ -37,7 +37,9 @@ const AT_ONCE: usize = 8;
 /// A page that took this long ends, though more connections are to come: sidecars give up after 10 s.
 const PAGE: Duration = Duration::from_secs(2);
 /// How long a connection may take that did not answer when its health was last asked for.
-const FOR_SILENT_ONES: Duration = Duration::from_secs(2);
+pub(super) const FOR_SILENT_ONES: Duration = Duration::from_secs(2);
+/// The longest time of a page.
+const WHOLE: Duration = Duration::from_millis(9_500);
 
 /// A page of a list, as it is sent.
 #[derive(Debug)]
@@ -177,7 +179,7 @@ pub(super) async fn of_all<L: Listing>(
                 after: inner.clone().filter(|_| stop.code == first),
             };
             let was_silent = states.is_bad(stop.lazy.name());
-            stop.list(task, page, what, was_silent)
+            stop.list(task, page, what, time_for(began.elapsed(), was_silent))
         });
         next += many;
         for (code, listed) in join_all(asked).await {
@@ -273,7 +275,7 @@ impl Stop {
         task: &Task,
         page: PageRequest,
         what: &L,
-        was_silent: bool,
+        limit: Duration,
     ) -> (Code, Result<Listed<L::Entry>, Missing>) {
         let goes_on = page.after.is_some();
         // A missing driver or thread is no rejection of the token.
@@ -287,13 +289,8 @@ impl Stop {
             }
             of_one(task, &connection, page, what).await
         };
-        let listed = if was_silent {
-            timeout(FOR_SILENT_ONES, asked)
-                .await
-                .unwrap_or_else(|_| Err(still_silent()))
-        } else {
-            asked.await
-        };
+        let listed = timeout(limit, asked).await;
+        let listed = listed.unwrap_or_else(|_| Err(silent("list", limit)));
         let listed = match listed {
             Err(error) if is_token(&error) => return (self.code, Err(Missing::Token(error))),
             listed => listed,
@@ -312,10 +309,19 @@ impl Stop {
     }
 }
 
-fn still_silent() -> Error {
-    Error::new(Kind::Timeout, "list").because(format!(
-        "no answer within {FOR_SILENT_ONES:?}, nor when its health was asked for"
-    ))
+/// How long a connection may take on a page that takes this long already.
+fn time_for(elapsed: Duration, was_silent: bool) -> Duration {
+    let left = WHOLE.saturating_sub(elapsed);
+    if was_silent {
+        left.min(FOR_SILENT_ONES)
+    } else {
+        left
+    }
+}
+
+/// No answer in time.
+pub(super) fn silent(doing: &str, limit: Duration) -> Error {
+    Error::new(Kind::Timeout, doing).because(format!("no answer within {limit:?}"))
 }
 
 fn bytes<E: Message>(entries: &[E]) -> usize {
