@@ -44,7 +44,7 @@ enum OnNode {
 }
 
 use How::{Cluster, Here, Lab, Not};
-use Storage::{Directory, Disk, Share, Synology, TrueNas};
+use Storage::{Directory, Disk, ObjectiveFs, Share, Synology, TrueNas};
 
 /// The options of snapshots of a kind: each has a row.
 fn options(kind: &str) -> &'static [&'static str] {
@@ -110,9 +110,10 @@ fn how(kind: &str, snapshots: &str) -> How {
         ("synology-iscsi", _) => Here(Synology, OnNode::Lab("synology-iscsi-life")),
         ("synology-nfs", _) => Here(Synology, OnNode::Lab("synology-nfs-life")),
         ("synology-smb", _) => Here(Synology, OnNode::Lab("synology-smb-life")),
-        ("objectivefs", _) => {
-            Not("mount.objectivefs is proprietary; drivers/objectivefs has a stand-in")
-        }
+        ("objectivefs", _) => Here(
+            ObjectiveFs,
+            OnNode::Not("mount.objectivefs is proprietary, and its stand-in mounts nothing"),
+        ),
         ("zfs-local-ephemeral-inline", _) => Cluster("inline_zfs"),
         ("containerd-oci-ephemeral-inline", _) => Cluster("inline_oci"),
         ("proxy", _) => Not("a folder of the others: see the tests of the proxy here"),

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use integration::machine::Machine;
 use integration::place::Place;
@@ -24,6 +25,8 @@ pub(super) enum Storage {
     TrueNas,
     /// The simulator of DSM.
     Synology,
+    /// A program in the place of `mount.objectivefs`, which is proprietary.
+    ObjectiveFs,
 }
 
 /// A running program, and what is around it.
@@ -73,6 +76,7 @@ impl Storage {
             Self::Disk => disk().await,
             Self::TrueNas => Some(truenas(kind, snapshots).await),
             Self::Synology => Some(synology(kind).await),
+            Self::ObjectiveFs => objectivefs().await,
         }
     }
 }
@@ -176,8 +180,13 @@ async fn kopia(place: &Place) -> Option<(Vec<OsString>, String)> {
         .lines()
         .find_map(|line| line.split_once("from-config --token "));
     let (_, token) = token.expect("a token");
-    // It finds programs in fixed folders only. What it mounts is not seen outside.
     let folder = program.parent().expect("a folder");
+    Some((with_programs_of(folder), token.trim().to_owned()))
+}
+
+/// What the program runs in to find the programs of a folder: it looks in fixed folders only. What it mounts is not seen
+/// outside.
+fn with_programs_of(folder: &Path) -> Vec<OsString> {
     let found = "mount --bind \"$0\" /usr/local/bin && exec \"$@\"";
     let words = [
         "unshare",
@@ -190,7 +199,34 @@ async fn kopia(place: &Place) -> Option<(Vec<OsString>, String)> {
     ];
     let mut wrapper: Vec<OsString> = words.map(OsString::from).to_vec();
     wrapper.push(folder.into());
-    Some((wrapper, token.trim().to_owned()))
+    wrapper
+}
+
+async fn objectivefs() -> Option<Bench> {
+    const PROGRAM: &str = include_str!("../../../../drivers/objectivefs/tests/it/stand_in.sh");
+    if !requirement::root("objectivefs in the served program") {
+        return None;
+    }
+    let place = Place::new();
+    let state = place.path().join("objectivefs");
+    fs::create_dir_all(state.join("fs/csi")).expect("a pool");
+    let text = PROGRAM.replace("STATE", &state.display().to_string());
+    fs::write(state.join("text"), text).expect("a text");
+    // A program that this process writes may still be open in a child of another thread, and is busy then.
+    let install = ["-m", "755", "text", "mount.objectivefs"];
+    let installed = tools::run(Path::new("install"), install, &state).await;
+    assert!(installed.status.success(), "{installed:?}");
+    let config = json!({
+        "driver": "objectivefs",
+        "objectivefs": {"pool": "csi", "env": {
+            "OBJECTSTORE": "s3://",
+            "SECRET_KEY": "store-secret-key",
+            "OBJECTIVEFS_LICENSE": "license-license-license-adminkey",
+            "OBJECTIVEFS_PASSPHRASE": "open-sesame-1001",
+        }},
+    });
+    let launch = Launch::new(config.to_string()).under(with_programs_of(&state));
+    Some(Bench::launched(&launch, place, Box::new(())).await)
 }
 
 async fn disk() -> Option<Bench> {
