@@ -21,7 +21,7 @@ pub use identity::Identity;
 pub(crate) use target_lock::DetachLock;
 pub use target_lock::StageLock;
 pub use usage::Usage;
-pub use wait::{Pace, until};
+pub use wait::until;
 
 use tokio::time::Instant;
 

@@ -27,6 +27,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use csi_types::backoff::Backoff;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags};
@@ -47,10 +48,11 @@ pub struct MountError {
 }
 
 /// A process that only reads statistics keeps a mount busy for microseconds; so does a child with an inherited
-/// descriptor, until it executes its program. A real user is still there after this many attempts, each pause
-/// twice the one before: 127 ms in all.
+/// descriptor, until it executes its program. A real user is still there after this many attempts, an eighth of a
+/// second in all, or a little more.
 const BUSY_RETRIES: u32 = 8;
-const FIRST_PAUSE: Duration = Duration::from_micros(500);
+/// The pauses between these attempts.
+const BUSY: Backoff = Backoff::new(Duration::from_micros(500), Duration::from_millis(64));
 
 /// The way a bind mount is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -232,14 +234,14 @@ pub(crate) fn unmount_silent(path: &Path) -> Result<bool, MountError> {
 }
 
 fn unmount_with(path: &Path, flags: UnmountFlags) -> Result<bool, MountError> {
-    let mut retries = 0;
+    let (mut retries, mut backoff) = (0, BUSY);
     loop {
         match sys_mount::unmount(path, flags).map_err(|error| errno(&error)) {
             Ok(()) => return Ok(true),
             Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => return Ok(false),
             Err(Errno::BUSY) if retries < BUSY_RETRIES => {
                 // There is no event to wait for when a mount becomes idle.
-                std::thread::sleep(FIRST_PAUSE * (1 << retries));
+                std::thread::sleep(backoff.pause());
                 retries += 1;
             }
             Err(errno) => return Err(MountError::new("unmount", errno)),

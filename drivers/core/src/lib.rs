@@ -22,6 +22,7 @@ pub mod transfer;
 pub mod volume;
 
 pub use call::Call;
+pub use csi_types::backoff::Backoff;
 pub use csi_types::error::{self, Effect, Error, Kind};
 pub use csi_types::id as text;
 pub use csi_types::{

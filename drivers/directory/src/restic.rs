@@ -17,7 +17,7 @@ mod tests;
 
 use std::time::Duration;
 
-use driver_core::{Call, Error, Kind};
+use driver_core::{Backoff, Call, Error, Kind};
 use exec::{Accept, Command, Output, Program, RunError, Variable};
 use node_utils::Tools;
 use serde::Deserialize;
@@ -33,10 +33,10 @@ use snapshot::{CREATED_BY, PENDING, SIZE};
 const TOOL: Program = Program::constant("restic");
 /// compat: "restic": what democratic-csi calls the host, because a variable of it is never set.
 const HOST: &str = "undefined";
-/// The first pause before a locked repository is tried again, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// The interval at which the progress of a backup is logged.
+/// The pauses before a locked repository is tried again. A short backup holds its lock for a second or two, a long one
+/// for minutes.
+const WAITS: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
+/// The interval at which the progress of a backup is logged. Backups take minutes to hours.
 const PROGRESS: Duration = Duration::from_secs(30);
 /// The message of restic about a repository that was never made.
 const NO_CONFIG: &str = "unable to open config file";
@@ -216,8 +216,9 @@ impl Restic {
         attempt: &impl AsyncFn(&Command) -> Result<T, RunError>,
     ) -> Result<T, RunError> {
         Handle::current().block_on(async {
-            let mut pause = FIRST_PAUSE;
+            let mut backoff = WAITS;
             loop {
+                let pause = backoff.pause();
                 let command = command.clone().within(call.remaining());
                 match attempt(&command).await {
                     Err(error) if is_locked(&error) && call.remaining() > pause => {}
@@ -229,7 +230,6 @@ impl Restic {
                     tracing::debug!(error = %error, "the repository cannot be unlocked");
                 }
                 tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
             }
         })
     }

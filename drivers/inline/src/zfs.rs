@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use csi_types::attachment::{DatasetName as AttachedName, ZfsLocal};
 use csi_types::{AbsolutePath, AccessMode, Attachment};
 use driver_core::{
-    AccessRules, BackendIdentity, Call, CreateVolume, Driver, Error, InlineFound, InlineMount,
-    InlineVolume, InlineVolumes, Kind, Parameters, Volume, VolumeId, VolumeName,
+    AccessRules, BackendIdentity, Backoff, Call, CreateVolume, Driver, Error, InlineFound,
+    InlineMount, InlineVolume, InlineVolumes, Kind, Parameters, Volume, VolumeId, VolumeName,
 };
 use driver_zfs::backend::{Backend, Entry, ListFilter, ListQuery, ListScope};
 use driver_zfs::name::DatasetName;
@@ -31,8 +31,8 @@ use crate::open::unsupported;
 const TARGET: &str = "omnibus-csi:target_path";
 /// The number of times that a verb is planned again after a concurrent change of the pool.
 const ROUNDS: usize = 8;
-/// The first pause before a retry of a dataset in use; each is twice as long as the one before.
-const PAUSE: Duration = Duration::from_millis(200);
+/// The pauses before a retry of a dataset in use.
+const IN_USE: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(26));
 /// The number of datasets that are asked for in one exchange.
 const PAGE: usize = 200;
 
@@ -196,7 +196,7 @@ impl<B: Backend> ZfsInline<B> {
         query: impl Fn() -> Query,
         plan: impl Fn(&State) -> Result<Option<Plan>, Error>,
     ) -> Result<(), Error> {
-        let mut pause = PAUSE;
+        let mut in_use = IN_USE;
         let mut last = None;
         for _ in 0..ROUNDS {
             call.check("work on an inline volume")?;
@@ -215,10 +215,9 @@ impl<B: Backend> ZfsInline<B> {
                     if next != Next::Observe {
                         let wait = match next {
                             Next::WaitFor(known) => known,
-                            _ => pause,
+                            _ => in_use.pause(),
                         };
                         tokio::time::sleep(wait.min(call.remaining())).await;
-                        pause *= 2;
                     }
                     last = Some(error);
                 }

@@ -12,6 +12,7 @@ mod queue;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use exec::Backoff;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -22,10 +23,8 @@ use self::queue::Queue;
 use crate::session::{ConnectError, Session};
 use crate::settings::Settings;
 
-/// The pause after the first failure; each further one doubles it.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// The longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// The pauses after failures to connect.
+const LOGINS: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
 /// Another connection is opened after no permit became free for this long.
 const BUSY_FOR: Duration = Duration::from_secs(1);
 /// Another connection is opened if a caller has waited this long.
@@ -43,13 +42,20 @@ pub(crate) struct Pool {
     attempts: watch::Sender<()>,
 }
 
-#[derive(Default)]
 struct State {
     sessions: Vec<Arc<Session>>,
     /// The last attempt; open for as long as it is under way.
     attempt: Option<Attempt>,
-    failures: u32,
+    /// The pauses after failures that follow each other.
+    backoff: Backoff,
     not_before: Option<Instant>,
+}
+
+/// The sessions that a server refused to one call while the limit was one.
+#[derive(Debug)]
+pub(crate) struct Refusals {
+    count: u32,
+    backoff: Backoff,
 }
 
 /// The permit to run one script on a connection.
@@ -289,6 +295,17 @@ impl Drop for AttemptGuard {
 
 // === impl State ===
 
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            sessions: Vec::new(),
+            attempt: None,
+            backoff: LOGINS,
+            not_before: None,
+        }
+    }
+}
+
 impl State {
     fn free(&mut self) -> Option<SessionPermit> {
         self.sessions.retain(|session| !session.is_closed());
@@ -305,15 +322,13 @@ impl State {
     }
 
     fn succeed(&mut self, session: Session) {
-        self.failures = 0;
+        self.backoff = LOGINS;
         self.not_before = None;
         self.sessions.push(Arc::new(session));
     }
 
     fn fail(&mut self) {
-        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16));
-        self.failures = self.failures.saturating_add(1);
-        self.not_before = Some(Instant::now() + pause.min(LONGEST_PAUSE));
+        self.not_before = Some(Instant::now() + self.backoff.pause());
     }
 }
 
@@ -321,8 +336,19 @@ impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State")
             .field("sessions", &self.sessions.len())
-            .field("failures", &self.failures)
+            .field("backoff", &self.backoff)
             .finish_non_exhaustive()
+    }
+}
+
+// === impl Refusals ===
+
+impl Default for Refusals {
+    fn default() -> Self {
+        Self {
+            count: 0,
+            backoff: LOGINS,
+        }
     }
 }
 
@@ -332,20 +358,19 @@ impl SessionPermit {
     /// The server allows fewer sessions than assumed: lowers the limit by one. If the limit is one already, the
     /// session is probably still used by a script that was given up. It gets some time to end; then another
     /// connection replaces this one.
-    pub(crate) async fn reduce_limit(self, refusals: &mut u32) {
+    pub(crate) async fn reduce_limit(self, refusals: &mut Refusals) {
         let Self { session, permit } = self;
         if session.lower_limit() {
             permit.forget();
             return;
         }
-        *refusals += 1;
+        refusals.count += 1;
         // Once per call: a server that never opens a session is not flooded with logins.
-        if *refusals == REFUSALS_BEFORE_RECONNECT {
+        if refusals.count == REFUSALS_BEFORE_RECONNECT {
             // Its only permit is this one, so no other script runs on it.
             session.retire().await;
         } else {
-            let pause = FIRST_PAUSE.saturating_mul(1 << (*refusals).min(8));
-            sleep_until(Instant::now() + pause.min(LONGEST_PAUSE)).await;
+            sleep_until(Instant::now() + refusals.backoff.pause()).await;
         }
     }
 }
@@ -366,7 +391,9 @@ mod tests {
             let Search::Busy(_, NextConnection::After(time)) = pool.find(now) else {
                 panic!("the next attempt does not wait");
             };
-            assert_eq!(time - now, FIRST_PAUSE * failures);
+            let least = Duration::from_millis(200) * failures;
+            let pause = time - now;
+            assert!(pause >= least && pause < least * 5 / 4, "{pause:?}");
             sleep_until(time).await;
         }
     }

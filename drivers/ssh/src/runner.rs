@@ -10,11 +10,12 @@ use exec::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use crate::pool::{Pool, SessionPermit};
+use crate::pool::{Pool, Refusals, SessionPermit};
 use crate::session::{LARGEST_OUTPUT, ScriptOutcome, Streams};
 use crate::settings::Settings;
 
-/// Refused sessions, before a call gives up.
+/// Refused sessions, before a call gives up. Each lowers what is assumed of the server or waits for longer, so a server
+/// is learnt long before.
 const TRIES: usize = 64;
 
 /// Runs commands on one machine. Cheap to clone; clones share the connections.
@@ -134,7 +135,7 @@ impl Runner for ScriptTransport {
         // The wait for a permit is bounded by the deadline of the script; the script then gets its full deadline.
         let queue_deadline = Instant::now() + command.deadline();
         let since = command.call_start().unwrap_or_else(Instant::now);
-        let mut refusals = 0;
+        let mut refusals = Refusals::default();
         for _ in 0..TRIES {
             let permit = self.permit(command, since, queue_deadline).await?;
             let deadline = Instant::now() + command.deadline();

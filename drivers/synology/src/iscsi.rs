@@ -19,9 +19,9 @@ use driver_core::config::{CommonConfig, ConfigError, Document};
 use driver_core::parameters::Scope;
 use driver_core::template::Template as Handlebars;
 use driver_core::{
-    AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateVolume,
-    Driver, Error, Expanded, Expander, Found, Kind, Lister, Page, PageRequest, Parameters,
-    SizeRange, Snapshots, Volume, VolumeId, VolumeName,
+    AccessRules, BackendIdentity, Backoff, Call, Capacity, CapacityQuery, CapacityReporter,
+    CreateVolume, Driver, Error, Expanded, Expander, Found, Kind, Lister, Page, PageRequest,
+    Parameters, SizeRange, Snapshots, Volume, VolumeId, VolumeName,
 };
 use futures_util::future::try_join;
 use tokio::sync::SemaphorePermit;
@@ -40,9 +40,8 @@ const BLOCK: u64 = 512;
 const LEAST: u64 = 1 << 30;
 /// The filesystems that can be made on a LUN.
 const FS_TYPES: &[&str] = &["btrfs", "ext3", "ext4", "ext4dev", "xfs"];
-/// The first and the longest pause between two polls of a task of DSM.
-pub(crate) const POLL_PAUSES: (Duration, Duration) =
-    (Duration::from_millis(20), Duration::from_secs(2));
+/// The pauses between two polls of a task of DSM.
+pub(crate) const POLLS: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(2));
 
 /// The driver `synology-iscsi`.
 #[derive(Debug)]
@@ -255,10 +254,9 @@ fn device_id(uuid: &str) -> Result<DeviceId, csi_types::attachment::FieldError> 
 }
 
 /// Waits before the next poll. The pause grows, and ends at the deadline of the call.
-pub(crate) async fn pause(call: &Call, wait: &mut Duration) {
-    let until = (tokio::time::Instant::now() + *wait).min(call.deadline());
+pub(crate) async fn pause(call: &Call, polls: &mut Backoff) {
+    let until = (tokio::time::Instant::now() + polls.pause()).min(call.deadline());
     tokio::time::sleep_until(until).await;
-    *wait = (*wait * 2).min(POLL_PAUSES.1);
 }
 
 #[async_trait]

@@ -9,7 +9,6 @@ mod name;
 mod snapshots;
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use csi_types::attachment::{Attachment, NetworkShare, Server, Share as ShareName};
@@ -29,7 +28,7 @@ use self::name::{Note, ShareNames};
 use crate::client::Client;
 use crate::config::{Connection, location};
 use crate::error::{Code, Failure};
-use crate::iscsi::{POLL_PAUSES, pause};
+use crate::iscsi::{POLLS, pause};
 use crate::page::page;
 
 /// Quotas are whole mebibytes.
@@ -584,12 +583,12 @@ impl Driver for Shares {
         self.refuse_snapshots(call, &share, &doing).await?;
         call.check(&doing)?;
         let deleted = self.client.delete_share(call, &share.name).await;
-        let mut wait: Duration = POLL_PAUSES.0;
+        let mut polls = POLLS;
         while !matches!(self.named(call, id, &doing).await?, Named::Nothing) {
             if let Err(failure) = deleted {
                 return Err(failure.while_doing(call, doing));
             }
-            pause(call, &mut wait).await;
+            pause(call, &mut polls).await;
             call.check(&doing)?;
         }
         Ok(())

@@ -10,7 +10,7 @@ use tokio::sync::{OnceCell, watch};
 use tokio_rustls::TlsConnector;
 
 use crate::api::{Call, Request};
-use crate::backoff::Backoff;
+use crate::backoff::LoginBackoff;
 use crate::session::{Session, Silence};
 use crate::settings::Credentials;
 use crate::wire::{Answered, Unread};
@@ -62,7 +62,7 @@ struct Shared {
 struct State {
     link: Option<Arc<Link>>,
     attempt: Option<watch::Receiver<Option<Outcome>>>,
-    backoff: Backoff,
+    backoff: LoginBackoff,
     failure: Option<Error>,
 }
 

@@ -120,6 +120,7 @@ fn understood(error: &RunError, doing: Option<&str>, effect: Effect) -> Failed {
 /// each one may take its whole time. If that is too long in total, each one gets less, the first no
 /// more than the last.
 fn bounded(call: &Call, commands: Vec<Command>) -> Vec<Command> {
+    /// With less than this no command can succeed.
     const SHORTEST: Duration = Duration::from_secs(1);
     let longest = call.remaining().max(SHORTEST);
     let own = |command: &Command| command.deadline().min(longest);

@@ -25,6 +25,7 @@ pub use command::{
     Accept, Argument, Command, CommandLine, Input, InvalidCommand, InvalidProgram, InvalidVariable,
     Program, Variable,
 };
+pub use csi_types::Backoff;
 pub use error::{Effect, RunError};
 pub use host_runner::{Host, HostAccess, HostSettings, InvalidHostSettings};
 pub use local::Local;

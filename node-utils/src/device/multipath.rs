@@ -16,9 +16,10 @@ use tracing::warn;
 
 pub use daemon::Daemon;
 
-use super::{BlockDevice, Identity, Pace, look, unreadable, until};
+use super::{BlockDevice, Identity, look, unreadable, until};
 use crate::kernel::{self, Kernel};
 use crate::mount::MountTable;
+use csi_types::backoff::Backoff;
 use csi_types::error::{Effect, Error, Kind};
 
 const MULTIPATH: Program = Program::constant("multipath");
@@ -218,7 +219,7 @@ pub async fn remove(
 ) -> Result<(), Error> {
     let doing = format!("remove the multipath map {map}");
     let last_try = deadline.min(Instant::now() + RETRY_PERIOD);
-    let mut pace = Pace::of_processes();
+    let mut backoff = Backoff::of_processes();
     loop {
         let (of, kernel_of) = (map.clone(), kernel.clone());
         let usage = look(deadline, &doing, move || {
@@ -235,7 +236,7 @@ pub async fn remove(
             Some(None) => tell(host, kernel, map, Order::Remove, deadline).await?,
             Some(Some(usage)) => usage.to_string(),
         };
-        let next = Instant::now() + pace.pause();
+        let next = Instant::now() + backoff.pause();
         if next >= last_try {
             return Err(Error::new(Kind::Busy, doing)
                 .with_effect(Effect::Possible)

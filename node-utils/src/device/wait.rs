@@ -3,48 +3,13 @@
 //! sysfs sends no event that reaches a container reliably, and udev may not run in it. The first
 //! polls follow each other fast, because most devices appear within milliseconds.
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 
 use super::BlockDevice;
 use crate::blocking::{self, Doing, Limits};
 use crate::kernel::Kernel;
+use csi_types::backoff::Backoff;
 use csi_types::error::{Error, Kind};
-
-/// The time that a pause grows.
-#[derive(Debug, Clone, Copy)]
-pub struct Pace {
-    next: Duration,
-    longest: Duration,
-}
-
-// === impl Pace ===
-
-impl Pace {
-    /// For state that usually exists at once and is cheap to read.
-    pub fn quick() -> Self {
-        Self {
-            next: Duration::from_millis(5),
-            longest: Duration::from_millis(100),
-        }
-    }
-
-    /// For state that needs a process to read.
-    pub fn of_processes() -> Self {
-        Self {
-            longest: Duration::from_millis(250),
-            ..Self::quick()
-        }
-    }
-
-    /// The pause before the next poll, 1.5 times the one before.
-    pub fn pause(&mut self) -> Duration {
-        let now = self.next;
-        self.next = (now * 3 / 2).min(self.longest);
-        now
-    }
-}
 
 /// Polls with `look` until it finds something, or the deadline; `None` if it never did. Each poll runs
 /// on a thread that may block; an error of one ends the wait.
@@ -53,7 +18,7 @@ pub async fn until<T: Send + 'static>(
     doing: &str,
     look: impl Fn() -> Result<Option<T>, Error> + Clone + Send + 'static,
 ) -> Result<Option<T>, Error> {
-    let mut pace = Pace::quick();
+    let mut backoff = Backoff::of_polls();
     loop {
         let limits = Limits::until(deadline);
         let found = blocking::run(limits, Doing::reading(doing.to_owned()), look.clone()).await;
@@ -67,7 +32,7 @@ pub async fn until<T: Send + 'static>(
         if found.is_some() {
             return Ok(found);
         }
-        let next = Instant::now() + pace.pause();
+        let next = Instant::now() + backoff.pause();
         if next >= deadline {
             return Ok(None);
         }

@@ -11,18 +11,17 @@ use super::lookup::Place;
 use super::record;
 use super::session::{Session, State, sessions};
 use super::tool::Tool;
-use crate::device::Pace;
 use crate::kernel::Kernel;
 use crate::tools::Tools;
 use csi_types::attachment::Portal;
+use csi_types::backoff::Backoff;
 use csi_types::error::{Effect, Error, Kind};
 
 /// The time that a login is retried: a new or restarting target takes a while to accept logins.
 const LOGIN_PERIOD: Duration = Duration::from_mins(1);
 
-/// The pauses between two tries.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+/// The pauses between two logins.
+const LOGINS: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(4));
 
 /// The time that a session may take to appear once the daemon has it. A retry by the daemon ends in this time, too.
 const SHOWN: Duration = Duration::from_secs(20);
@@ -49,7 +48,7 @@ impl Connector<'_> {
     /// Opens the session of a portal that has none, and leaves no record behind if it cannot.
     pub(super) async fn connect(&self, portal: &Portal) -> Result<(), Error> {
         let until = self.last_try().min(Instant::now() + LOGIN_PERIOD);
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = LOGINS;
         let mut last: Option<Error> = None;
         let error = loop {
             let error = match self.try_once(portal).await {
@@ -60,7 +59,7 @@ impl Connector<'_> {
                     _ => error,
                 },
             };
-            let next = Instant::now() + pause;
+            let next = Instant::now() + backoff.pause();
             let may_change = matches!(error.kind(), Kind::Unreachable | Kind::Timeout);
             if !may_change || next >= until {
                 break error;
@@ -68,7 +67,6 @@ impl Connector<'_> {
             debug!(%portal, error = %error.chain(), "a portal is tried again");
             last = Some(error);
             tokio::time::sleep_until(next).await;
-            pause = (2 * pause).min(LONGEST_PAUSE);
         };
         // Without a session the record is useless, and may hold a password. The answer shows if a session was
         // opened in the last moment.
@@ -151,7 +149,7 @@ impl Connector<'_> {
     /// Waits for a session of the portal that works.
     async fn is_shown(&self, portal: &Portal, wait: Duration) -> Result<bool, Error> {
         let until = self.deadline.min(Instant::now() + wait);
-        let mut pace = Pace::quick();
+        let mut backoff = Backoff::of_polls();
         loop {
             let sessions = sessions(self.kernel, &self.request.facts, self.deadline).await?;
             let place = Place::among(portal, &sessions, self.deadline).await;
@@ -162,7 +160,7 @@ impl Connector<'_> {
             {
                 return Ok(true);
             }
-            let next = Instant::now() + pace.pause();
+            let next = Instant::now() + backoff.pause();
             if next >= until {
                 return Ok(false);
             }

@@ -14,11 +14,12 @@ use super::facts::IscsiFacts;
 use super::session::{Session, State, origin};
 use crate::blocking::{self, Doing, Limits};
 use crate::device::scsi::{self, Asked};
-use crate::device::{BlockDevice, Pace, Usage, look, multipath, set, unreadable};
+use crate::device::{BlockDevice, Usage, look, multipath, set, unreadable};
 use crate::kernel::{self, Kernel};
 use crate::mount::MountTable;
 use crate::tools::Tools;
 use csi_types::attachment::{Iqn, Lun};
+use csi_types::backoff::Backoff;
 use csi_types::error::{Effect, Error, Kind};
 
 /// The time that a disk may take to appear once its session works: a target needs this long to export a new
@@ -29,8 +30,7 @@ const APPEAR: Duration = Duration::from_secs(30);
 /// each other. If `node.session.scan` is `manual`, only this scan happens.
 const OWN_SCAN: Duration = Duration::from_secs(1);
 /// The pauses between two such scans.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const SCANS: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(2));
 
 /// A volume, as one session must show it.
 #[derive(Debug, Clone, Copy)]
@@ -61,9 +61,9 @@ impl Seeker<'_> {
         let doing = self.doing(sid);
         let give_up_at = self.deadline.min(Instant::now() + APPEAR);
         let mut asked = is_new;
-        let mut pause = FIRST_PAUSE;
+        let mut scans = SCANS;
         let mut next_scan = Instant::now() + if is_new { OWN_SCAN } else { Duration::ZERO };
-        let mut pace = Pace::quick();
+        let mut backoff = Backoff::of_polls();
         loop {
             let Some((session, disk)) = self.look(sid, &doing).await? else {
                 return Err(Error::new(Kind::Unreachable, doing).advise("the session has ended"));
@@ -84,14 +84,13 @@ impl Seeker<'_> {
                         self.scan(&session).await?;
                         // A disk that is found now did not exist before.
                         asked = true;
-                        next_scan = Instant::now() + pause;
-                        pause = (2 * pause).min(LONGEST_PAUSE);
+                        next_scan = Instant::now() + scans.pause();
                         continue;
                     }
                     None => {}
                 }
             }
-            let next = Instant::now() + pace.pause();
+            let next = Instant::now() + backoff.pause();
             if next >= give_up_at {
                 return Err(Error::new(Kind::Unreachable, doing)
                     .with_effect(Effect::Possible)

@@ -11,9 +11,9 @@ use secrecy::SecretString;
 use tokio::time::Instant;
 
 use super::facts::IscsiFacts;
-use crate::device::Pace;
 use crate::tools::Tools;
 use csi_types::attachment::Portal;
+use csi_types::backoff::Backoff;
 use csi_types::error::{Effect, Error, Kind};
 
 /// `ISCSI_ERR_SESS_NOT_FOUND`.
@@ -173,11 +173,11 @@ impl<'a> Tool<'a> {
         doing: &str,
     ) -> Result<Output, RunError> {
         let give_up_at = self.deadline.min(Instant::now() + DATABASE_TIMEOUT);
-        let mut pace = Pace::of_processes();
+        let mut backoff = Backoff::of_processes();
         loop {
             let ended = self.run(command.clone(), accepted, doing).await;
             let failed = matches!(&ended, Err(error) if error.exit_code() == Some(DATABASE));
-            let next = Instant::now() + pace.pause();
+            let next = Instant::now() + backoff.pause();
             if !failed || next >= give_up_at {
                 return ended;
             }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attachment;
+pub mod backoff;
 pub mod capability;
 mod env_name;
 pub mod error;
@@ -17,6 +18,7 @@ pub mod size;
 pub mod topology;
 
 pub use attachment::{AbsolutePath, Attachment, VolumeContext};
+pub use backoff::Backoff;
 pub use capability::{Access, AccessMode, FsType, MountAccess, MountFlags, VolumeCapability};
 pub use env_name::{InvalidVariable, Variable};
 pub use error::{Effect, Error, Kind};

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::export::changed;
 use super::snapshots::is_ours;
-use super::{Luns, POLL_PAUSES, Shown, lun_size, pause};
+use super::{Luns, POLLS, Shown, lun_size, pause};
 use crate::answer::Done;
 use crate::api::{Lun, LunSnapshot};
 use crate::config::TargetMode;
@@ -338,12 +338,12 @@ impl Luns {
         name: &LunName,
         doing: &str,
     ) -> Result<Option<Lun>, Error> {
-        let mut wait = POLL_PAUSES.0;
+        let mut polls = POLLS;
         loop {
             let found = self.lun_named(call, name).await;
             let found = found.map_err(|failure| failure.while_doing(call, doing))?;
             match found {
-                Some(lun) if lun.is_action_locked => pause(call, &mut wait).await,
+                Some(lun) if lun.is_action_locked => pause(call, &mut polls).await,
                 found => return Ok(found),
             }
             call.check(doing)?;

@@ -4,7 +4,7 @@
 use driver_core::{Call, Error, Kind, VolumeId};
 
 use super::snapshots::{is_ours, keeps_volume};
-use super::{Luns, POLL_PAUSES, VolumeState, pause};
+use super::{Luns, POLLS, VolumeState, pause};
 use crate::api::{Lun, Target};
 use crate::lun_name::LunName;
 
@@ -130,7 +130,7 @@ impl Luns {
     async fn remove(&self, call: &Call, lun: &Lun, doing: &str) -> Result<(), Error> {
         call.check(doing)?;
         let deleted = self.client.delete_lun(call, &lun.uuid).await;
-        let mut wait = POLL_PAUSES.0;
+        let mut polls = POLLS;
         loop {
             let left = self.client.lun(call, &lun.uuid).await;
             let left = left.map_err(|failure| failure.while_doing(call, doing))?;
@@ -142,7 +142,7 @@ impl Luns {
             {
                 return Err(failure.clone().while_doing(call, doing));
             }
-            pause(call, &mut wait).await;
+            pause(call, &mut polls).await;
             call.check(doing)?;
         }
     }

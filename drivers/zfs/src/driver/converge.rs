@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use driver_core::{Call, Effect, Error, Kind};
+use driver_core::{Backoff, Call, Effect, Error, Kind};
 use tokio::time::Instant;
 
 use super::ZfsDriver;
@@ -22,14 +22,14 @@ use crate::step::{Failed, Guess, Next};
 const ROUNDS: usize = 24;
 /// How long to wait for an object in use.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The first pause; each further one is twice as long.
-const PAUSE: Duration = Duration::from_millis(250);
+/// The pauses before an object in use is tried again.
+const IN_USE: Backoff = Backoff::new(Duration::from_millis(250), PATIENCE);
+/// The pauses before a changed object is observed again.
+const CHANGED: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(2));
 
 /// How long restoring may take, even after the deadline of the call.
 const REGRET: Duration = Duration::from_mins(2);
 
-/// The longest pause before a changed object is observed again.
-const LONGEST: Duration = Duration::from_secs(2);
 /// How often the rest of a volume that ran out of space is checked.
 const LOOKS: usize = 3;
 /// How many concurrent changes lead to an immediate retry.
@@ -38,7 +38,8 @@ const AT_ONCE: usize = 2;
 /// How long a call has waited for an object that is in use or keeps changing.
 struct Wait {
     since: Option<Instant>,
-    pause: Duration,
+    in_use: Backoff,
+    changed: Backoff,
     changes: usize,
 }
 
@@ -87,7 +88,8 @@ impl Wait {
     fn new() -> Self {
         Self {
             since: None,
-            pause: PAUSE,
+            in_use: IN_USE,
+            changed: CHANGED,
             changes: 0,
         }
     }
@@ -99,16 +101,15 @@ impl Wait {
             Next::Observe => {
                 self.changes += 1;
                 if self.changes > AT_ONCE {
-                    let pause = self.pause.min(LONGEST);
-                    self.sleep(call, pause).await;
+                    sleep(call, self.changed.pause()).await;
                 }
                 Then::Again(failed.error)
             }
             Next::Wait | Next::WaitFrom(_) if !over && self.is_patient() => {
                 if let Next::WaitFrom(first) = failed.next {
-                    self.pause = self.pause.max(first);
+                    self.in_use.no_shorter_than(first);
                 }
-                self.sleep(call, self.pause).await;
+                sleep(call, self.in_use.pause()).await;
                 Then::Again(failed.error)
             }
             // A retry before that would fail.
@@ -131,11 +132,10 @@ impl Wait {
         let since = self.since.get_or_insert_with(Instant::now);
         since.elapsed() < PATIENCE
     }
+}
 
-    async fn sleep(&mut self, call: &Call, pause: Duration) {
-        tokio::time::sleep(pause.min(call.remaining())).await;
-        self.pause = self.pause.saturating_mul(2);
-    }
+async fn sleep(call: &Call, pause: Duration) {
+    tokio::time::sleep(pause.min(call.remaining())).await;
 }
 
 impl ZfsDriver {
@@ -336,7 +336,7 @@ impl ZfsDriver {
     where
         V: Verb,
     {
-        let call = &call.part(REGRET);
+        let (call, mut changed) = (&call.part(REGRET), CHANGED);
         let regretted = async {
             let request = verb.request(asked)?;
             loop {
@@ -352,7 +352,7 @@ impl ZfsDriver {
                     return Err(failed.error);
                 }
                 // Concurrent changes.
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(changed.pause()).await;
             }
         };
         if let Err(error) = regretted.await {

@@ -217,7 +217,8 @@ async fn what_is_not_free_before_a_time_is_tried_after_it_and_then_less_and_less
     let began = Instant::now();
     driver.backend().state().kept = vec![Next::WaitFrom(Duration::from_secs(3)); 3];
     well(&driver, &[Verb::Delete(0)]).await;
-    assert_eq!(began.elapsed(), Duration::from_secs(3 + 6 + 12));
+    let (took, least) = (began.elapsed(), Duration::from_secs(3 + 6 + 12));
+    assert!(took >= least && took < least * 5 / 4, "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
