@@ -31,7 +31,7 @@ use csi_types::capability::MountAccess;
 use csi_types::error::{Effect, Error, Kind};
 use csi_types::secrets::StageSecrets;
 
-/// The time that a mounted share may take to answer.
+/// The time that a mounted share may take to answer. As long as a caller waits for a thread.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 /// The time that a share may be silent, with no copy on it that moves bytes, before it is taken away. A failover of a
 /// server takes up to two minutes.
@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_mins(3);
 const LEAST: Duration = Duration::from_secs(5);
 /// The time that an answer counts. A copy of many files asks once, and not for each.
 const FRESH: Duration = Duration::from_secs(1);
-/// The time that the kernel may take to let go of a share.
+/// The time that the kernel may take to let go of a share. Without open files it does so at once.
 const LETS_GO_WITHIN: Duration = Duration::from_secs(5);
 
 /// The mounts of this process, by path. Several users of one path share what is mounted there.

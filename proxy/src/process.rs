@@ -25,7 +25,8 @@ const WORKERS: usize = 2;
 pub(crate) const OF_A_CONNECTION: usize = 16;
 /// So many connections may hang with all of their calls, copies, deletions and probes.
 const HUNG_CONNECTIONS: usize = 64;
-/// Threads for work that always ends, such as looking up a name.
+/// Threads for work that always ends, such as looking up a name. A name takes milliseconds, or the five seconds of its
+/// time limit.
 const OTHERS: usize = 64;
 /// Threads for system calls that block, if every limit is used up. They are made when they are needed, and idle
 /// ones end.
@@ -157,7 +158,8 @@ pub fn carry_out<T>(work: impl Future<Output = T>) -> Result<T, ExitCode> {
     Ok(done)
 }
 
-/// The interval at which a line says that the storage is waited for.
+/// The interval at which a line says that the storage is waited for. A person who watches the end of the process sees
+/// that it lives.
 const PROGRESS: Duration = Duration::from_secs(5);
 
 /// Says now and then, by `say`, that an answer is waited for, and for how long at most if that is known.

@@ -42,7 +42,7 @@ pub use methods::{Deadlines, Rpc};
 pub(crate) use stream::Outlet;
 pub(crate) use task::Task;
 
-/// How long after its deadline work may still return its own error.
+/// How long after its deadline work may still return its own error. It says more than that it is late.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Runs calls. Clones share everything.

@@ -31,7 +31,8 @@ use attributes::DirAttributes;
 pub(crate) use attributes::times;
 use workers::{Directory, Job, Progress, Queue, Worker};
 
-/// The interval at which a long copy says where it is.
+/// The interval at which a long copy says where it is. Often enough to see in the log that it moves, and a hundred
+/// lines in a quarter of an hour.
 const PROGRESS: Duration = Duration::from_secs(10);
 /// Directories of the source kept open on the way down, so that a move of one does no harm. Deeper
 /// ones are found again by going up; a hundred copies at once still need few descriptors. Files that are

@@ -32,7 +32,8 @@ use crate::lock::LockFile;
 use crate::staging_area::{Form, PROJECTS};
 pub(crate) use stale::StaleQgroups;
 
-/// The ids that are tried for a volume.
+/// The ids that are tried for a volume. Ids are drawn by a digest: with half of the range taken, all of so many are
+/// taken once in 2^64.
 const TRIES: u32 = 64;
 /// Fewer ids would be used up by accident.
 const FEWEST_IDS: u32 = 1 << 16;

@@ -25,7 +25,7 @@ use crate::record;
 use crate::share;
 use crate::staging_area::{PRIVATE, StagingArea, passes_on_project};
 
-/// The time that a call gives to the leftovers of others.
+/// The time that a call gives to the leftovers of others. It delays the answer, and what is left is for the next call.
 const CLEANUP_TIME: Duration = Duration::from_secs(1);
 
 /// The base directory of one driver.

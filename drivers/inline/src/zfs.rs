@@ -31,7 +31,7 @@ use crate::open::unsupported;
 const TARGET: &str = "omnibus-csi:target_path";
 /// The number of times that a verb is planned again after a concurrent change of the pool.
 const ROUNDS: usize = 8;
-/// The pauses before a retry of a dataset in use.
+/// The pauses before a retry of a dataset in use. All tries take almost a minute.
 const IN_USE: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(26));
 /// The number of datasets that are asked for in one exchange.
 const PAGE: usize = 200;

@@ -23,11 +23,13 @@ use self::queue::Queue;
 use crate::session::{ConnectError, Session};
 use crate::settings::Settings;
 
-/// The pauses after failures to connect.
+/// The pauses after failures to connect. Servers lock accounts after a few failures a minute, and a machine that starts
+/// again is back soon.
 const LOGINS: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(15));
-/// Another connection is opened after no permit became free for this long.
+/// Another connection is opened after no permit became free for this long. Most scripts end within it, and a login
+/// costs as much.
 const BUSY_FOR: Duration = Duration::from_secs(1);
-/// Another connection is opened if a caller has waited this long.
+/// Another connection is opened if a caller has waited this long. Short scripts of others must not keep it out.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// A connection is replaced after its last permit was refused this often in one call.
 const REFUSALS_BEFORE_RECONNECT: u32 = 3;

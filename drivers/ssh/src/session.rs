@@ -28,9 +28,10 @@ use crate::auth::{self, AuthError};
 use crate::host_key::Refusal;
 use crate::settings::Settings;
 
-/// Unanswered keepalives before the connection counts as lost.
+/// Unanswered keepalives before the connection counts as lost. One or two are lost when a switch restarts.
 const KEEPALIVES: usize = 3;
-/// The time limit for closing a channel.
+/// The time limit for closing a channel. The answer is there already; a server that does not close it costs the next
+/// call a new connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// An idle shell is closed after this time, when another script has finished.
 const IDLE: Duration = Duration::from_mins(1);

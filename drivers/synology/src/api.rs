@@ -18,7 +18,7 @@ const LUN: &str = "SYNO.Core.ISCSI.LUN";
 const TARGET: &str = "SYNO.Core.ISCSI.Target";
 const VOLUME: &str = "SYNO.Core.Storage.Volume";
 
-/// The number of questions one call asks at once.
+/// The number of questions one call asks at once. DSM answers few at once, and others ask as well.
 const AT_ONCE: usize = 8;
 
 /// The mark of a copy. compat: "Synology": as democratic-csi, which is what made the other copies.

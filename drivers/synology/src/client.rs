@@ -26,7 +26,7 @@ use crate::login;
 
 /// The time limit of one answer. compat: "Synology": as democratic-csi.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
-/// The time limit of a connection attempt.
+/// The time limit of a connection attempt. A disk that sleeps does not delay it, and a NAS that is off is known soon.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The number of changing operations that run at once without `serialize`. Sixteen creations at once were measured on
 /// DSM 7.1.1 (jasoncheng7115/jt-pve-storage-synology, docs/TESTING.md), which does them one after the other.

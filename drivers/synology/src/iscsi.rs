@@ -40,7 +40,7 @@ const BLOCK: u64 = 512;
 const LEAST: u64 = 1 << 30;
 /// The filesystems that can be made on a LUN.
 const FS_TYPES: &[&str] = &["btrfs", "ext3", "ext4", "ext4dev", "xfs"];
-/// The pauses between two polls of a task of DSM.
+/// The pauses between two polls of a task of DSM. DSM makes a LUN in a tenth of a second and copies one for minutes.
 pub(crate) const POLLS: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(2));
 
 /// The driver `synology-iscsi`.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::error::Code;
 
-/// The pause after a refused login.
+/// The pause after a refused login. DSM blocks an address after ten failures in five minutes by default.
 const AFTER_REFUSAL: Duration = Duration::from_mins(3);
 
 /// The last refusal.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use driver_core::Backoff;
 use tokio::time::Instant;
 
-/// The pause after the first attempt.
+/// The pause after the first attempt. Seven attempts a minute then stay below the limit of the NAS.
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest pause, and how long a session must last to count as a success.
 const LONGEST: Duration = Duration::from_mins(1);

@@ -35,7 +35,7 @@ const READ: [&str; 7] = [
 const NUMBER: usize = 1 << 10;
 /// The longest list of jobs.
 const LIST: usize = 1 << 20;
-/// The most values of an event that is kept.
+/// The most values of an event that is kept. Arguments and results of jobs of ours have a few dozen.
 const MOST: usize = 1_000;
 /// How many jobs that change permissions are in flight on a NAS. Up to 25.10 it runs one at a time and lets five
 /// wait; there is one place for an administrator.

@@ -14,7 +14,7 @@ use super::tools::ZfsTools;
 use driver_zfs::name::{DatasetName, SnapshotRef};
 use driver_zfs::step::{Plan, Step};
 
-/// How often a copy is queried.
+/// How often a copy is queried. The question takes a turn at the host, and a copy takes minutes.
 pub(super) const EVERY: Duration = Duration::from_mins(1);
 
 /// The copy of a plan; there is never more than one.

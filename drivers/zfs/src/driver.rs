@@ -41,7 +41,7 @@ use crate::plan::{ExportRef, Outcome, Verb, is_complete};
 use crate::policy::Policy;
 use crate::property::PropertyName;
 
-/// How long after an answer the host still counts as healthy.
+/// How long after an answer the host still counts as healthy. The probe then asks nothing, once in its minute.
 const FRESH: Duration = Duration::from_secs(30);
 
 /// How often the recorded data of an export may change while it is read.

@@ -32,7 +32,7 @@ pub(crate) const LIST: &str = "omnibus_list";
 /// The variable with the names of the routines that this list calls.
 pub(crate) const ROUTINES: &str = "omnibus_routines";
 
-/// The default deadline of a command.
+/// The default deadline of a command. What asks nothing of a network or a pool ends in a second.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(30);
 
 /// The default output cap, in bytes.

@@ -58,7 +58,7 @@ pub struct Locked<R> {
 // === impl Lock ===
 
 impl Lock {
-    /// The default time to wait.
+    /// The default time to wait. As long as a command may take by default.
     const WAIT: Duration = Duration::from_secs(30);
 
     /// The lock of the object of this name, such as a dataset. Different names may share a lock.

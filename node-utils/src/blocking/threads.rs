@@ -37,7 +37,7 @@ pub(super) enum Permit {
     Node(#[expect(dead_code, reason = "it is dropped")] NodePermit),
 }
 
-/// How long a caller waits for a thread by default.
+/// How long a caller waits for a thread by default. Sidecars give up after 10 to 15 s, and ask again.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// When no thread was taken or has returned for this time, those that are away count as hung.
 const LONG: Duration = Duration::from_secs(30);

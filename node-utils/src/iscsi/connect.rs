@@ -20,7 +20,7 @@ use csi_types::error::{Effect, Error, Kind};
 /// The time that a login is retried: a new or restarting target takes a while to accept logins.
 const LOGIN_PERIOD: Duration = Duration::from_mins(1);
 
-/// The pauses between two logins.
+/// The pauses between two logins. A target that starts again is back within seconds to a minute.
 const LOGINS: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(4));
 
 /// The time that a session may take to appear once the daemon has it. A retry by the daemon ends in this time, too.
@@ -28,7 +28,8 @@ const SHOWN: Duration = Duration::from_secs(20);
 
 const NOT_KNOWN: &str = "this version of iscsiadm does not know a setting, or not its value";
 
-/// The time that is reserved for a last check and for the cleanup.
+/// The time that is reserved for a last check and for the cleanup. Both are commands to a daemon that answers in a
+/// fraction of a second.
 const MARGIN: Duration = Duration::from_secs(2);
 
 /// The way a portal is connected.

@@ -29,7 +29,7 @@ const APPEAR: Duration = Duration::from_secs(30);
 /// When the kernel scans for the disk of a new session: iscsid starts a scan first, and two scans at once wait for
 /// each other. If `node.session.scan` is `manual`, only this scan happens.
 const OWN_SCAN: Duration = Duration::from_secs(1);
-/// The pauses between two such scans.
+/// The pauses between two such scans. A target exports a new volume within a second, a slow one in half a minute.
 const SCANS: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(2));
 
 /// A volume, as one session must show it.

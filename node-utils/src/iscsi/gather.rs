@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt as _};
 use tokio::time::Instant;
 
-/// The number of those that run at once: each may be a process.
+/// The number of those that run at once: each may be a process. A volume has two to four portals.
 const AT_ONCE: usize = 8;
 
 /// The results of the attempts.

@@ -21,7 +21,7 @@ use csi_types::error::{Error, Kind};
 /// the target for each namespace.
 const SCAN: Duration = Duration::from_secs(10);
 
-/// The time to wait for a new size that was not announced.
+/// The time to wait for a new size that was not announced. A target that announces sizes has done so by then.
 const MAYBE: Duration = Duration::from_secs(1);
 
 /// One disk of a subsystem.

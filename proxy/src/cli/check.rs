@@ -29,7 +29,7 @@ mod report;
 
 use report::{Finding, Report, Weight};
 
-/// The time that the storage may take to answer.
+/// The time that the storage may take to answer. A person waits for it.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// The time that the kernel may take to let go of what was mounted for a check.
 const LETS_GO_WITHIN: Duration = Duration::from_secs(5);

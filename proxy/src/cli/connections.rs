@@ -25,7 +25,7 @@ use crate::routing::connection::Connection;
 use crate::routing::folder::Surveyed;
 use crate::rpc::status::{self, printable};
 
-/// The time that a storage may take to answer.
+/// The time that a storage may take to answer. As long as a probe may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Everything listed.

@@ -21,7 +21,8 @@ use crate::rpc::status::{self, printable};
 
 /// So many on a page.
 const PAGE: usize = 500;
-/// So many volumes of a connection are looked at, or repaired, at a time.
+/// So many volumes of a connection are looked at, or repaired, at a time. The calls that the process serves beside it
+/// have 16 threads of the connection.
 const AT_ONCE: usize = 8;
 
 /// Everything that was found.

@@ -26,9 +26,9 @@ use crate::rpc::status::{self, printable};
 
 /// The time that a question may take: a page of a list, a look at one volume.
 pub(crate) const QUESTION: Duration = Duration::from_mins(2);
-/// The time that one change may take.
+/// The time that one change may take. As long as the same change may take in a call.
 pub(crate) const CHANGE: Duration = Duration::from_mins(10);
-/// How long after its time a call that does not keep to it is waited for.
+/// How long after its time a call that does not keep to it is waited for. Its own error says more than that it is late.
 const GRACE: Duration = Duration::from_mins(1);
 /// So often without an answer, one after the other, and a connection is asked nothing more: ten thousand
 /// questions to a host that is gone would take weeks.

@@ -22,7 +22,7 @@ use crate::rpc::status::printable;
 const USER: &str = "OMNIBUS_CSI_TRUENAS_ADMIN_USER";
 const PASSWORD: &str = "OMNIBUS_CSI_TRUENAS_ADMIN_PASSWORD";
 const API_KEY: &str = "OMNIBUS_CSI_TRUENAS_ADMIN_API_KEY";
-/// The time that all of it may take.
+/// The time that all of it may take. It makes a few dozen exchanges and no copy.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The environment, without the key that is about to be made: what is not set is empty.

@@ -26,7 +26,8 @@ use crate::rpc::server::socket::{Bound, ListenError, Listeners, Remains};
 const TYPE: &str = "CSIPlugin";
 /// The version of CSI that every kubelet takes; it is not the one that is advertised.
 const VERSION: &str = "1.0.0";
-/// The interval at which it is looked whether the socket has its file.
+/// The interval at which it is looked whether the socket has its file. A kubelet that starts again removes the file,
+/// and starts no pod with volumes before it is back.
 const LOOKS_EVERY: Duration = Duration::from_secs(10);
 
 /// The settings of the registration.

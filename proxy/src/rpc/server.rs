@@ -33,8 +33,9 @@ const MAX_HEADER_LIST: u32 = 16 * 1024;
 const MAX_STREAMS: u32 = 256;
 /// Streams that a client opened and reset before we took them; more is an attack.
 const MAX_PENDING_RESETS: usize = 64;
-/// The time that a connection may be idle before a keepalive ping.
+/// The time that a connection may be idle before a keepalive ping. A client whose host is gone sends nothing any more.
 const KEEPALIVE: Duration = Duration::from_mins(1);
+/// As long as clients of gRPC wait by default.
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(20);
 /// How long to wait after a connection that could not be accepted: while descriptors are short, each
 /// try fails at once.

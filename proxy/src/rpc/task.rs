@@ -13,9 +13,9 @@ use crate::routing::connection::{Connection, WorkClass};
 use crate::rpc::in_flight::Guard;
 use crate::telemetry::metrics::{Metrics, Outcome};
 
-/// How long one connection of several may take to answer.
+/// How long one connection of several may take to answer. Sidecars give up after 10 s where they ask for lists.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(9);
-/// How long a call waits for a thread.
+/// How long a call waits for a thread. Sidecars give up after 10 to 15 s, and ask again.
 const THREAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The context of running work.

@@ -21,7 +21,7 @@ use crate::telemetry::sampled::Sampled;
 
 /// More of a request is not read.
 const MAX_REQUEST: usize = 8 * 1024;
-/// A whole exchange.
+/// A whole exchange. Prometheus gives up after 10 s.
 const EXCHANGE: Duration = Duration::from_secs(5);
 /// Connections at once. One more ends the oldest: those that say nothing must not shut others out.
 const CONNECTIONS: usize = 64;

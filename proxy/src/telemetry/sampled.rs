@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The interval at which one warning is written.
+/// The interval at which one warning is written. The first says it all; the others say that it goes on.
 const EVERY: Duration = Duration::from_secs(30);
 
 /// Decides which occurrences of one warning are written.

@@ -25,7 +25,7 @@ use crate::step::Step;
 
 /// The time that a storage that does not answer is asked again after a failure.
 const PERSISTENCE: Duration = Duration::from_secs(15);
-/// The time between two attempts.
+/// The time between two attempts. A person waits, and a snapshot is ready after a second or two.
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// The client of one server, and what was made through it.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::document::Document;
 use super::error::ConfigError;
 
-/// The number of times that a file is read that cannot be used.
+/// The number of times that a file is read that cannot be used: each shows one more mistake.
 const MOST_TRIES: usize = 128;
 
 /// A file that cannot be used.

@@ -25,7 +25,7 @@ use crate::crash_points;
 use crate::failure::failed;
 use crate::kind::is_share;
 
-/// The most threads for one copy.
+/// The most threads for one copy. More would wait for the same disk or server.
 pub(super) const MOST: usize = 16;
 /// Threads for all copies of this process.
 static SPARE: AtomicUsize = AtomicUsize::new(4 * MOST);

@@ -108,7 +108,8 @@ pub(crate) struct Streams {
 // === impl Streams ===
 
 impl Streams {
-    /// Concurrent streams; each has its own connection.
+    /// Concurrent streams; each has its own connection. Servers accept ten logins at once by default, and the calls
+    /// need some.
     const AT_ONCE: usize = 4;
 
     pub(crate) fn new(settings: Arc<Settings>) -> Self {

@@ -8,9 +8,9 @@ use driver_zfs::name::{DatasetName, Object};
 use driver_zfs::observed::{Guid, State};
 use driver_zfs::step::{Guard, Still};
 
-/// So long something counts that was seen.
+/// So long something counts that was seen. The calls of one volume follow each other within it.
 const FRESH: Duration = Duration::from_secs(10);
-/// So many objects are remembered.
+/// So many objects are remembered. A bound of the memory.
 const MOST: usize = 4096;
 
 /// What was seen, and when in the order of the plans of this process.

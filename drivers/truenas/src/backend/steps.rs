@@ -30,7 +30,7 @@ use crate::error::{Error as ApiError, Kind as ApiKind};
 use crate::failure::failed;
 use crate::{Dialect, Generation};
 
-/// From when a dataset that was busy may be free.
+/// From when a dataset that was busy may be free. The NAS itself looks at a new device for a second or two.
 const FREE_AGAIN: Duration = Duration::from_secs(3);
 
 /// What a plan has done so far, and what it was answered.

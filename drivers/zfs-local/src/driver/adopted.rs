@@ -23,11 +23,12 @@ use super::NodeZfs;
 const PROPERTY: &str = "omnibus-csi:deleted_of_others";
 /// The bytes of a hash that represent an id.
 const BYTES: usize = 6;
-/// The most ids in a property; the oldest ones are dropped.
+/// The most ids in a property; the oldest ones are dropped. A property holds 8 KiB.
 const MOST: usize = 512;
 /// The time limit to forget a failed deletion, even after the deadline of its call.
 const FORGETTING: Duration = Duration::from_mins(1);
-/// The number of concurrent changes of the list that are tolerated.
+/// The number of concurrent changes of the list that are tolerated. Each is another process of the node that adds an id
+/// at that moment.
 const ROUNDS: usize = 8;
 
 /// The change of the record of a deletion.

@@ -18,21 +18,25 @@ use crate::observed::{Observed, Request, State};
 use crate::plan::{Leftover, Outcome, Verb};
 use crate::step::{Failed, Guess, Next};
 
-/// How many plans a verb may need before this counts as a defect.
+/// How many plans a verb may need before this counts as a defect. Verbs need a few; the others are for concurrent
+/// changes.
 const ROUNDS: usize = 24;
-/// How long to wait for an object in use.
+/// How long to wait for an object in use. udev lets go within seconds; what a pod uses stays, and the caller asks
+/// again.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The pauses before an object in use is tried again.
+/// The pauses before an object in use is tried again. What lets go does so within a second.
 const IN_USE: Backoff = Backoff::new(Duration::from_millis(250), PATIENCE);
-/// The pauses before a changed object is observed again.
+/// The pauses before a changed object is observed again. Another process that works on the same dataset ends its plan
+/// within it.
 const CHANGED: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(2));
 
-/// How long restoring may take, even after the deadline of the call.
+/// How long restoring may take, even after the deadline of the call. As long as one command may take.
 const REGRET: Duration = Duration::from_mins(2);
 
-/// How often the rest of a volume that ran out of space is checked.
+/// How often the rest of a volume that ran out of space is checked. A helper snapshot and a part are removed in
+/// between.
 const LOOKS: usize = 3;
-/// How many concurrent changes lead to an immediate retry.
+/// How many concurrent changes lead to an immediate retry. The first shows what changed; a third is no coincidence.
 const AT_ONCE: usize = 2;
 
 /// How long a call has waited for an object that is in use or keeps changing.

@@ -28,7 +28,7 @@ const DISKS: &[TransferFormat] = &[TransferFormat::ZfsVolume];
 
 /// How many times the target may change during a stream before the copy fails.
 const ATTEMPTS: usize = 4;
-/// How often a stream logs its progress.
+/// How often a stream logs its progress. A stream takes minutes to hours.
 const EVERY: Duration = Duration::from_mins(1);
 
 /// A source, for one copy.

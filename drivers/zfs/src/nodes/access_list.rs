@@ -15,7 +15,8 @@ use super::{Form, NodeName};
 
 /// The bytes of the digest of an id: enough for the nodes of one volume, and a property holds hundreds.
 const BYTES: usize = 5;
-/// How many nodes of [`AccessList::gone`] are remembered.
+/// How many nodes of [`AccessList::gone`] are remembered. A volume is on one or two nodes at a time, and a property
+/// holds 8 KiB.
 const MOST_GONE: usize = 8;
 
 /// All nodes that have access.

@@ -16,11 +16,12 @@ use csi_types::attachment::Attachment;
 
 use crate::mount::{MountEntry, MountTable};
 
-/// Of one server or device, for each purpose.
+/// Of one server or device, for each purpose. More wait for the same server, which answers in milliseconds if it is
+/// sound.
 const EACH: usize = 16;
 /// Of all shares and devices together: twelve that hang altogether, for each purpose, leave none.
 const ELSEWHERE: usize = 12 * 3 * EACH;
-/// For paths on local filesystems, where nothing waits for a server.
+/// For paths on local filesystems, where nothing waits for a server. They end in milliseconds.
 const LOCAL: usize = 64;
 
 /// The threads of one node.

@@ -21,7 +21,8 @@ use csi_types::attachment::{Attachment, DeviceId, Iscsi, ZfsLocal};
 use csi_types::error::{Error, Kind};
 use csi_types::secrets::StageSecrets;
 
-/// The time that udev may take to link a zvol that is there.
+/// The time that udev may take to link a zvol that is there. It needs milliseconds, and seconds where hundreds of
+/// volumes are imported at once.
 const LINKED: Duration = Duration::from_secs(20);
 
 /// The attachers of a real node.

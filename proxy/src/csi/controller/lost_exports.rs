@@ -21,15 +21,16 @@ use crate::routing::connections::{ConnectionName, LazyConnection};
 use crate::rpc::Rpc;
 use crate::rpc::in_flight::{Hold, InFlight, Keys, Object};
 
-/// How often.
+/// How often. A pod that starts in between restores its own export; this is for the others.
 const EVERY: Duration = Duration::from_mins(10);
 /// The number of volumes of a connection that are checked each time.
 const PAGE: usize = 32;
-/// The number of connections that are checked at once.
+/// The number of connections that are checked at once. It is work in the background, and each takes permits of its
+/// connection.
 const AT_ONCE: usize = 4;
-/// The time that one question to a backend may take.
+/// The time that one question to a backend may take. As long as a query of an orchestrator may take.
 const QUESTION: Duration = Duration::from_mins(1);
-/// The time that restoring one export may take.
+/// The time that restoring one export may take. Half of what the same change may take in a call.
 const CHANGE: Duration = Duration::from_mins(5);
 /// After this many failures the rest of a connection waits for the next time.
 const FAILURES: usize = 3;

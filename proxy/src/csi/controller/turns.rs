@@ -9,9 +9,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
-/// The most concurrent queries.
+/// The most concurrent queries. With their turns all of a hundred silent connections are asked within seven seconds.
 const AT_ONCE: usize = 8;
-/// One that takes longer gives up its turn.
+/// One that takes longer gives up its turn. A sound connection answers sooner.
 const TURN: Duration = Duration::from_millis(500);
 
 /// All answers, in the order of the questions.

@@ -22,9 +22,10 @@ use crate::routing::connections::{
 use crate::rpc::in_flight::Keys;
 use crate::rpc::{Incoming, Subject, Task};
 
-/// The number of connections that are asked at once.
+/// The number of connections that are asked at once. All of most deployments: a person reads the advice.
 const AT_ONCE: usize = 64;
-/// The time limit for the advice, for all connections together.
+/// The time limit for the advice, for all connections together. The call is an error already, and its caller waits 10
+/// s.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Publishes a volume made by hand: nodes reach it by its context.

@@ -26,9 +26,10 @@ use crate::routing::connection::Connection;
 use crate::routing::connections::{ConnectionName, LazyConnection};
 use crate::rpc::{Rpc, Task};
 
-/// The interval at which volumes without a pod are searched for.
+/// The interval at which volumes without a pod are searched for. Such a volume is left by a node that lost its power,
+/// and costs space alone.
 const EVERY: Duration = Duration::from_mins(5);
-/// The time that one connection may take to list its volumes.
+/// The time that one connection may take to list its volumes. As long as a query may take.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The connection that makes a volume for a pod, if that is what is asked for.

@@ -17,11 +17,11 @@ use crate::routing::connections::{ConnectionName, Connections, LazyConnection};
 use crate::rpc::status;
 use crate::telemetry::metrics::Metrics;
 
-/// How often a backend is probed.
+/// How often a backend is probed. Alerts wait for several minutes, and a probe is a command on the storage.
 const EVERY: Duration = Duration::from_mins(1);
-/// The timeout of a probe.
+/// The timeout of a probe. Half of the interval, so that probes never overtake each other.
 pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How many are probed at once.
+/// How many are probed at once. A hundred sound connections are asked within a second or two.
 const AT_ONCE: usize = 16;
 
 /// The schedule of probes.

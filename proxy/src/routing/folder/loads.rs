@@ -16,15 +16,17 @@ use super::scan::Changed;
 use crate::routing::connections::ConnectionName;
 use crate::routing::own_thread;
 
-/// The number of those that are made at once.
+/// The number of those that are made at once. Reading a file and making a driver is work for the processor, of which
+/// there are few.
 const AT_ONCE: usize = 4;
-/// One that takes longer gives its turn to the next.
+/// One that takes longer gives its turn to the next. A file on a sound disk takes a few milliseconds.
 const TURN: Duration = Duration::from_millis(500);
-/// One that takes longer is reported as late.
+/// One that takes longer is reported as late. As long as calls wait for it.
 pub(super) const LATE_AFTER: Duration = Duration::from_secs(10);
-/// The number of those of one connection that may hang.
+/// The number of those of one connection that may hang. The file may be corrected while the read of its content before
+/// hangs.
 const EACH: usize = 3;
-/// The number of those that may hang in all: each keeps a thread.
+/// The number of those that may hang in all: each keeps a thread. As many connections as a large deployment has.
 const MOST: usize = 256;
 
 /// Files that are being made into connections.

@@ -18,7 +18,8 @@ use crate::routing::own_thread;
 
 /// The time that a file may be missing: an editor replaces a file by removing and writing it.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
-/// After this time a folder that does not answer counts as unreadable.
+/// After this time a folder that does not answer counts as unreadable. A network filesystem that is sound answers
+/// within one.
 const SILENT: Duration = Duration::from_secs(5);
 /// After this time a poll that hangs is abandoned and a new one starts, later with each abandoned poll:
 /// the filesystem may have been mounted again, and the old poll may never return.

@@ -17,7 +17,7 @@ use crate::routing::connections::{Bare, ConnectionName, NO_OWNER, Names};
 use crate::routing::topology::matching::{Rule, TopologyKeys};
 use crate::routing::topology::node::{NodeTopology, NodeTopologyConfig};
 
-/// The time that an idle driver is kept unless configured.
+/// The time that an idle driver is kept unless configured. A driver that is used again within the hour keeps its login.
 const KEEP: Duration = Duration::from_hours(1);
 
 /// `proxy`, as it is written.

@@ -13,13 +13,13 @@ use crate::routing::connection::Connection;
 use crate::rpc::status;
 use crate::telemetry::metrics::{Metrics, Usage};
 
-/// The interval at which free space and volumes are measured.
+/// The interval at which free space and volumes are measured. Space grows slowly, and each is a command on the storage.
 const EVERY: Duration = Duration::from_mins(5);
-/// The interval at which orphans are searched for.
+/// The interval at which orphans are searched for. The search lists everything.
 const ORPHANS_EVERY: Duration = Duration::from_hours(1);
 /// Younger objects may belong to a running call.
 const ORPHAN_AGE: Duration = Duration::from_hours(24);
-/// The time limit of one query.
+/// The time limit of one query. As long as a query of an orchestrator may take.
 const QUERY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// When each connection was measured. Clones share it.

@@ -17,7 +17,7 @@ use crate::telemetry::sampled::Sampled;
 
 /// The length of `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n`.
 const PREFACE: usize = 24;
-/// The time that a client may take to send it.
+/// The time that a client may take to send it. On a local socket it comes with the connection.
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 
 static LATE: Sampled = Sampled::new();

@@ -23,7 +23,8 @@ const READ: [&str; 9] = [
 const READ_BELOW: [&str; 2] = ["env.", "csi.storage.k8s.io/"];
 /// The scopes of democratic-csi. compat: "Parameters".
 const SCOPE: &str = "democratic-csi.org/";
-/// More keys than these are not remembered, and not reported.
+/// More keys than these are not remembered, and not reported. Classes have a few dozen keys; names that a program makes
+/// up must not fill the memory.
 const MOST: usize = 256;
 
 /// The keys that were reported: each once.
