@@ -8,6 +8,7 @@
 //! checked again unless it was seen to hold since the last plan here. Whatever another process does in
 //! between is found by the call that fails, or by the look after it.
 
+mod known;
 mod list;
 mod look;
 pub(crate) mod native;
@@ -39,6 +40,7 @@ use crate::failure;
 use crate::settings::Settings;
 use crate::wire::Answered;
 
+use known::Known;
 use look::Wanted;
 use picture::Picture;
 use seen::Seen;
@@ -294,11 +296,10 @@ impl Api {
             })
             .collect();
         let queries: Vec<Query> = unknown.iter().map(|guard| query_of(guard)).collect();
-        let wanted = Wanted::of(&queries, &names, |_| true);
-        let picture = self
-            .picture(call, dialect, &wanted)
-            .await
-            .map_err(Failed::terminal)?;
+        let wanted = Wanted::of(&queries, &names, false);
+        let nothing = Picture::default();
+        let picture = self.nas.picture(call, dialect, &wanted, &nothing);
+        let picture = picture.await.map_err(Failed::terminal)?;
         let state = picture.state(&queries).map_err(Failed::terminal)?;
         for guard in unknown {
             if !seen::holds(&state, guard) {
@@ -321,6 +322,22 @@ fn lock_of(name: &str) -> Arc<tokio::sync::Mutex<()>> {
     let lock = Arc::default();
     locks.insert(name.to_owned(), Arc::downgrade(&lock));
     lock
+}
+
+/// The commands that are not answered yet.
+fn lacking(commands: &[Opaque], answers: &[Option<Opaque>]) -> Vec<Opaque> {
+    let pairs = commands.iter().zip(answers);
+    let lacking = pairs.filter(|(_, answer)| answer.is_none());
+    lacking.map(|(command, _)| command.clone()).collect()
+}
+
+/// All answers, with those that were looked for in the places of the missing ones.
+fn filled(answers: Vec<Option<Opaque>>, looked: Vec<Opaque>) -> Vec<Opaque> {
+    let mut looked = looked.into_iter();
+    let answers = answers.into_iter();
+    answers
+        .filter_map(|answer| answer.or_else(|| looked.next()))
+        .collect()
 }
 
 fn query_of(guard: &Guard) -> Query {
@@ -348,18 +365,32 @@ impl Backend for Api {
     async fn observe(&self, call: &Call, request: &Request) -> Result<Observed, Error> {
         let dialect = self.dialect(call).await?;
         let since = self.seen.now();
-        let wanted = Wanted::of(&request.queries, &request.properties, |_| true);
-        let (mut picture, export) = tokio::try_join!(
-            self.picture(call, &dialect, &wanted),
-            self.nas.answers(call, &dialect, &request.export),
+        let mut known = Known::of(request);
+        let queries = known.missing(&request.queries);
+        let wanted = Wanted::of(&queries, &request.properties, request.is_new);
+        let wanted = wanted.without(&known.picture);
+        let answers = known.exports(&request.export);
+        let commands = lacking(&request.export, &answers);
+        let (picture, looked) = tokio::try_join!(
+            self.nas.picture(call, &dialect, &wanted, &known.picture),
+            self.nas.answers(call, &dialect, &commands),
         )?;
+        let fresh = picture.clone();
+        known.lay(&queries, picture);
         // By now it may have its marks, and a moment ago it had none.
         let mut made = self.seen.made_since(since);
-        made.retain(|name| picture.may_be_a_part(name));
-        picture.copying.extend(made.iter().map(ToString::to_string));
-        let pool = picture.state(&request.queries)?;
-        self.seen.note(&pool, since);
-        Ok(Observed { pool, export })
+        made.retain(|name| known.picture.may_be_a_part(name));
+        let copying = made.iter().map(ToString::to_string);
+        known.picture.copying.extend(copying);
+        let pool = known.picture.state(&request.queries)?;
+        self.seen.note(&pool, since, |object| fresh.has(object));
+        let export = filled(answers, looked);
+        known.lay_exports(&request.export, &export);
+        Ok(Observed {
+            pool,
+            export,
+            kept: Some(Opaque::new(known)),
+        })
     }
 
     async fn apply(&self, call: &Call, plan: &Plan, then: &Request) -> Result<Observed, Failed> {
@@ -368,12 +399,21 @@ impl Backend for Api {
         let _turn = self.turn(call, &plan.lock).await?;
         self.check(call, &dialect, &plan.guards).await?;
         let touched = touched::datasets(plan);
-        self.seen.touch(touched.as_ref());
+        let began = self.seen.touch(touched.as_ref());
         let outcome = Box::pin(self.run(call, &dialect, plan, then)).await;
+        let was_alone = self.seen.last_touch(&plan.lock) == began;
         self.seen.touch(touched.as_ref());
-        let seen = outcome?;
-        self.seen.note(&seen.pool, self.seen.now());
+        let (seen, fresh) = outcome?;
+        let now = self.seen.now();
+        self.seen.note(&seen.pool, now, |object| fresh.has(object));
+        if was_alone {
+            self.seen.renew(&seen.pool, &plan.lock);
+        }
         Ok(seen)
+    }
+
+    fn asks_one_by_one(&self) -> bool {
+        true
     }
 
     async fn list(&self, call: &Call, query: &ListQuery) -> Result<Listed, Error> {
@@ -383,14 +423,15 @@ impl Backend for Api {
 }
 
 impl Api {
-    /// Does the steps, and looks at what they do not touch while they run.
+    /// Does the steps, and looks at what they do not touch while they run, where that is not known. Answers what is
+    /// seen then, and what of it was seen now.
     async fn run(
         &self,
         call: &Call,
         dialect: &Dialect,
         plan: &Plan,
         then: &Request,
-    ) -> Result<Observed, Failed> {
+    ) -> Result<(Observed, Picture), Failed> {
         let after = |error: Error| {
             Failed::terminal(error.with_effect(if plan.is_empty() {
                 Effect::None
@@ -398,49 +439,61 @@ impl Api {
                 Effect::Possible
             }))
         };
-        let untouched = |query: &Query| !touched::is_touched(plan, query);
-        // What is destroyed is looked for, whether or not the caller wants to know of it.
-        let doomed = touched::destroyed(plan);
-        let queries = [then.queries.as_slice(), &doomed].concat();
-        let early = Wanted::of(&queries, &then.properties, untouched);
-        let looks_early = !touched::exports(plan);
-        let (early_commands, late_commands): (&[Opaque], &[Opaque]) = if looks_early {
-            (&then.export, &[])
+        // An empty plan is there to look at all of it in turn.
+        let mut known = if plan.is_empty() {
+            Known::default()
         } else {
-            (&[], &then.export)
+            Known::of(then)
         };
+        let looks = |known: &Known, queries: &[Query], is_new: bool| {
+            Wanted::of(queries, &then.properties, is_new).without(&known.picture)
+        };
+        let changes_exports = touched::exports(plan);
+        let mut answers = known.exports(&then.export);
+        let commands = if changes_exports {
+            Vec::new()
+        } else {
+            lacking(&then.export, &answers)
+        };
+        let mut early = known.missing(&then.queries);
+        early.retain(|query| !touched::is_touched(plan, query));
+        let wanted = looks(&known, &early, then.is_new);
         let run = Run::new(self, call, dialect);
-        let (done, picture, answers) = tokio::join!(
+        let (done, picture, looked) = tokio::join!(
             run.all(plan),
-            self.picture(call, dialect, &early),
-            self.nas.answers(call, dialect, early_commands),
+            self.nas.picture(call, dialect, &wanted, &known.picture),
+            self.nas.answers(call, dialect, &commands),
         );
         done?;
-        let mut picture = picture.map_err(after)?;
-        let mut export = answers.map_err(after)?;
-        let known = |query: &Query| !untouched(query) && !run.knows(query);
-        let late = Wanted::only(&queries, &then.properties, known);
-        let (more, looked) = tokio::try_join!(
-            self.picture(call, dialect, &late),
-            self.nas.answers(call, dialect, late_commands),
+        let picture = picture.map_err(after)?;
+        let looked = looked.map_err(after)?;
+        let mut fresh = picture.clone();
+        known.lay(&early, picture);
+        known.follow(plan, &run);
+        fresh.extend(run.datasets(), run.snapshot_rows());
+        answers = if changes_exports {
+            vec![None; then.export.len()]
+        } else {
+            filled(answers, looked).into_iter().map(Some).collect()
+        };
+        let commands = lacking(&then.export, &answers);
+        let doomed = run.not_proved_gone();
+        let queries = [then.queries.as_slice(), &doomed].concat();
+        let late = known.missing(&queries);
+        let wanted = looks(&known, &late, false);
+        let (picture, looked) = tokio::try_join!(
+            self.nas.picture(call, dialect, &wanted, &known.picture),
+            self.nas.answers(call, dialect, &commands),
         )
         .map_err(after)?;
-        export.extend(looked);
-        picture.forget(&run.destroyed());
-        picture.lay(more);
-        run.tell(&mut picture);
-        run.are_gone(&picture.state(&doomed).map_err(after)?)?;
-        let pool = picture.state(&then.queries).map_err(after)?;
-        Ok(Observed { pool, export })
-    }
-
-    /// Reads what is wanted.
-    async fn picture(
-        &self,
-        call: &Call,
-        dialect: &Dialect,
-        wanted: &Wanted,
-    ) -> Result<Picture, Error> {
-        self.nas.picture(call, dialect, wanted).await
+        fresh.lay(picture.clone());
+        known.lay(&late, picture);
+        run.are_gone(&known.picture.state(&doomed).map_err(after)?)?;
+        let export = filled(answers, looked);
+        known.lay_exports(&then.export, &export);
+        let pool = known.picture.state(&then.queries).map_err(after)?;
+        let kept = Some(Opaque::new(known));
+        let seen = Observed { pool, export, kept };
+        Ok((seen, fresh))
     }
 }

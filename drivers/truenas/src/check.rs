@@ -157,6 +157,7 @@ impl Nas {
             _ => Look::Nvme {
                 name,
                 zvol,
+                links: true,
                 nodes,
                 is_new: true,
             },
@@ -169,7 +170,7 @@ impl Nas {
                 let query = QueryTargetExtents(vec![Filter::either(either)]);
                 self.read(call, &query).await.map(drop)
             }
-            "nvmet" => self.nvme_links(call, Some(0), true).await.map(drop),
+            "nvmet" => self.nvme_links(call, Some(0), true, true).await.map(drop),
             _ => Ok(()),
         };
         links.map_err(|error| understood(look.doing(), &error))

@@ -79,7 +79,7 @@ pub(crate) enum Look {
         name: String,
         /// The zvol, with its pool.
         zvol: String,
-        /// Whether to look which extent is on which target, too.
+        /// Whether to look which extent is on which target, too, and how targets are called in full.
         links: bool,
         /// Whether to look for the list of initiators of the volume, too.
         nodes: bool,
@@ -90,6 +90,8 @@ pub(crate) enum Look {
         name: String,
         /// The zvol, with its pool.
         zvol: String,
+        /// Whether to look through which ports it is reachable, too.
+        links: bool,
         /// Whether to look which hosts the subsystem lets in, too.
         nodes: bool,
         /// Whether to look what the NQN of a new subsystem begins with, too.
@@ -119,8 +121,8 @@ pub(crate) enum Answer {
 /// What there is of a target and its extent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IscsiState {
-    /// The settings of the service.
-    pub(crate) global: Global,
+    /// The settings of the service; `None` if they were not looked at.
+    pub(crate) global: Option<Global>,
     /// Targets of the name.
     pub(crate) targets: Vec<Target>,
     /// Extents of the name, and those of the zvol.

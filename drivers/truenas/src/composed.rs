@@ -146,7 +146,7 @@ fn of_host(request: &Request) -> Request {
     Request {
         queries: request.queries.clone(),
         properties: request.properties.clone(),
-        export: Vec::new(),
+        ..Request::default()
     }
 }
 
@@ -228,6 +228,7 @@ impl<B: Backend> Backend for Composed<B> {
         Ok(Observed {
             pool: seen.pool,
             export,
+            kept: None,
         })
     }
 
@@ -314,7 +315,11 @@ impl<B: Backend> Backend for Composed<B> {
             }
         };
         let (pool, export) = tokio::try_join!(looked, self.answers(call, then)).map_err(after)?;
-        Ok(Observed { pool, export })
+        Ok(Observed {
+            pool,
+            export,
+            kept: None,
+        })
     }
 
     fn streams(&self) -> bool {

@@ -183,9 +183,13 @@ impl Nas {
             Look::Nvme {
                 name,
                 zvol,
+                links,
                 nodes,
                 is_new,
-            } => self.nvme(call, name, zvol, *nodes, *is_new).await,
+            } => {
+                let of = (*links, *nodes, *is_new);
+                self.nvme(call, name, zvol, of).await
+            }
             Look::Needs(needs) => {
                 let problems = self.check(call, dialect, needs).await;
                 Ok(Answer::Problems(

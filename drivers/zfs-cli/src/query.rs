@@ -292,6 +292,7 @@ pub(super) fn observed(request: &Request, outputs: Vec<Output>) -> Result<Observ
     Ok(Observed {
         pool,
         export: outputs.map(Opaque::new).collect(),
+        kept: None,
     })
 }
 

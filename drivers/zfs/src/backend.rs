@@ -49,6 +49,11 @@ pub trait Backend: Any + Send + Sync + Debug {
         None
     }
 
+    /// Whether each query is a call of its own. Then what the storage refuses by itself is not asked before.
+    fn asks_one_by_one(&self) -> bool {
+        false
+    }
+
     /// Whether it exports and imports content as streams.
     fn streams(&self) -> bool {
         false

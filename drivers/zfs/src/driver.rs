@@ -244,9 +244,8 @@ impl Driver for ZfsDriver {
             return problems;
         }
         let request = Request {
-            queries: Vec::new(),
-            properties: Vec::new(),
             export,
+            ..Request::default()
         };
         match self.backend.observe(call, &request).await {
             Ok(seen) => {
@@ -443,6 +442,7 @@ impl Snapshots for ZfsDriver {
             place,
             owner: self.settings.policy.owner(),
             keep_foreign: self.settings.keep_foreign_snapshots,
+            asks_little: self.backend.asks_one_by_one(),
         };
         self.converge(call, &verb).await
     }

@@ -164,6 +164,12 @@ pub trait Export: Send + Sync + Debug + 'static {
         false
     }
 
+    /// Whether a volume that grows restores its export if that is lost. `false` where the host keeps exports by
+    /// itself, and looking for one costs more than growth: then the periodic check alone restores it.
+    fn is_restored_by_growth(&self) -> bool {
+        true
+    }
+
     /// Whether access is granted per node. If so, no node reaches a volume before
     /// [`Export::allow`].
     fn is_per_node(&self) -> bool {

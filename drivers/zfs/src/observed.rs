@@ -130,7 +130,7 @@ pub static OF_MEMBERS: [PropertyName; 9] = [
 ];
 
 /// All queries of one exchange.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Request {
     /// Objects of the pool.
     pub queries: Vec<Query>,
@@ -138,6 +138,12 @@ pub struct Request {
     pub properties: Vec<PropertyName>,
     /// Additional queries of the export.
     pub export: Vec<Opaque>,
+    /// Whether it is about something that is yet to be made. The answer does not depend on it: it is for a
+    /// backend that asks for what is missing in another way.
+    pub is_new: bool,
+    /// [`Observed::kept`] of the last observation of the same verb. It may be used for what has not been
+    /// changed since; a backend that keeps nothing reads all.
+    pub known: Option<Opaque>,
 }
 
 /// The observed state.
@@ -147,6 +153,8 @@ pub struct Observed {
     pub pool: State,
     /// One answer for each request of the export, in order.
     pub export: Vec<Opaque>,
+    /// What the backend itself keeps of it, for the next request of the same verb.
+    pub kept: Option<Opaque>,
 }
 
 /// The observed objects of a pool.
@@ -279,8 +287,7 @@ impl Request {
     pub fn of(queries: impl IntoIterator<Item = Query>) -> Self {
         Self {
             queries: queries.into_iter().collect(),
-            properties: Vec::new(),
-            export: Vec::new(),
+            ..Self::default()
         }
     }
 }

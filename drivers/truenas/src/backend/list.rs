@@ -185,8 +185,9 @@ impl Api {
         if found.above.is_empty() {
             // A pool that is not there is no empty list.
             let parents = [Query::Dataset(scope.parent.clone())];
-            let wanted = Wanted::of(&parents, &[], |_| true);
-            let seen = self.picture(call, dialect, &wanted).await?;
+            let wanted = Wanted::of(&parents, &[], false);
+            let nothing = Picture::default();
+            let seen = self.nas.picture(call, dialect, &wanted, &nothing).await?;
             is_whole(scope, was_missing, &seen.state(&parents)?)?;
         }
         let last = found.rows.last_key_value().map(|(cursor, _)| *cursor);
@@ -211,8 +212,6 @@ impl Api {
     ) -> Result<Vec<Entry>, Error> {
         let said = |error: ApiError| understood(format!("list {}", scope.parent), &error);
         let needs_snapshots = scope.kind.is_none() || matches!(scope.filter, ListFilter::Empty(_));
-        let parents = [Query::Dataset(scope.parent.clone())];
-        let wanted = Wanted::of(&parents, &[], |_| true);
         let snapshots = async {
             if needs_snapshots {
                 self.snapshots_below(call, dialect, scope).await
@@ -220,24 +219,25 @@ impl Api {
                 Ok(Some(Vec::new()))
             }
         };
-        let (mut picture, datasets, snapshots) = tokio::try_join!(
-            self.picture(call, dialect, &wanted),
-            async {
-                self.datasets_below(call, dialect, scope)
-                    .await
-                    .map_err(said)
-            },
-            async { snapshots.await.map_err(said) },
-        )?;
-        // A pool that is not there is no empty list.
-        let above = picture.state(&parents)?;
-        is_whole(scope, datasets.is_none() || snapshots.is_none(), &above)?;
-        for dataset in datasets.into_iter().flatten() {
-            picture.add(dataset);
-        }
-        for snapshot in snapshots.into_iter().flatten() {
-            picture.add_snapshot(snapshot);
-        }
+        let datasets = self.datasets_below(call, dialect, scope);
+        let (datasets, snapshots) = tokio::try_join!(datasets, snapshots).map_err(said)?;
+        let was_missing = datasets.is_none() || snapshots.is_none();
+        let mut picture = Picture {
+            by_resource: dialect.has_resource_query(),
+            ..Picture::default()
+        };
+        picture.extend(datasets.unwrap_or_default(), snapshots.unwrap_or_default());
+        let parents = [Query::Dataset(scope.parent.clone())];
+        let above = if picture.has(&scope.parent.clone().into()) {
+            picture.state(&parents)?
+        } else {
+            // A pool that is not there is no empty list.
+            let wanted = Wanted::of(&parents, &[], false);
+            let nothing = Picture::default();
+            let seen = self.nas.picture(call, dialect, &wanted, &nothing).await?;
+            seen.state(&parents)?
+        };
+        is_whole(scope, was_missing, &above)?;
         if scope.kind.is_some() {
             datasets_of(&picture, scope)
         } else {
@@ -245,7 +245,7 @@ impl Api {
         }
     }
 
-    /// The datasets below the parent, as deep as is asked for, and one deeper where it matters what is in
+    /// The parent and the datasets below it, as deep as is asked for, and one deeper where it matters what is in
     /// them. `None` if something was missing.
     async fn datasets_below(
         &self,
@@ -255,12 +255,16 @@ impl Api {
     ) -> Result<Option<Vec<Dataset>>, ApiError> {
         let parent = scope.parent.as_str();
         let properties = of_datasets(dialect);
-        if scope.kind.is_none() && scope.depth == 0 {
-            return Ok(Some(Vec::new()));
-        }
+        let deeper = u8::from(matches!(scope.filter, ListFilter::Empty(_)));
+        let depth = scope.depth + deeper;
         if !dialect.has_resource_query() {
+            let below = Filter::starts_with("id", &format!("{parent}/"));
+            let itself = Filter::eq("id", parent);
             let query = QueryDatasets {
-                filters: vec![Filter::starts_with("id", &format!("{parent}/"))],
+                filters: vec![match depth {
+                    0 => itself,
+                    _ => Filter::either([itself, below]),
+                }],
                 properties,
                 user_properties: true,
                 short: true,
@@ -268,11 +272,10 @@ impl Api {
             };
             return self.nas.read(call, &query).await.map(Some);
         }
-        let deeper = u8::from(matches!(scope.filter, ListFilter::Empty(_)));
         let query = QueryResources {
             paths: vec![parent.to_owned()],
             properties,
-            depth: Some(scope.depth + deeper),
+            depth: (depth > 0).then_some(depth),
         };
         match self.nas.read(call, &query).await {
             Err(error) if error.kind() == ApiKind::NotFound => Ok(None),

@@ -57,10 +57,14 @@ const FEW: usize = 16;
 /// What a question wants to know.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
-    /// Datasets by their names, with those above that say what is inherited.
+    /// Datasets by their names.
     datasets: BTreeSet<DatasetName>,
-    /// Datasets that are asked for, not only for what is inherited from them.
+    /// Datasets above these, which say what is inherited.
+    above: BTreeSet<DatasetName>,
+    /// Datasets that are asked for, not only for a snapshot on them.
     asked: BTreeSet<DatasetName>,
+    /// Datasets that may well be missing.
+    may_be_missing: BTreeSet<DatasetName>,
     /// Pools that have to be there, where nothing in them is.
     pools: BTreeSet<DatasetName>,
     /// Datasets with what is on and below them.
@@ -68,46 +72,23 @@ pub(super) struct Wanted {
     snapshots: BTreeSet<SnapshotRef>,
     named: Vec<(Vec<DatasetName>, SnapshotLeaf)>,
     native: Vec<String>,
+    /// Whether what it is about is yet to be made: what is on and below it is read once it is there.
+    is_new: bool,
 }
 
 // === impl Wanted ===
 
 impl Wanted {
-    /// What these queries want to know; those that `is_now` leaves out are only prepared: what is above
-    /// their datasets is read.
-    pub(super) fn of(
-        queries: &[Query],
-        properties: &[PropertyName],
-        is_now: impl Fn(&Query) -> bool,
-    ) -> Self {
-        let mut wanted = Self::only(queries, properties, is_now);
-        for query in queries {
-            // A snapshot shows of its own dataset what it inherits.
-            let above = match query {
-                Query::Snapshot(_) => None,
-                query => dataset_of(query).and_then(DatasetName::parent),
-            };
-            wanted.datasets.extend(above);
-        }
-        let named = queries.iter().filter_map(dataset_of);
-        wanted.pools = named
-            .filter_map(|name| DatasetName::parse(name.pool()).ok())
-            .collect();
-        wanted
-    }
-
-    /// The same without what is above.
-    pub(super) fn only(
-        queries: &[Query],
-        properties: &[PropertyName],
-        is_now: impl Fn(&Query) -> bool,
-    ) -> Self {
+    /// What these queries want to know. What is about something new asks for it in other calls than for what is
+    /// there.
+    pub(super) fn of(queries: &[Query], properties: &[PropertyName], is_new: bool) -> Self {
         let native = properties.iter().filter(|name| !name.is_user());
         let mut wanted = Self {
             native: native.map(|name| name.as_str().to_owned()).collect(),
+            is_new,
             ..Self::default()
         };
-        for query in queries.iter().filter(|query| is_now(query)) {
+        for query in queries {
             match query {
                 Query::Dataset(name) => wanted.ask(name),
                 Query::Family(name) => {
@@ -125,19 +106,80 @@ impl Wanted {
                 Query::System => {}
             }
         }
-        // Nothing is copied into what something is asked for below.
-        let below: BTreeSet<DatasetName> = queries
+        let names = || queries.iter().filter_map(dataset_of);
+        let pools = names().filter_map(|name| DatasetName::parse(name.pool()).ok());
+        wanted.pools = pools.collect();
+        // A snapshot shows of its own dataset what it inherits.
+        let asked = queries
             .iter()
-            .filter_map(dataset_of)
-            .filter_map(DatasetName::parent)
-            .collect();
+            .filter(|query| !matches!(query, Query::Snapshot(_)));
+        let above = asked.filter_map(dataset_of).filter_map(DatasetName::parent);
+        wanted.above = above.collect();
+        // Nothing is copied into what something is asked for below.
+        let below: BTreeSet<DatasetName> = names().filter_map(DatasetName::parent).collect();
+        let new = wanted.asked.iter().filter(|_| is_new);
+        let new = new.filter(|name| !wanted.has_on_or_below(name));
+        wanted.may_be_missing = new.cloned().collect();
         wanted.asked.retain(|name| !below.contains(name));
+        wanted.above = wanted.above.difference(&wanted.datasets).cloned().collect();
         wanted
+    }
+
+    /// The same without what is known.
+    pub(super) fn without(mut self, known: &Picture) -> Self {
+        let is_known = |name: &DatasetName| known.datasets.contains_key(name.as_str());
+        let asked = self.asked.clone();
+        let families = self.families.clone();
+        let may_be_missing = self.may_be_missing.clone();
+        let stays = |name: &DatasetName| {
+            let is_asked = asked.contains(name) || may_be_missing.contains(name);
+            is_asked || families.contains(name) || !is_known(name)
+        };
+        self.datasets.retain(stays);
+        self.above.retain(|name| !is_known(name));
+        self.pools.retain(|name| !known.has_in_pool(name.as_str()));
+        self
     }
 
     fn ask(&mut self, name: &DatasetName) {
         self.asked.insert(name.clone());
         self.datasets.insert(name.clone());
+    }
+
+    /// Whether a snapshot is asked for on or below a dataset: then that is there.
+    fn has_on_or_below(&self, name: &DatasetName) -> bool {
+        let mut snapshots = self.snapshots.iter().map(|snapshot| &snapshot.dataset);
+        snapshots.any(|dataset| dataset == name || dataset.below(name).is_some())
+    }
+
+    /// Whether datasets, if any, are only wanted for the snapshots on them: these nearly always say enough.
+    fn is_of_snapshots(&self) -> bool {
+        let mut datasets = self.datasets.iter();
+        let has_one = |name: &DatasetName| self.snapshots.iter().any(|on| on.dataset == *name);
+        let none_else = self.asked.is_empty() && self.above.is_empty();
+        none_else && datasets.all(has_one)
+    }
+
+    /// What is wanted besides, once this was read: pools in which nothing is, and what says of what was found
+    /// whether it inherits its properties.
+    fn later(&self, seen: &Picture) -> Self {
+        let found = |name: &DatasetName| seen.datasets.get(name.as_str());
+        let has_own =
+            |name: &&DatasetName| found(name).is_some_and(|it| !it.user_properties.is_empty());
+        let pools = self.pools.iter();
+        let pools = pools.filter(|pool| !seen.has_in_pool(pool.as_str()));
+        let children = self.datasets.iter().filter(has_own);
+        let above = children.filter_map(DatasetName::parent);
+        let above = above.filter(|name| self.above.contains(name));
+        let above = above.chain(seen.above_snapshots());
+        let datasets = pools
+            .cloned()
+            .chain(above.filter(|name| found(name).is_none()));
+        Self {
+            datasets: datasets.collect(),
+            native: self.native.clone(),
+            ..Self::default()
+        }
     }
 }
 
@@ -151,20 +193,30 @@ fn dataset_of(query: &Query) -> Option<&DatasetName> {
 }
 
 /// Which paths go into one call. On 25.10 one that is missing hides the others, so only datasets in each other go
-/// together: they are nearly always all there.
-fn in_calls<'n>(
-    names: impl IntoIterator<Item = &'n DatasetName>,
+/// together: they are nearly always all there. What is above others is left out where it would be a call of its own,
+/// unless nothing else shows that its pool is there.
+fn in_calls(
+    names: &BTreeSet<DatasetName>,
+    above: &BTreeSet<DatasetName>,
     dialect: &Dialect,
 ) -> Vec<Vec<DatasetName>> {
     let mut calls: Vec<Vec<DatasetName>> = Vec::new();
-    for name in names {
+    let all = names.iter().map(|name| (name, false));
+    for (name, is_above) in all.chain(above.iter().map(|name| (name, true))) {
         let is_with = |call: &&mut Vec<DatasetName>| {
-            let inside = call.iter().any(|other| name.below(other).is_some());
-            inside || dialect.has_resource_destroy()
+            let mut others = call.iter();
+            let nested = others.any(|other| {
+                other == name || name.below(other).is_some() || other.below(name).is_some()
+            });
+            nested || dialect.has_resource_destroy()
         };
-        match calls.iter_mut().find(is_with) {
-            Some(call) => call.push(name.clone()),
-            None => calls.push(vec![name.clone()]),
+        if let Some(call) = calls.iter_mut().find(is_with) {
+            call.push(name.clone());
+            continue;
+        }
+        let mut others = calls.iter().flatten();
+        if !is_above || !others.any(|other| other.pool() == name.pool()) {
+            calls.push(vec![name.clone()]);
         }
     }
     calls
@@ -194,45 +246,57 @@ fn owned(names: &[&str]) -> Vec<String> {
 }
 
 impl Nas {
-    /// Reads what is wanted: in one exchange, and a second one for what depends on the first.
+    /// Reads what is wanted: in one exchange, and a second one for what depends on the first. `known` was read
+    /// before, and is not read again.
     pub(super) async fn picture(
         &self,
         call: &Call,
         dialect: &Dialect,
         wanted: &Wanted,
+        known: &Picture,
     ) -> Result<Picture, Error> {
         let doing = || match wanted.asked.first() {
             Some(name) => format!("look at {name}"),
             None => "look at the pool".to_owned(),
         };
         let said = |error: ApiError| understood(doing(), &error);
-        let (datasets, children, snapshots, named) = tokio::try_join!(
+        let none = BTreeSet::new();
+        let families = if wanted.is_new {
+            &none
+        } else {
+            &wanted.families
+        };
+        let (datasets, members, snapshots, named) = tokio::try_join!(
             self.datasets(call, dialect, wanted),
-            self.children(call, dialect, wanted),
+            self.members(call, dialect, families),
             self.snapshots(call, dialect, wanted),
             self.named(call, wanted),
         )
         .map_err(said)?;
         let mut picture = Picture {
             by_resource: dialect.has_resource_query(),
+            named,
             ..Picture::default()
         };
-        for dataset in datasets.into_iter().chain(children) {
-            picture.add(dataset);
+        picture.extend(datasets, snapshots);
+        picture.extend(members.0, members.1);
+        if wanted.is_new {
+            let there = |name: &&DatasetName| picture.datasets.contains_key(name.as_str());
+            let there = wanted.families.iter().filter(there).cloned().collect();
+            let members = self.members(call, dialect, &there).await.map_err(said)?;
+            picture.extend(members.0, members.1);
         }
-        picture.named = named;
-        for snapshot in snapshots {
-            picture.add_snapshot(snapshot);
-        }
-        let (pools, clones, copies) = tokio::try_join!(
-            self.pools(call, dialect, wanted, &picture),
+        let mut whole = known.clone();
+        whole.lay(picture.clone());
+        let later = wanted.later(&whole);
+        let later = self.datasets(call, dialect, &later).await.map_err(said)?;
+        whole.extend(later.clone(), Vec::new());
+        picture.extend(later, Vec::new());
+        let (clones, copies) = tokio::try_join!(
             self.clones(call, dialect, wanted, &picture),
-            self.copies(call, wanted, &picture),
+            self.copies(call, wanted, &whole),
         )
         .map_err(said)?;
-        for pool in pools {
-            picture.add(pool);
-        }
         for clone in clones {
             picture.add_clone(clone);
         }
@@ -252,10 +316,11 @@ impl Nas {
         let taken = SnapshotRef::parse("omnibus-csi/other@check").map_err(odd)?;
         let origin = taken.to_string();
         let queries = [Query::Family(volume), Query::Snapshot(taken)];
-        let wanted = Wanted::of(&queries, &[], |_| true);
+        let wanted = Wanted::of(&queries, &[], false);
         let of_clones = clones_of([origin.as_str()]);
         let said = |error: ApiError| understood(doing, &error);
-        self.picture(call, dialect, &wanted).await?;
+        let nothing = Picture::default();
+        self.picture(call, dialect, &wanted, &nothing).await?;
         self.read(call, &of_clones).await.map_err(said)?;
         self.read(call, &RunningCopies)
             .await
@@ -279,13 +344,13 @@ impl Nas {
         dialect: &Dialect,
         wanted: &Wanted,
     ) -> Result<Vec<Dataset>, ApiError> {
-        if wanted.datasets.is_empty() {
+        if wanted.is_of_snapshots() {
             return Ok(Vec::new());
         }
         let properties = Self::names_of_datasets(dialect, wanted);
         if !dialect.has_resource_query() {
             let names = wanted.datasets.union(&wanted.pools);
-            let names = names.map(DatasetName::as_str);
+            let names = names.chain(&wanted.above).map(DatasetName::as_str);
             let query = QueryDatasets {
                 filters: vec![Filter::any_of("id", names)],
                 properties,
@@ -321,13 +386,13 @@ impl Nas {
                 }
             }
         };
-        // What is asked for may well be missing.
         let is_alone = |name: &&DatasetName| {
-            let asked = wanted.asked.contains(*name) && !dialect.has_resource_destroy();
-            asked || wanted.families.contains(*name)
+            let may_be_missing = wanted.may_be_missing.contains(*name);
+            (may_be_missing && !dialect.has_resource_destroy()) || wanted.families.contains(*name)
         };
         let (alone, rest): (Vec<_>, Vec<_>) = wanted.datasets.iter().partition(is_alone);
-        let calls = in_calls(rest, dialect);
+        let rest = rest.into_iter().cloned().collect();
+        let calls = in_calls(&rest, &wanted.above, dialect);
         let (alone, rest) = tokio::try_join!(
             try_join_all(alone.into_iter().map(one)),
             try_join_all(calls.into_iter().map(together)),
@@ -336,23 +401,28 @@ impl Nas {
         Ok(found.map(|found| found.0).collect())
     }
 
-    /// Reads the pools in which nothing was found.
-    async fn pools(
+    /// What is below families and on them.
+    async fn members(
         &self,
         call: &Call,
         dialect: &Dialect,
-        wanted: &Wanted,
-        picture: &Picture,
-    ) -> Result<Vec<Dataset>, ApiError> {
-        let unseen = wanted
-            .pools
-            .iter()
-            .filter(|pool| !picture.has_in_pool(pool));
-        let pools = Wanted {
-            datasets: unseen.cloned().collect(),
-            ..Wanted::default()
+        families: &BTreeSet<DatasetName>,
+    ) -> Result<(Vec<Dataset>, Vec<Snapshot>), ApiError> {
+        let one = |name: &DatasetName| {
+            let path = name.to_string();
+            async move {
+                if dialect.has_resource_destroy() {
+                    let found = self.read(call, &of_resource(vec![path.clone()])).await;
+                    return missing(&path, found);
+                }
+                self.snapshots_of(call, dialect, path).await
+            }
         };
-        self.datasets(call, dialect, &pools).await
+        let (children, snapshots) = tokio::try_join!(
+            self.children(call, dialect, families),
+            try_join_all(families.iter().map(one)),
+        )?;
+        Ok((children, snapshots.into_iter().flatten().collect()))
     }
 
     /// What lies below families, where that does not come with them, and the clones of their snapshots.
@@ -360,9 +430,9 @@ impl Nas {
         &self,
         call: &Call,
         dialect: &Dialect,
-        wanted: &Wanted,
+        families: &BTreeSet<DatasetName>,
     ) -> Result<Vec<Dataset>, ApiError> {
-        if dialect.has_resource_query() || wanted.families.is_empty() {
+        if dialect.has_resource_query() || families.is_empty() {
             return Ok(Vec::new());
         }
         let below = |name: &DatasetName| {
@@ -372,7 +442,7 @@ impl Nas {
             ]
         };
         let query = QueryDatasets {
-            filters: vec![Filter::either(wanted.families.iter().flat_map(below))],
+            filters: vec![Filter::either(families.iter().flat_map(below))],
             properties: owned(&["creation", "origin"]),
             user_properties: true,
             snapshots: false,
@@ -389,20 +459,17 @@ impl Nas {
     ) -> Result<Vec<Snapshot>, ApiError> {
         let single = wanted.snapshots.iter();
         let single = single.filter(|name| !wanted.families.contains(&name.dataset));
-        let single = single.map(|name| (true, name.to_string()));
-        let families = wanted.families.iter().map(|name| (false, name.to_string()));
-        let one = |(is_snapshot, path): (bool, String)| async move {
-            if dialect.has_resource_destroy() {
-                let found = self.read(call, &of_resource(vec![path.clone()])).await;
-                return missing(&path, found);
-            }
-            if is_snapshot {
+        let one = |name: &SnapshotRef| {
+            let path = name.to_string();
+            async move {
+                if dialect.has_resource_destroy() {
+                    let found = self.read(call, &of_resource(vec![path.clone()])).await;
+                    return missing(&path, found);
+                }
                 self.snapshot(call, dialect, &path).await
-            } else {
-                self.snapshots_of(call, dialect, path).await
             }
         };
-        let found = try_join_all(single.chain(families).map(one)).await?;
+        let found = try_join_all(single.map(one)).await?;
         Ok(found.into_iter().flatten().collect())
     }
 

@@ -8,16 +8,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use driver_core::{Error, Kind};
 use driver_zfs::backend::Cursor;
-use driver_zfs::name::{DatasetName, Object, SnapshotRef};
+use driver_zfs::id;
+use driver_zfs::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
 use driver_zfs::observed::{Dataset, Guid, Query, Snapshot, State, System, VolumeKind};
 use driver_zfs::property::{Origin, Properties, PropertyName, Value};
 
 use super::native::zfs_name;
-use crate::api::dataset::{Dataset as ApiDataset, Source};
+use crate::api::dataset::{Dataset as ApiDataset, Property, Source};
 use crate::api::snapshot::Snapshot as ApiSnapshot;
 
 /// What was read.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Picture {
     /// Whether sources of properties of users are not said.
     pub(super) by_resource: bool,
@@ -83,10 +84,73 @@ impl Picture {
         self.snapshots.insert(snapshot.id.clone(), snapshot);
     }
 
-    /// Takes out datasets that have to be read again.
-    pub(super) fn forget(&mut self, names: &BTreeSet<DatasetName>) {
-        self.datasets
-            .retain(|id, _| !names.iter().any(|name| name.as_str() == id));
+    /// Adds datasets and snapshots.
+    pub(super) fn extend(&mut self, datasets: Vec<ApiDataset>, snapshots: Vec<ApiSnapshot>) {
+        for dataset in datasets {
+            self.add(dataset);
+        }
+        for snapshot in snapshots {
+            self.add_snapshot(snapshot);
+        }
+    }
+
+    /// Whether an object was read.
+    pub(super) fn has(&self, object: &Object) -> bool {
+        match object {
+            Object::Dataset(name) => self.datasets.contains_key(name.as_str()),
+            Object::Snapshot(name) => self.snapshots.contains_key(&name.to_string()),
+        }
+    }
+
+    /// Takes out a dataset with all that is on and below it.
+    pub(super) fn forget(&mut self, name: &DatasetName) {
+        let below = format!("{name}/");
+        let is_of_it = |id: &str| id == name.as_str() || id.starts_with(&below);
+        self.datasets.retain(|id, _| !is_of_it(id));
+        self.copying.retain(|id| !is_of_it(id));
+        self.snapshots
+            .retain(|_, snapshot| !is_of_it(&snapshot.dataset));
+        self.clones.retain(|(origin, clone)| {
+            let dataset = origin.split('@').next().unwrap_or_default();
+            !is_of_it(dataset) && !is_of_it(clone)
+        });
+    }
+
+    /// Takes out a dataset, without what is on and below it.
+    pub(super) fn forget_row(&mut self, name: &DatasetName) {
+        self.datasets.remove(name.as_str());
+        self.copying.remove(name.as_str());
+    }
+
+    /// Takes out a snapshot.
+    pub(super) fn forget_snapshot(&mut self, name: &SnapshotRef) {
+        self.snapshots.remove(&name.to_string());
+    }
+
+    /// A dataset stands on a snapshot.
+    pub(super) fn stands_on(&mut self, origin: &SnapshotRef, clone: &DatasetName) {
+        self.clones.insert((origin.to_string(), clone.to_string()));
+    }
+
+    /// A snapshot was destroyed: it is gone, unless something keeps it.
+    pub(super) fn doom(&mut self, name: &SnapshotRef) {
+        let id = name.to_string();
+        let has_clones = self.clones.iter().any(|(origin, _)| *origin == id);
+        let is_held = |snapshot: &ApiSnapshot| {
+            let mut holds = snapshot.holds.iter().flatten();
+            holds.next().is_some()
+        };
+        match self.snapshots.get_mut(&id) {
+            Some(snapshot) if has_clones || is_held(snapshot) => {
+                let on = Property {
+                    raw: "on".to_owned(),
+                    number: None,
+                    source: Source::Default,
+                };
+                snapshot.properties.insert("defer_destroy".to_owned(), on);
+            }
+            _ => self.forget_snapshot(name),
+        }
     }
 
     /// Lays over what was read later.
@@ -115,8 +179,30 @@ impl Picture {
     }
 
     /// Whether anything of a pool was read.
-    pub(super) fn has_in_pool(&self, pool: &DatasetName) -> bool {
-        self.datasets.contains_key(pool.as_str()) || self.has_below(pool)
+    pub(super) fn has_in_pool(&self, pool: &str) -> bool {
+        let is_in_it = |id: &str| id.split(['/', '@']).next() == Some(pool);
+        let mut datasets = self.datasets.keys();
+        let mut snapshots = self.snapshots.keys();
+        datasets.any(|id| is_in_it(id)) || snapshots.any(|id| is_in_it(id))
+    }
+
+    /// The datasets that say whether snapshots bear a name of their own, where the snapshots do not show it by
+    /// themselves: one of ours names the volume that it is of.
+    pub(super) fn above_snapshots(&self) -> BTreeSet<DatasetName> {
+        let shows = |snapshot: &ApiSnapshot| {
+            let text = |name: PropertyName| snapshot.user_properties.get(name.as_str());
+            let leaf = snapshot.dataset.rsplit('/').next();
+            let of_it = text(PropertyName::SNAPSHOT_SOURCE).map(String::as_str) == leaf;
+            let is_helper = SnapshotLeaf::parse(&snapshot.name).is_ok_and(|it| id::is_helper(&it));
+            text(PropertyName::SNAPSHOT_NAME).is_none() || (of_it && !is_helper)
+        };
+        let unknown = self
+            .snapshots
+            .values()
+            .filter(|snapshot| !shows(snapshot) && !self.datasets.contains_key(&snapshot.dataset));
+        unknown
+            .filter_map(|snapshot| DatasetName::parse(&snapshot.dataset).ok())
+            .collect()
     }
 
     fn has_below(&self, name: &DatasetName) -> bool {
@@ -181,8 +267,7 @@ impl Picture {
 
     fn find_pool(&self, name: &DatasetName) -> Result<(), Error> {
         let pool = name.pool();
-        let is_there = |id: &String| id.split('/').next() == Some(pool);
-        if self.datasets.keys().any(is_there) {
+        if self.has_in_pool(pool) {
             return Ok(());
         }
         Err(Error::new(Kind::Unreachable, format!("find pool `{pool}`"))

@@ -112,8 +112,8 @@ impl Seen {
         self.inner().now
     }
 
-    /// A plan that touches these begins or ends; `None` may touch anything.
-    pub(super) fn touch(&self, datasets: Option<&BTreeSet<DatasetName>>) {
+    /// A plan that touches these begins or ends; `None` may touch anything. Answers the count.
+    pub(super) fn touch(&self, datasets: Option<&BTreeSet<DatasetName>>) -> u64 {
         let mut inner = self.inner();
         inner.now += 1;
         let now = inner.now;
@@ -129,17 +129,39 @@ impl Seen {
                 inner.before = now;
             }
         }
+        now
     }
 
-    /// Notes what a look has seen that began at that count.
-    pub(super) fn note(&self, state: &State, since: u64) {
+    /// Notes what a look has seen that began at that count, of what `is_fresh`.
+    pub(super) fn note(&self, state: &State, since: u64, is_fresh: impl Fn(&Object) -> bool) {
         let mut inner = self.inner();
         if inner.seen.len() > MOST {
             inner.seen.clear();
         }
         let at = Instant::now();
-        for (object, guid) in state.identities() {
+        for (object, guid) in state.identities().filter(|(object, _)| is_fresh(object)) {
             inner.seen.insert(object, Sight { guid, since, at });
+        }
+    }
+
+    /// At which count a dataset was touched last.
+    pub(super) fn last_touch(&self, name: &DatasetName) -> u64 {
+        let inner = self.inner();
+        inner.touched.get(name).copied().unwrap_or(inner.before)
+    }
+
+    /// A plan has left a dataset the one that it was, and nothing else has touched it: what was seen of it counts as
+    /// long as before.
+    pub(super) fn renew(&self, state: &State, name: &DatasetName) {
+        let mut inner = self.inner();
+        let now = inner.now;
+        let Some(dataset) = state.dataset(name) else {
+            return;
+        };
+        if let Some(sight) = inner.seen.get_mut(&name.clone().into())
+            && sight.guid == dataset.guid
+        {
+            sight.since = now;
         }
     }
 

@@ -14,7 +14,6 @@ use driver_zfs::step::{Failed, New, Next, Of, Permission, Plan, Step};
 use futures_util::future::join_all;
 use serde_json::{Map, json};
 
-use super::picture::Picture;
 use super::{Api, native};
 use crate::acl::Acl;
 use crate::api::dataset::{
@@ -80,6 +79,20 @@ fn is_one_job(first: &Step, next: &Step) -> bool {
     }
 }
 
+/// The copy with whose marks these properties are set: what is set on it once the snapshots that came with it are
+/// gone. A call that is interrupted between the two leaves snapshots, which the next one looks for in any case.
+fn copy_of<'j, 'p>(jobs: &'j mut [Job<'p>], step: &Step) -> Option<&'j mut Job<'p>> {
+    let Step::Set { object, properties } = step else {
+        return None;
+    };
+    let mut jobs = jobs.iter_mut().rev();
+    let copy = jobs.find(|job| !matches!(job.steps[0], Step::DestroySnapshot(_)))?;
+    let is_it =
+        matches!(copy.steps[0], Step::Copy { to, .. } if *object == Object::from(to.clone()));
+    let of_users = properties.iter().all(|property| property.name.is_user());
+    (is_it && of_users).then_some(copy)
+}
+
 /// The jobs of a plan.
 fn jobs(plan: &Plan) -> Vec<Job<'_>> {
     let mut jobs: Vec<Job<'_>> = Vec::new();
@@ -90,6 +103,9 @@ fn jobs(plan: &Plan) -> Vec<Job<'_>> {
             job.after.extend(node.after.difference(&job.places));
             job.steps.push(&node.step);
             job.places.insert(place);
+        } else if let Some(copy) = copy_of(&mut jobs, &node.step) {
+            copy.steps.push(&node.step);
+            copy.places.insert(place);
         } else {
             jobs.push(Job {
                 steps: vec![&node.step],
@@ -184,6 +200,19 @@ impl<'a> Run<'a> {
             | Step::Inherit { object, .. }
             | Step::Record { object, .. } => self.set(object, &job.steps).await,
             Step::Permit { .. } => self.permit(&job.steps).await,
+            Step::Copy {
+                from,
+                to,
+                properties,
+            } => {
+                let more = job.steps.iter().flat_map(|step| match step {
+                    Step::Set { properties, .. } => properties.as_slice(),
+                    _ => &[],
+                });
+                let all: Vec<Property> = properties.iter().chain(more).cloned().collect();
+                let doing = job.steps[0].to_string();
+                self.copy(&doing, from, to, &all).await
+            }
             step => self.one(step, job.name).await,
         }
     }
@@ -472,7 +501,9 @@ impl<'a> Run<'a> {
             user_properties: user.map(|(key, value)| (key, Some(value))).collect(),
         };
         let set = self.api.nas.write(self.call, &update).await;
-        set.map(drop).map_err(|error| self.failed(doing, &error))
+        let set = set.map_err(|error| self.failed(doing, &error))?;
+        self.answered().datasets.insert(name.clone(), set);
+        Ok(())
     }
 
     /// Properties of one object, set and inherited in one call.
@@ -708,31 +739,24 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Whether what was answered is the answer to a query.
-    pub(super) fn knows(&self, query: &Query) -> bool {
-        match query {
-            Query::Dataset(name) => self.answered().datasets.contains_key(name),
-            Query::Snapshot(name) => self.answered().snapshots.contains_key(name),
-            _ => false,
-        }
+    /// Datasets as they are now, by what was answered to their last change.
+    pub(super) fn datasets(&self) -> Vec<Dataset> {
+        self.answered().datasets.values().cloned().collect()
     }
 
-    /// Adds what was answered.
-    pub(super) fn tell(&self, picture: &mut Picture) {
-        let answered = self.answered();
-        for dataset in answered.datasets.values() {
-            let known = picture.datasets.contains_key(&dataset.id);
-            if !known {
-                picture.add(dataset.clone());
-            }
-        }
-        for (name, snapshot) in &answered.snapshots {
-            let name = name.to_string();
-            picture
-                .snapshots
-                .entry(name)
-                .or_insert_with(|| snapshot.clone());
-        }
+    /// All rows of snapshots that were answered.
+    pub(super) fn snapshot_rows(&self) -> Vec<Snapshot> {
+        self.answered().snapshots.values().cloned().collect()
+    }
+
+    /// A snapshot that was taken, as it was answered.
+    pub(super) fn snapshot_row(&self, name: &SnapshotRef) -> Option<Snapshot> {
+        self.answered().snapshots.get(name).cloned()
+    }
+
+    /// Whether a dataset is gone. What 26 says of that is looked at: its betas say so also where it is in use.
+    pub(super) fn has_ended(&self, name: &DatasetName) -> bool {
+        !self.dialect.has_resource_destroy() && self.answered().destroyed.contains(name)
     }
 
     /// A dataset was destroyed, by what TrueNAS says: what was answered about it before counts no more.
@@ -742,15 +766,18 @@ impl<'a> Run<'a> {
         answered.destroyed.insert(name.clone());
     }
 
-    /// What was destroyed, by what TrueNAS says.
-    pub(super) fn destroyed(&self) -> BTreeSet<DatasetName> {
-        self.answered().destroyed.clone()
+    /// What was destroyed, and is looked at for that: see [`Run::has_ended`].
+    pub(super) fn not_proved_gone(&self) -> Vec<Query> {
+        let destroyed = self.answered().destroyed.clone().into_iter();
+        let destroyed = destroyed.filter(|name| !self.has_ended(name));
+        destroyed.map(Query::Dataset).collect()
     }
 
     /// Whether what was destroyed is gone: the betas of 26 say so also where it is in use, and stays.
     pub(super) fn are_gone(&self, pool: &State) -> Done {
         let stays = |name: &&DatasetName| pool.dataset(name).is_some();
-        match self.destroyed().iter().find(stays) {
+        let destroyed = self.answered().destroyed.clone();
+        match destroyed.iter().find(stays) {
             None => Ok(()),
             Some(name) => Err(Failed {
                 next: Next::Wait,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use driver_zfs::name::{DatasetName, Object};
 use driver_zfs::observed::Query;
-use driver_zfs::step::{Node, Plan, Step};
+use driver_zfs::step::{Plan, Step};
 
 /// The datasets that a plan touches, or on which it touches snapshots; `None` may be any.
 pub(super) fn datasets(plan: &Plan) -> Option<BTreeSet<DatasetName>> {
@@ -73,8 +73,11 @@ pub(super) fn is_touched(plan: &Plan, query: &Query) -> bool {
             object: Object::Dataset(dataset),
             ..
         } => match query {
-            Query::Dataset(name) | Query::Family(name) => {
-                name == dataset || dataset.below(name).is_some()
+            // What is below a dataset changes nothing of it that counts.
+            Query::Dataset(name) => name == dataset || name.below(dataset).is_some(),
+            Query::Family(name) => {
+                let is_of_it = dataset.below(name).is_some() || name.below(dataset).is_some();
+                name == dataset || is_of_it
             }
             Query::Snapshot(name) => name.dataset == *dataset,
             Query::Named { .. } | Query::Nearest(_) => true,
@@ -89,15 +92,6 @@ pub(super) fn is_touched(plan: &Plan, query: &Query) -> bool {
         }
     };
     plan.steps.iter().any(|node| changes(&node.step))
-}
-
-/// What has to be looked at to see what a plan has destroyed.
-pub(super) fn destroyed(plan: &Plan) -> Vec<Query> {
-    let query = |node: &Node| match &node.step {
-        Step::DestroyDataset(name) | Step::DestroyEmpty(name) => Some(Query::Dataset(name.clone())),
-        _ => None,
-    };
-    plan.steps.iter().filter_map(query).collect()
 }
 
 /// Whether a plan changes exports.

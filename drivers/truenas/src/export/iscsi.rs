@@ -84,15 +84,16 @@ impl IscsiState {
         links.find(|link| link.target == *target && link.extent == *extent)
     }
 
-    fn iqn(&self, target: &str) -> String {
+    /// The name of a target in full, where the settings of the service are known.
+    fn iqn(&self, target: &str) -> Option<String> {
         if ["iqn.", "eui.", "naa."]
             .iter()
             .any(|form| target.starts_with(form))
         {
-            target.to_owned()
-        } else {
-            format!("{}:{target}", self.global.basename)
+            return Some(target.to_owned());
         }
+        let global = self.global.as_ref()?;
+        Some(format!("{}:{target}", global.basename))
     }
 }
 
@@ -268,6 +269,10 @@ impl Export for IscsiExport {
 
     fn kind(&self) -> VolumeKind {
         VolumeKind::Zvol
+    }
+
+    fn is_restored_by_growth(&self) -> bool {
+        false
     }
 
     fn access_rules(&self) -> AccessRules {
@@ -488,7 +493,10 @@ impl Export for IscsiExport {
         let link = pair.and_then(|[target, extent]| facts.link(&target, &extent));
         // What is made gets this one.
         let lun = link.and_then(|link| link.lunid).unwrap_or(LUN).to_string();
-        let attachment = self.attach(&facts.iqn(name.as_str()), &lun);
+        let Some(iqn) = facts.iqn(name.as_str()) else {
+            return Ok(None);
+        };
+        let attachment = self.attach(&iqn, &lun);
         attachment
             .map(Some)
             .map_err(|error| Self::refused(subject, Kind::Internal).because(error))
@@ -520,8 +528,15 @@ impl Nas {
                 Ok(Vec::new())
             }
         };
+        let global = async {
+            if links {
+                self.read(call, &GetGlobal).await.map(Some)
+            } else {
+                Ok(None)
+            }
+        };
         let (global, targets, extents, lists) = tokio::try_join!(
-            self.read(call, &GetGlobal),
+            global,
             self.read(call, &targets),
             self.read(call, &extents),
             lists,

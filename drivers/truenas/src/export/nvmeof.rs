@@ -96,6 +96,16 @@ impl NvmeExport {
         })
     }
 
+    fn look(&self, subject: &Subject<'_>, name: &ExportName, links: bool) -> Command {
+        Command::Look(Look::Nvme {
+            name: name.to_string(),
+            zvol: subject.dataset.to_string(),
+            links,
+            nodes: self.access.is_some(),
+            is_new: subject.request.is_some(),
+        })
+    }
+
     /// The hosts that the subsystem has to let in, if access is per node.
     fn listed(&self, subject: &Subject<'_>) -> Result<Option<Vec<String>>, Error> {
         let access = self.access.as_ref();
@@ -131,6 +141,10 @@ impl Export for NvmeExport {
         VolumeKind::Zvol
     }
 
+    fn is_restored_by_growth(&self) -> bool {
+        false
+    }
+
     fn access_rules(&self) -> AccessRules {
         rules_of_disks()
     }
@@ -158,12 +172,11 @@ impl Export for NvmeExport {
     }
 
     fn observe(&self, subject: &Subject<'_>, name: &ExportName) -> Vec<Command> {
-        vec![Command::Look(Look::Nvme {
-            name: name.to_string(),
-            zvol: subject.dataset.to_string(),
-            nodes: self.access.is_some(),
-            is_new: subject.request.is_some(),
-        })]
+        vec![self.look(subject, name, true)]
+    }
+
+    fn observe_to_remove(&self, subject: &Subject<'_>, name: &ExportName) -> Vec<Command> {
+        vec![self.look(subject, name, false)]
     }
 
     fn facts(
@@ -381,8 +394,7 @@ impl Nas {
         call: &Call,
         name: &str,
         zvol: &str,
-        nodes: bool,
-        is_new: bool,
+        (links, nodes, is_new): (bool, bool, bool),
     ) -> Result<Answer, ApiError> {
         let subsystems = QuerySubsystems(vec![Filter::eq("name", name)]);
         let either = [
@@ -405,7 +417,7 @@ impl Nas {
         let id = subsystems.first().map(|one| one.id);
         // Who closed it is seen by its hosts.
         let closed = subsystems.iter().any(|one| !one.allow_any_host);
-        let (ports, hosts) = self.nvme_links(call, id, nodes || closed).await?;
+        let (ports, hosts) = self.nvme_links(call, id, links, nodes || closed).await?;
         Ok(Answer::Nvme(NvmeState {
             global,
             subsystems,
@@ -421,6 +433,7 @@ impl Nas {
         &self,
         call: &Call,
         subsystem: Option<i64>,
+        ports: bool,
         hosts: bool,
     ) -> Result<(Vec<PortLink>, Option<Vec<HostLink>>), ApiError> {
         let Some(id) = subsystem else {
@@ -433,7 +446,14 @@ impl Nas {
                 Ok(None)
             }
         };
-        tokio::try_join!(self.port_links(call, id), links)
+        let ports = async {
+            if ports {
+                self.port_links(call, id).await
+            } else {
+                Ok(Vec::new())
+            }
+        };
+        tokio::try_join!(ports, links)
     }
 
     /// Through which ports a subsystem is reachable.

@@ -252,6 +252,10 @@ impl Export for NfsExport {
         VolumeKind::Filesystem
     }
 
+    fn is_restored_by_growth(&self) -> bool {
+        false
+    }
+
     fn access_rules(&self) -> AccessRules {
         AccessRules::filesystem(&["nfs"])
     }
@@ -483,6 +487,10 @@ impl Export for SmbExport {
 
     fn kind(&self) -> VolumeKind {
         VolumeKind::Filesystem
+    }
+
+    fn is_restored_by_growth(&self) -> bool {
+        false
     }
 
     fn access_rules(&self) -> AccessRules {

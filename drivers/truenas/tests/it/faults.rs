@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use driver_core::{Kind, PageRequest, SizeRange, SnapshotFilter, SnapshotId, Source};
+use driver_core::{Kind, PageRequest, SnapshotFilter, SnapshotId, Source};
 use serde_json::{Value, json};
 use truenas_sim::{Action, Generation, Rule, Simulator};
 
@@ -328,11 +328,10 @@ async fn an_answer_that_names_no_volume_is_no_proof_that_it_is_gone() {
                 reason: reason.to_owned(),
             };
             nas.faults().add(Rule::new(method, odd));
-            let size = SizeRange::new(4 << 30, 0).expect("a size");
-            let expander = driver.expander().expect("growth");
-            let grown = expander.expand_volume(&call(), &volume.id, size).await;
+            let asked = request(driver.as_ref(), "pvc-odd", None);
+            let again = driver.create_volume(&call(), &asked).await;
             let deleted = driver.delete_volume(&call(), &volume.id).await;
-            for (verb, outcome) in [("grow", grown.map(drop)), ("delete", deleted)] {
+            for (verb, outcome) in [("create", again.map(drop)), ("delete", deleted)] {
                 let error = outcome.expect_err(verb);
                 assert_eq!(error.kind(), Kind::Internal, "{method}: {}", error.chain());
             }

@@ -8,6 +8,7 @@ use driver_core::{
     CreateSnapshot, Driver, Kind, Parameters, Secrets, Snapshot, SnapshotName, Source,
 };
 use driver_truenas::from_document;
+use serde_json::json;
 use truenas_sim::{Generation, Options, Simulator};
 
 use crate::costs::{call, create, request};
@@ -183,5 +184,45 @@ async fn a_volume_whose_share_is_that_of_another_but_for_case_is_refused_before_
         assert_eq!(again.id, first.id);
         let gone = driver.delete_volume(&call(), &first.id).await;
         gone.unwrap_or_else(|error| panic!("{}", error.chain()));
+    }
+}
+
+/// What a periodic task takes goes with it; what lies below it keeps it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_detached_snapshot_with_something_on_or_below_it_is_looked_at_before_it_goes() {
+    for (generation, method) in [
+        (Generation::V24_10, "zfs.snapshot.create"),
+        (Generation::V25_10, "pool.snapshot.create"),
+        (Generation::V26Rc, "pool.snapshot.create"),
+    ] {
+        let nas = appliance(generation).await;
+        let driver = driver(&nas, "truenas-api-nfs", "");
+        let volume = create(driver.as_ref(), "pvc-1").await;
+        let snapshots = driver.snapshots().expect("snapshots");
+        let detached = [("detachedSnapshots".to_owned(), "true".to_owned())];
+        let asked = CreateSnapshot {
+            name: SnapshotName::parse("s-1").expect("a name"),
+            source: volume.id.clone(),
+            parameters: Parameters::new(detached.into()),
+            secrets: Secrets::new(),
+        };
+        let taken = snapshots.create_snapshot(&call(), &asked).await;
+        let taken = taken.unwrap_or_else(|error| panic!("{generation}: {}", error.chain()));
+        let auto = json!({"dataset": "tank/csi/s/pvc-1/s-1", "name": "auto-1"});
+        nas.call(method, vec![auto]).await.expect("taken");
+        let below = json!({"name": "tank/csi/s/pvc-1/s-1/below"});
+        nas.call("pool.dataset.create", vec![below])
+            .await
+            .expect("made");
+        let kept = snapshots.delete_snapshot(&call(), &taken.id).await;
+        let kept = kept.expect_err("there is something below it");
+        assert_eq!(kept.kind(), Kind::Busy, "{generation}: {}", kept.chain());
+        let below = vec![json!("tank/csi/s/pvc-1/s-1/below")];
+        nas.call("pool.dataset.delete", below).await.expect("gone");
+        let gone = snapshots.delete_snapshot(&call(), &taken.id).await;
+        gone.unwrap_or_else(|error| panic!("{generation}: {}", error.chain()));
+        let left = nas.call("pool.dataset.query", vec![]).await;
+        let left = left.expect("datasets").to_string();
+        assert!(!left.contains("tank/csi/s/pvc-1"), "{generation}: {left}");
     }
 }

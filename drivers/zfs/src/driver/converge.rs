@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::ZfsDriver;
 use crate::backend::Tried;
+use crate::export::Opaque;
 use crate::observed::{Observed, Request, State};
 use crate::plan::{Leftover, Outcome, Verb};
 use crate::step::{Failed, Guess, Next};
@@ -76,6 +77,8 @@ struct RunState {
     changed: bool,
     /// Whether the end of a plan was not observed: it may still be running.
     unseen: bool,
+    /// What the backend keeps of an observation that was not enough.
+    kept: Option<Opaque>,
 }
 
 impl RunState {
@@ -261,7 +264,10 @@ impl ZfsDriver {
         let observed = if let Some(observed) = seen {
             observed
         } else {
-            let request = verb.request(&run.asked)?;
+            let request = Request {
+                known: run.kept.take(),
+                ..verb.request(&run.asked)?
+            };
             self.backend.observe(call, &request).await?
         };
         self.heard();
@@ -269,14 +275,20 @@ impl ZfsDriver {
         run.asked = observed.pool;
         let (plan, end) = match outcome {
             Outcome::Done(end) => return Ok(Round::Done(end)),
-            Outcome::Ask => return Ok(Round::Seen(None)),
+            Outcome::Ask => {
+                run.kept = observed.kept;
+                return Ok(Round::Seen(None));
+            }
             Outcome::Do(plan) => (plan, None),
             Outcome::End(plan, end) => (plan, Some(end)),
         };
         tracing::debug!(verb = %verb.doing(), steps = plan.steps.len(), "plan");
         let then = match &end {
             Some(_) => Request::of([]),
-            None => verb.request_after(&run.asked)?,
+            None => Request {
+                known: observed.kept,
+                ..verb.request_after(&run.asked)?
+            },
         };
         match self.backend.apply(call, &plan, &then).await {
             Ok(observed) => {

@@ -125,6 +125,7 @@ impl ZfsDriver {
                     place,
                     owner: self.settings.policy.owner(),
                     keep_foreign: true,
+                    asks_little: self.backend.asks_one_by_one(),
                 };
                 let verb = RemoveHalf {
                     scope,

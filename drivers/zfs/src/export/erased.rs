@@ -49,6 +49,8 @@ pub trait AnyExport: Send + Sync + fmt::Debug {
     fn resize_unseen(&self, subject: &Subject<'_>) -> Result<Vec<Act<Opaque>>, Error>;
     /// See [`Export::is_proved_by_acts`].
     fn is_proved_by_acts(&self) -> bool;
+    /// See [`Export::is_restored_by_growth`].
+    fn is_restored_by_growth(&self) -> bool;
     /// See [`Export::is_per_node`].
     fn is_per_node(&self) -> bool;
     /// See [`Export::examine`].
@@ -191,6 +193,10 @@ impl<E: Export> AnyExport for E {
 
     fn is_proved_by_acts(&self) -> bool {
         Export::is_proved_by_acts(self)
+    }
+
+    fn is_restored_by_growth(&self) -> bool {
+        Export::is_restored_by_growth(self)
     }
 
     fn is_per_node(&self) -> bool {

@@ -85,6 +85,7 @@ impl Verb for Access<'_> {
             queries: vec![Query::Dataset(self.export_ref.dataset.clone())],
             properties: self.export_ref.export.reads(),
             export: self.export_ref.commands(pool)?,
+            ..Request::default()
         })
     }
 

@@ -184,6 +184,8 @@ impl Verb for Create<'_> {
             queries,
             properties: self.export_ref.export.reads(),
             export: self.export_ref.commands(pool)?,
+            is_new: true,
+            known: None,
         })
     }
 

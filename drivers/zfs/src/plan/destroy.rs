@@ -19,7 +19,7 @@ pub use self::volume::DeleteVolume;
 use super::{blocked, is_complete, listed};
 use crate::id::{self, At, Layout};
 use crate::name::{DatasetName, SnapshotRef};
-use crate::observed::{Dataset, Query, Snapshot, State};
+use crate::observed::{Dataset, Query, Request, Snapshot, State};
 use crate::property::PropertyName;
 use crate::step::{Plan, Step};
 
@@ -101,6 +101,21 @@ pub(crate) fn has_parent(doing: &str, layout: &Layout, pool: &State) -> Result<(
     Err(Error::new(Kind::Unreachable, doing)
         .because(MissingParent::new(parent.as_str()))
         .advise(advice))
+}
+
+/// The parent of volumes, where the last observation had it: what is missing was looked for below it then.
+fn parent_again(layout: &Layout, pool: &State) -> Option<Query> {
+    let parent = pool.dataset(&layout.volumes)?;
+    Some(Query::Dataset(parent.name.clone()))
+}
+
+/// The same request, with the parent of volumes: see [`has_parent`].
+fn with_parent(layout: &Layout, mut request: Request) -> Request {
+    let parent = Query::Dataset(layout.volumes.clone());
+    if !request.queries.contains(&parent) {
+        request.queries.push(parent);
+    }
+    request
 }
 
 // === impl Doomed ===

@@ -1,5 +1,5 @@
 //! Expanding a volume. It never shrinks, and one that is large enough keeps its size. A lost export
-//! is restored.
+//! is restored where the export asks for that.
 
 use driver_core::{Error, Expanded, Kind, SizeRange};
 
@@ -63,6 +63,11 @@ impl Expand<'_> {
         })
     }
 
+    /// Whether it restores a lost export.
+    fn restores(&self) -> bool {
+        self.export_ref.export.is_restored_by_growth()
+    }
+
     /// The acts that announce the new size to the export.
     fn announce(
         &self,
@@ -102,7 +107,12 @@ impl Verb for Expand<'_> {
         Ok(Request {
             queries: vec![Query::Dataset(self.export_ref.dataset.clone())],
             properties: self.export_ref.export.reads(),
-            export: self.export_ref.commands(pool)?,
+            export: if self.restores() {
+                self.export_ref.commands(pool)?
+            } else {
+                Vec::new()
+            },
+            ..Request::default()
         })
     }
 
@@ -148,10 +158,19 @@ impl Verb for Expand<'_> {
             return Err(Error::not_found(self.doing()));
         };
         let target = self.target(dataset)?;
-        let status = self.export_ref.status(asked, seen)?;
+        let restores = self.restores();
+        let status = if restores {
+            self.export_ref.status(asked, seen)?
+        } else {
+            None
+        };
         let mut plan = Plan::about(name.clone());
-        // Restoring the export includes its access list, which others may change concurrently.
-        self.export_ref.guard(&mut plan, dataset);
+        if restores {
+            // Restoring the export includes its access list, which others may change concurrently.
+            self.export_ref.guard(&mut plan, dataset);
+        } else {
+            plan.guard(dataset.name.clone(), dataset.guid);
+        }
         let missing = !target.properties.is_empty();
         if missing {
             plan.step(Step::Set {
@@ -159,7 +178,7 @@ impl Verb for Expand<'_> {
                 properties: target.properties,
             });
         }
-        let mut whole = false;
+        let mut whole = !restores;
         let status = status.as_deref();
         if status.is_some_and(|status| !status.can_be_restored()) {
             // compat: "ZFS": democratic-csi sets the size alone, and so it is done here.
@@ -184,7 +203,7 @@ impl Verb for Expand<'_> {
         Ok(match (plan.is_empty(), whole) {
             (false, true) => Outcome::End(plan, expanded),
             (false, false) => Outcome::Do(plan),
-            (true, _) if status.is_none() => Outcome::Ask,
+            (true, false) if status.is_none() => Outcome::Ask,
             (true, _) => Outcome::Done(expanded),
         })
     }

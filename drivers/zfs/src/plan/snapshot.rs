@@ -369,7 +369,10 @@ impl Verb for TakeSnapshot<'_> {
             Object::Snapshot(snapshot) => Query::Snapshot(snapshot),
             Object::Dataset(dataset) => Query::Dataset(dataset),
         }));
-        Ok(Request::of(queries))
+        Ok(Request {
+            is_new: true,
+            ..Request::of(queries)
+        })
     }
 
     /// No further check for another snapshot of that name: it was made before the plan, it scans

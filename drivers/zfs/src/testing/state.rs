@@ -130,6 +130,7 @@ impl HostState {
         Ok(Observed {
             pool: self.pool.show(&request.queries, &request.properties),
             export: answers.collect::<Result<_, Error>>()?,
+            kept: None,
         })
     }
 

@@ -116,7 +116,8 @@ impl Half {
             export.push(Opaque::new(self.run(command.get()?).await?));
         }
         let pool = self.pool().show(&question.queries, &question.properties);
-        Ok(Observed { pool, export })
+        let kept = None;
+        Ok(Observed { pool, export, kept })
     }
 
     async fn run(&self, command: &Command) -> Result<Output, Error> {

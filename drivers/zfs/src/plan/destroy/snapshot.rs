@@ -6,7 +6,7 @@
 
 use driver_core::Error;
 
-use super::{Doomed, has_parent, ties, were_asked};
+use super::{Doomed, has_parent, parent_again, ties, were_asked, with_parent};
 use crate::id::{self, At, Layout, SnapshotPlace};
 use crate::name::{DatasetName, SnapshotRef};
 use crate::observed::{Dataset, Observed, Query, Request, Snapshot, State, VolumeKind};
@@ -34,6 +34,9 @@ pub struct DeleteSnapshot<'a> {
     pub owner: Owner<'a>,
     /// Whether a detached one with snapshots that this driver did not take is kept.
     pub keep_foreign: bool,
+    /// [`Backend::asks_one_by_one`](crate::backend::Backend::asks_one_by_one): a detached one is destroyed
+    /// before all of it was observed.
+    pub asks_little: bool,
 }
 
 /// Whether a dataset is a snapshot of ours, complete or partial.
@@ -52,14 +55,14 @@ pub(in crate::plan) fn is_only_container(dataset: &Dataset) -> bool {
 // === impl DeleteSnapshot ===
 
 impl DeleteSnapshot<'_> {
-    /// Done, if this was observed under the lock: a missing one may still be created by the
-    /// leftover command of a cut connection.
-    fn absent(plan: Plan, done: usize) -> Outcome<()> {
-        if done > 0 {
-            Outcome::Done(())
-        } else {
-            Outcome::Do(plan)
+    /// Done, if this was observed under the lock, with the parent of volumes: a missing one may still be
+    /// created by the leftover command of a cut connection.
+    fn absent(&self, plan: Plan, pool: &State, done: usize) -> Result<Outcome<()>, Error> {
+        if done == 0 {
+            return Ok(Outcome::Do(plan));
         }
+        has_parent(&self.doing_it(), self.layout, pool)?;
+        Ok(Outcome::Done(()))
     }
 
     fn attached(
@@ -71,8 +74,7 @@ impl DeleteSnapshot<'_> {
         let mut plan = Plan::about(name.dataset.clone());
         let there = |snapshot: &&Snapshot| !snapshot.is_doomed();
         let Some(snapshot) = pool.snapshot(name).filter(there) else {
-            has_parent(&self.doing_it(), self.layout, pool)?;
-            return Ok(Self::absent(plan, done));
+            return self.absent(plan, pool, done);
         };
         if snapshot.csi_name().is_none() {
             let why = format!("{name} exists, and is not a snapshot of this driver");
@@ -98,18 +100,14 @@ impl DeleteSnapshot<'_> {
             is_only_container(container) || self.is_legacy_container(container, pool.dataset(name))
         });
         let Some(dataset) = pool.dataset(name) else {
-            has_parent(&doing, self.layout, pool)?;
             if let Some(container) = container {
                 emptied(&mut plan, container);
             }
-            return Ok(Self::absent(plan, done));
+            return self.absent(plan, pool, done);
         };
         if !is_ours(dataset) {
             let why = format!("{name} exists, and is not a snapshot of this driver");
             return Err(blocked(&doing, why).advise(NOT_OURS));
-        }
-        if !were_asked(self.layout, name, asked, pool) {
-            return Ok(Outcome::Ask);
         }
         let doomed = Doomed {
             doing: &doing,
@@ -118,10 +116,19 @@ impl DeleteSnapshot<'_> {
             pool,
             keep_foreign: self.keep_foreign,
         };
-        doomed.check()?;
-        doomed.release(&mut plan);
-        if !doomed.hand_over(&mut plan) {
-            return Ok(Outcome::Ask);
+        // At first only the dataset itself may have been observed. The storage refuses to destroy one with
+        // anything on or below it; then all of that is observed.
+        let is_bare = self.asks_little && asked.dataset(name).is_none();
+        let is_plain = dataset.origin().is_none() && !dataset.is_receiving();
+        if !is_bare || !is_plain {
+            if is_bare || !were_asked(self.layout, name, asked, pool) {
+                return Ok(Outcome::Ask);
+            }
+            doomed.check()?;
+            doomed.release(&mut plan);
+            if !doomed.hand_over(&mut plan) {
+                return Ok(Outcome::Ask);
+            }
         }
         if let Some(container) = container.filter(|container| !container.is_container()) {
             // A retry finds the container by its mark after the snapshot in it is gone. The mark is set
@@ -199,18 +206,28 @@ impl Verb for DeleteSnapshot<'_> {
     }
 
     fn request(&self, pool: &State) -> Result<Request, Error> {
-        let parent = Query::Dataset(self.layout.volumes.clone());
-        Ok(Request::of(match &self.place.at {
-            At::Attached(snapshot) => vec![Query::Snapshot(snapshot.clone()), parent],
+        let mut queries = match &self.place.at {
+            At::Attached(snapshot) => vec![Query::Snapshot(snapshot.clone())],
             At::Detached(dataset) => {
+                let itself = match pool.dataset(dataset) {
+                    None if self.asks_little => Query::Dataset(dataset.clone()),
+                    _ => Query::Family(dataset.clone()),
+                };
                 // The rest of the container is not needed here, and may be large.
                 let container = dataset.parent().map(Query::Dataset);
-                let itself = Query::Family(dataset.clone());
                 let ties = ties(self.layout, dataset, pool);
-                let queries = [itself, parent].into_iter();
-                queries.chain(container).chain(ties).collect()
+                std::iter::once(itself)
+                    .chain(container)
+                    .chain(ties)
+                    .collect()
             }
-        }))
+        };
+        queries.extend(parent_again(self.layout, pool));
+        Ok(Request::of(queries))
+    }
+
+    fn request_after(&self, pool: &State) -> Result<Request, Error> {
+        Ok(with_parent(self.layout, self.request(pool)?))
     }
 
     fn guess(&self) -> Option<Guess> {

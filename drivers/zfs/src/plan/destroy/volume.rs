@@ -5,7 +5,7 @@
 
 use driver_core::{Error, VolumeId};
 
-use super::{Doomed, has_parent, ties, were_asked};
+use super::{Doomed, has_parent, parent_again, ties, were_asked, with_parent};
 use crate::id::Layout;
 use crate::observed::{Dataset, Observed, Query, Request, State};
 use crate::plan::{ExportRef, Outcome, Verb, blocked, is_complete};
@@ -56,15 +56,19 @@ impl Verb for DeleteVolume<'_> {
     }
 
     fn request(&self, pool: &State) -> Result<Request, Error> {
-        let itself = Query::Family(self.export_ref.dataset.clone());
-        let parent = Query::Dataset(self.layout.volumes.clone());
-        let mut queries = vec![itself, parent];
+        let mut queries = vec![Query::Family(self.export_ref.dataset.clone())];
         queries.extend(ties(self.layout, self.export_ref.dataset, pool));
+        queries.extend(parent_again(self.layout, pool));
         Ok(Request {
             queries,
             properties: self.export_ref.export.reads(),
             export: self.export_ref.commands_to_remove(pool)?,
+            ..Request::default()
         })
+    }
+
+    fn request_after(&self, pool: &State) -> Result<Request, Error> {
+        Ok(with_parent(self.layout, self.request(pool)?))
     }
 
     fn plan(&self, asked: &State, seen: &Observed, done: usize) -> Result<Outcome<()>, Error> {
@@ -75,11 +79,14 @@ impl Verb for DeleteVolume<'_> {
         };
         let mut plan = Plan::about(name.clone());
         let Some(dataset) = seen.pool.dataset(name) else {
+            // Without the lock, a missing one may still be created by the leftover command of a cut
+            // connection. Its parent is observed there.
+            if done == 0 {
+                return Ok(Outcome::Do(plan));
+            }
             has_parent(&doing, self.layout, &seen.pool)?;
             self.export_ref.remove(&mut plan, &*status)?;
-            // Without the lock, a missing one may still be created by the leftover command of a cut
-            // connection.
-            return Ok(if plan.is_empty() && done > 0 {
+            return Ok(if plan.is_empty() {
                 Outcome::Done(())
             } else {
                 Outcome::Do(plan)

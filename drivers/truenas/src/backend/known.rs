@@ -1,0 +1,217 @@
+//! What a look has shown, and what a plan leaves of it: that is not looked at again within the same verb.
+//!
+//! The answers of a plan say the rest. What neither says is looked at after it.
+
+use std::collections::BTreeSet;
+
+use driver_zfs::export::Opaque;
+use driver_zfs::name::{DatasetName, Object, SnapshotLeaf};
+use driver_zfs::observed::{Query, Request};
+use driver_zfs::property::PropertyName;
+use driver_zfs::step::{Plan, Step};
+
+use super::picture::Picture;
+use super::steps::Run;
+use crate::command::{Answer, Command, Look};
+
+/// What is known, and to which queries that is the answer.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Known {
+    pub(super) picture: Picture,
+    queries: Vec<Query>,
+    properties: Vec<PropertyName>,
+    /// What was changed since, and not seen again.
+    unknown: BTreeSet<Object>,
+    exports: Vec<(Look, Answer)>,
+}
+
+// === impl Known ===
+
+impl Known {
+    /// What the last observation of the same verb has left for this one.
+    pub(super) fn of(request: &Request) -> Self {
+        let kept = request
+            .known
+            .as_ref()
+            .and_then(|kept| kept.get::<Self>().ok());
+        let has_all = |kept: &&Self| {
+            let mut names = request.properties.iter();
+            names.all(|name| name.is_user() || kept.properties.contains(name))
+        };
+        let mut known = kept.filter(has_all).cloned().unwrap_or_default();
+        known.properties.clone_from(&request.properties);
+        known
+    }
+
+    /// What has to be looked at for these queries.
+    pub(super) fn missing(&self, queries: &[Query]) -> Vec<Query> {
+        let missing = queries.iter().flat_map(|query| self.missing_of(query));
+        missing.collect()
+    }
+
+    fn missing_of(&self, query: &Query) -> Vec<Query> {
+        let (family, is_asked) = match query {
+            Query::Family(name) => (name, self.queries.contains(query)),
+            Query::Dataset(name) => {
+                let family = Query::Family(name.clone());
+                let asked = self.queries.contains(query) || self.queries.contains(&family);
+                let stays = asked && !self.unknown.contains(&name.clone().into());
+                return Vec::from_iter((!stays).then(|| query.clone()));
+            }
+            Query::Snapshot(name) => {
+                let family = Query::Family(name.dataset.clone());
+                let asked = self.queries.contains(query) || self.queries.contains(&family);
+                let stays = asked && !self.unknown.contains(&name.clone().into());
+                return Vec::from_iter((!stays).then(|| query.clone()));
+            }
+            Query::System => return Vec::new(),
+            Query::Named { .. } | Query::Nearest(_) => {
+                let asked = self.queries.contains(query);
+                return Vec::from_iter((!asked).then(|| query.clone()));
+            }
+        };
+        if !is_asked {
+            return vec![query.clone()];
+        }
+        let of_it = |object: &&Object| match object {
+            Object::Dataset(name) => name == family,
+            Object::Snapshot(name) => name.dataset == *family,
+        };
+        let query_of = |object: &Object| match object {
+            Object::Dataset(name) => Query::Dataset(name.clone()),
+            Object::Snapshot(name) => Query::Snapshot(name.clone()),
+        };
+        self.unknown.iter().filter(of_it).map(query_of).collect()
+    }
+
+    /// What was answered to these looks at exports, as far as that is known.
+    pub(super) fn exports(&self, commands: &[Opaque]) -> Vec<Option<Opaque>> {
+        let one = |command: &Opaque| {
+            let Ok(Command::Look(look)) = command.get() else {
+                return None;
+            };
+            let found = self.exports.iter().find(|(known, _)| known == look);
+            found.map(|(_, answer)| Opaque::new(answer.clone()))
+        };
+        commands.iter().map(one).collect()
+    }
+
+    /// Adds what was looked at now.
+    pub(super) fn lay(&mut self, queries: &[Query], picture: Picture) {
+        for query in queries {
+            match query {
+                Query::Dataset(name) => {
+                    self.unknown.remove(&name.clone().into());
+                }
+                Query::Snapshot(name) => {
+                    self.unknown.remove(&name.clone().into());
+                }
+                Query::Family(name) => self.unknown.retain(|object| match object {
+                    Object::Dataset(other) => other != name,
+                    Object::Snapshot(snapshot) => snapshot.dataset != *name,
+                }),
+                Query::Named { .. } | Query::Nearest(_) | Query::System => {}
+            }
+        }
+        self.queries.extend_from_slice(queries);
+        self.picture.lay(picture);
+    }
+
+    /// Adds the answers to looks at exports, and leaves out older ones.
+    pub(super) fn lay_exports(&mut self, commands: &[Opaque], answers: &[Opaque]) {
+        self.exports.clear();
+        for (command, answer) in commands.iter().zip(answers) {
+            if let (Ok(Command::Look(look)), Ok(answer)) = (command.get(), answer.get::<Answer>()) {
+                self.exports.push((look.clone(), answer.clone()));
+            }
+        }
+    }
+
+    /// Follows a plan that was done: what it changed is what it was answered, or not known.
+    pub(super) fn follow(&mut self, plan: &Plan, run: &Run<'_>) {
+        for node in &plan.steps {
+            self.follow_one(&node.step, run);
+        }
+        for row in run.datasets() {
+            if let Ok(name) = DatasetName::parse(&row.id) {
+                self.unknown.remove(&name.into());
+            }
+            self.picture.add(row);
+        }
+    }
+
+    fn follow_one(&mut self, step: &Step, run: &Run<'_>) {
+        match step {
+            Step::Create { dataset, .. } => self.made(dataset),
+            Step::Clone {
+                origin, dataset, ..
+            } => {
+                self.made(dataset);
+                self.picture.stands_on(origin, dataset);
+            }
+            Step::Copy { from, to, .. } => {
+                self.made(to);
+                self.came_with(to, &from.leaf);
+            }
+            Step::Set { object, .. }
+            | Step::Inherit { object, .. }
+            | Step::Record { object, .. } => self.changed(object.clone()),
+            Step::Snapshot { snapshot, .. } => {
+                self.changed(snapshot.clone().into());
+                if let Some(row) = run.snapshot_row(snapshot) {
+                    self.unknown.remove(&snapshot.clone().into());
+                    self.picture.add_snapshot(row);
+                }
+            }
+            Step::DestroySnapshot(snapshot) => {
+                self.unknown.remove(&snapshot.clone().into());
+                self.picture.doom(snapshot);
+            }
+            Step::Rename { snapshot, to } => {
+                self.changed(snapshot.clone().into());
+                self.came_with(&snapshot.dataset, to);
+            }
+            Step::DestroyDataset(name) | Step::DestroyEmpty(name) => {
+                self.changed(name.clone().into());
+                if run.has_ended(name) {
+                    self.made(name);
+                    self.unknown.remove(&name.clone().into());
+                }
+            }
+            // It may be about any of them.
+            Step::GoOn { .. } | Step::Promote(_) => {
+                *self = Self {
+                    properties: std::mem::take(&mut self.properties),
+                    ..Self::default()
+                };
+            }
+            Step::Mount(_) | Step::Permit { .. } | Step::Settle(_) | Step::Export(_) => {}
+        }
+    }
+
+    /// A dataset is made: what was on and below it is not of it, and nothing is on and below it yet.
+    fn made(&mut self, name: &DatasetName) {
+        self.picture.forget(name);
+        self.unknown.retain(|object| match object {
+            Object::Dataset(other) => other != name,
+            Object::Snapshot(snapshot) => snapshot.dataset != *name,
+        });
+        self.unknown.insert(name.clone().into());
+        self.queries.push(Query::Family(name.clone()));
+    }
+
+    /// There is a snapshot of which only the name is known.
+    fn came_with(&mut self, dataset: &DatasetName, leaf: &SnapshotLeaf) {
+        if let Ok(snapshot) = dataset.at(leaf) {
+            self.changed(snapshot.into());
+        }
+    }
+
+    fn changed(&mut self, object: Object) {
+        match &object {
+            Object::Dataset(name) => self.picture.forget_row(name),
+            Object::Snapshot(name) => self.picture.forget_snapshot(name),
+        }
+        self.unknown.insert(object);
+    }
+}
