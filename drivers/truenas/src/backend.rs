@@ -45,7 +45,7 @@ use look::Wanted;
 use picture::Picture;
 use seen::Seen;
 use steps::Run;
-pub(crate) use steps::waves;
+pub(crate) use steps::{waves, worst};
 
 /// The sockets of this process: connections with the same NAS and login share one.
 static CLIENTS: LazyLock<Clients> = LazyLock::new(Clients::default);

@@ -23,7 +23,7 @@ use futures_util::future::join_all;
 use serde_json::{Map, json};
 
 use crate::api::dataset::UpdateDataset;
-use crate::backend::{Nas, waves};
+use crate::backend::{Nas, waves, worst};
 use crate::command::{Answer, Change, Command, Made};
 use crate::failure::failed;
 
@@ -142,6 +142,14 @@ fn identities(guards: &[Guard], counts: impl Fn(&Object) -> bool) -> Vec<Guard> 
     guards.iter().filter(same).cloned().collect()
 }
 
+/// A plan of these steps, in the turn of the whole plan.
+fn part_of(plan: &Plan, guards: Vec<Guard>, steps: Vec<Step>) -> Plan {
+    let mut part = Plan::about(plan.lock.clone());
+    part.guards = guards;
+    part.add(steps);
+    part
+}
+
 fn of_host(request: &Request) -> Request {
     Request {
         queries: request.queries.clone(),
@@ -182,9 +190,14 @@ impl<B: Backend> Composed<B> {
                 let changed = change.run(&self.nas, call, known).await;
                 changed.map_err(|error| failed(change.doing(), &error, alone))
             });
+            let mut failures = Vec::new();
             for (export, number) in wave.iter().zip(join_all(numbers).await) {
-                made.note(export.name.as_ref(), number?);
+                match number {
+                    Ok(number) => made.note(export.name.as_ref(), number),
+                    Err(failed) => failures.push(Err(failed)),
+                }
             }
+            worst(failures)?;
             first = false;
         }
         Ok(())
@@ -244,12 +257,7 @@ impl<B: Backend> Backend for Composed<B> {
         let mut made = Made::default();
         // Whether the host was asked for the guards since it was changed last.
         let mut is_checked = true;
-        let about = |guards, steps: Vec<Step>| {
-            let mut part = Plan::about(plan.lock.clone());
-            part.guards = guards;
-            part.add(steps);
-            part
-        };
+        let about = |guards, steps| part_of(plan, guards, steps);
         // Its turn, and what has to be true, also where the first part is none of the host.
         if !matches!(parts.peek(), Some(Part::Host(_))) {
             let first = about(std::mem::take(&mut guards), Vec::new());

@@ -139,6 +139,14 @@ pub(crate) fn waves<T>(
     waves
 }
 
+/// The failure of several steps that leaves most unknown: what may still be under way is not undone.
+pub(crate) fn worst(outcomes: impl IntoIterator<Item = Done>) -> Done {
+    let failures = outcomes.into_iter().filter_map(Result::err);
+    let is_known =
+        |failed: &Failed| !matches!(failed.error.kind(), Kind::Unreachable | Kind::Timeout);
+    failures.min_by_key(is_known).map_or(Ok(()), Err)
+}
+
 impl<'a> Run<'a> {
     pub(super) fn new(api: &'a Api, call: &'a Call, dialect: &'a Dialect) -> Self {
         Self {
@@ -188,7 +196,7 @@ impl<'a> Run<'a> {
                 self.note_done();
             }
             let done = join_all(wave.iter().map(|job| self.job(job))).await;
-            done.into_iter().collect::<Done>()?;
+            worst(done)?;
             self.note_done();
         }
         Ok(())
@@ -688,24 +696,22 @@ impl<'a> Run<'a> {
             id: snapshot.to_string(),
             defer: true,
         };
-        match self.api.nas.write(self.call, &delete).await {
-            Err(error) if error.kind() != ApiKind::NotFound => {
-                Err(self.failed(format!("destroy {snapshot}"), &error))
-            }
-            _ => Ok(()),
-        }
+        // One that is not there any more is looked for: what is not found may be something else.
+        let destroyed = self.api.nas.write(self.call, &delete).await;
+        destroyed
+            .map(drop)
+            .map_err(|error| self.failed(format!("destroy {snapshot}"), &error))
     }
 
+    /// Destroys a dataset. `NotFound` is no proof that it is gone: TrueNAS takes its shares away first, and one of
+    /// these may be what it does not find.
     async fn destroy(&self, name: &DatasetName) -> Result<(), ApiError> {
         let delete = DeleteDataset {
             id: name.to_string(),
             recursive: false,
             force: true,
         };
-        match self.api.nas.write(self.call, &delete).await {
-            Err(error) if error.kind() != ApiKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        self.api.nas.write(self.call, &delete).await.map(drop)
     }
 
     /// Destroys a filesystem without files in it; leaves any other one, and one that cannot be looked into:
@@ -732,7 +738,9 @@ impl<'a> Run<'a> {
             },
         }
         match self.destroy(name).await {
-            Err(error) if error.kind() == ApiKind::Dependents => return Ok(()),
+            Err(error) if matches!(error.kind(), ApiKind::Dependents | ApiKind::NotFound) => {
+                return Ok(());
+            }
             outcome => outcome.map_err(|error| self.failed(doing, &error))?,
         }
         self.ended(name);

@@ -341,3 +341,33 @@ async fn an_answer_that_names_no_volume_is_no_proof_that_it_is_gone() {
     let gone = driver.delete_volume(&call(), &volume.id).await;
     gone.unwrap_or_else(|error| panic!("{}", error.chain()));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deletion_that_finds_something_else_missing_is_no_success() {
+    for (generation, of_snapshots) in [
+        (Generation::V24_10, "zfs.snapshot.delete"),
+        (Generation::V25_10, "pool.snapshot.delete"),
+    ] {
+        let nas = appliance(generation).await;
+        let driver = driver(&nas, "truenas-api-nfs", SHARED);
+        let volume = create(driver.as_ref(), "pvc-odd").await;
+        let taken = snapshot(driver.as_ref(), &volume, "s-odd").await;
+        let snapshots = driver.snapshots().expect("snapshots");
+        let odd = || Action::Fail {
+            errno: 2,
+            reason: "[ENOENT] no such file".to_owned(),
+        };
+        nas.faults().add(Rule::new(of_snapshots, odd()));
+        let kept = snapshots.delete_snapshot(&call(), &taken.id).await;
+        kept.expect_err("the snapshot is there");
+        nas.faults().clear();
+        let gone = snapshots.delete_snapshot(&call(), &taken.id).await;
+        gone.unwrap_or_else(|error| panic!("{}", error.chain()));
+        nas.faults().add(Rule::new("pool.dataset.delete", odd()));
+        let kept = driver.delete_volume(&call(), &volume.id).await;
+        kept.expect_err("the volume is there");
+        nas.faults().clear();
+        let gone = driver.delete_volume(&call(), &volume.id).await;
+        gone.unwrap_or_else(|error| panic!("{}", error.chain()));
+    }
+}
