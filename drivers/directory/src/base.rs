@@ -455,14 +455,23 @@ impl Base {
 
     /// The file that says that the repository at `location` was used, and the id that it had, if there is one. It is in
     /// the base, which outlives this process and its folders.
-    pub(crate) fn record_of_use(&self, location: &str) -> Option<(AbsolutePath, String)> {
+    pub(crate) fn record_of_use(
+        &self,
+        location: &str,
+    ) -> Result<Option<(AbsolutePath, String)>, Error> {
         let name = use_of(location);
-        let root = self.open().ok()??;
-        let text = String::from_utf8(read(root.as_fd(), &name).ok()?).unwrap_or_default();
+        let Some(root) = self.open()? else {
+            return Ok(None);
+        };
+        let text = match read(root.as_fd(), &name) {
+            Ok(text) => String::from_utf8(text).unwrap_or_default(),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(failed(format!("reading {}", self.path.child(&name)), errno)),
+        };
         let id = text.split_ascii_whitespace().nth(1).unwrap_or_default();
         let is_id = id.bytes().all(|byte| byte.is_ascii_hexdigit());
         let record = self.path.child(&name);
-        Some((record, if is_id { id } else { "" }.to_owned()))
+        Ok(Some((record, if is_id { id } else { "" }.to_owned())))
     }
 
     /// Whether records are kept at all.

@@ -189,7 +189,10 @@ impl Directories {
         let base = &self.store.base;
         if existing.is_none() {
             let used = repository.location();
-            if let Some((record, _)) = used.and_then(|location| base.record_of_use(location)) {
+            let used = used
+                .map(|location| base.record_of_use(location))
+                .transpose()?;
+            if let Some((record, _)) = used.flatten() {
                 return Err(Error::new(Kind::Unreachable, doing)
                     .because("the repository that was used before is not there")
                     .advise(format!(
@@ -237,7 +240,8 @@ impl Directories {
         let known = repository.get(call, id)?;
         let is_there = matches!(known, Known::Backup(_));
         let location = repository.location();
-        let is_recorded = location.is_some_and(|one| self.store.base.record_of_use(one).is_some());
+        let recorded = location.map(|one| self.store.base.record_of_use(one));
+        let is_recorded = recorded.transpose()?.flatten().is_some();
         // What has the snapshot is the right one.
         if !(is_there && is_recorded) {
             self.expect_same(call, repository)?;
@@ -255,7 +259,7 @@ impl Directories {
         let Some(found) = repository.id(call)? else {
             return Ok(());
         };
-        match base.record_of_use(location) {
+        match base.record_of_use(location)? {
             Some((_, known)) if known == found => Ok(()),
             Some((record, known)) if !known.is_empty() => {
                 let doing = format!("using the repository of {}", repository.tool().name());
