@@ -49,15 +49,6 @@ pub(super) struct Listed<E> {
     pub(super) next_token: String,
 }
 
-impl<E> Listed<E> {
-    fn nothing() -> Self {
-        Self {
-            entries: Vec::new(),
-            next_token: String::new(),
-        }
-    }
-}
-
 /// Where a list over several connections continues.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Place {
@@ -186,7 +177,8 @@ pub(super) async fn of_all<L: Listing>(
         for (code, listed) in join_all(asked).await {
             let continued = inner.clone().filter(|_| code == first);
             match listed {
-                Ok(listed) => {
+                Ok(None) => {}
+                Ok(Some(listed)) => {
                     answered = true;
                     place.at = gathered.take(code, continued, listed);
                 }
@@ -277,7 +269,7 @@ impl Stop {
         page: PageRequest,
         what: &L,
         limit: Duration,
-    ) -> (Code, Result<Listed<L::Entry>, Missing>) {
+    ) -> (Code, Result<Option<Listed<L::Entry>>, Missing>) {
         let goes_on = page.after.is_some();
         // A missing driver or thread is no rejection of the token.
         let is_token = |error: &Error| {
@@ -286,9 +278,9 @@ impl Stop {
         let asked = async {
             let connection = self.lazy.look().await?;
             if !what.has(&connection.can()) {
-                return Ok(Listed::nothing());
+                return Ok(None);
             }
-            of_one(task, &connection, page, what).await
+            of_one(task, &connection, page, what).await.map(Some)
         };
         let listed = timeout(limit, asked).await;
         let listed = listed.unwrap_or_else(|_| Err(silent("list", limit)));
