@@ -14,7 +14,7 @@ create)
     mkdir "$state/fs/$3" 2>/dev/null || { echo 'ERROR: filesystem already exists' >&2; exit 1; } ;;
 destroy)
     admin
-    read answer
+    read -r answer
     [ "$answer" = y ] || exit 3
     [ -n "$OBJECTIVEFS_PASSPHRASE" ] || exit 78
     [ "$OBJECTIVEFS_PASSPHRASE" = open-sesame-1001 ] || exit 65
