@@ -294,18 +294,12 @@ impl Export for IscsiExport {
     fn export_name(&self, subject: &Subject<'_>) -> Result<ExportName, Error> {
         let name = self
             .naming
-            .name(subject, &PropertyName::FREENAS_ISCSI_ASSETS)?;
-        let refused = |why: String| {
-            Self::refused(subject, Kind::Invalid)
-                .because(why)
-                .advise("see iscsi.nameTemplate, and _private.csi.volume.idHash")
-        };
-        if name.as_str().len() > LONGEST {
-            let why = format!("`{name}` is longer than the {LONGEST} characters of an extent");
-            return Err(refused(why));
-        }
+            .name(subject, &PropertyName::FREENAS_ISCSI_ASSETS)?
+            .within(LONGEST);
         if name.as_str().contains('_') {
-            return Err(refused(format!("`{name}` holds `_`, which no target can")));
+            return Err(Self::refused(subject, Kind::Invalid)
+                .because(format!("`{name}` holds `_`, which no target can"))
+                .advise("see iscsi.nameTemplate, and _private.csi.volume.idHash"));
         }
         Ok(name)
     }

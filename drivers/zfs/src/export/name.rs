@@ -7,6 +7,7 @@ use driver_core::config::ConfigError;
 use driver_core::config::scalar::unless_falsy;
 use driver_core::template::Template;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use super::Subject;
 use crate::property::PropertyName;
@@ -123,6 +124,22 @@ impl ExportNaming {
 // === impl ExportName ===
 
 impl ExportName {
+    /// This name, or as much of it as fits into `longest` with a hash of all of it. `longest` is more than 17.
+    #[must_use]
+    pub fn within(self, longest: usize) -> Self {
+        if self.0.len() <= longest {
+            return self;
+        }
+        let mut first = [0; 8];
+        first.copy_from_slice(&Sha256::digest(&self.0)[..8]);
+        let hash = format!("-{:016x}", u64::from_be_bytes(first));
+        let kept = self.0.get(..longest - hash.len()).unwrap_or_default();
+        Self(format!(
+            "{}{hash}",
+            kept.trim_end_matches(['-', '.', '_', ':'])
+        ))
+    }
+
     /// What `fits` makes of this name, or of as much of it as fits.
     pub fn shortened<T>(&self, fits: impl Fn(&Self) -> Option<T>) -> Option<T> {
         let lengths = (1..=self.0.len()).rev();
@@ -178,6 +195,20 @@ mod tests {
     use crate::name::DatasetName;
     use crate::observed::{Dataset, Guid, VolumeKind};
     use crate::property::{Properties, Value};
+
+    #[test]
+    fn a_name_that_is_too_long_keeps_its_beginning_and_gets_a_hash() {
+        let of = |text: &str| ExportName::parse(text).expect("a name").within(64);
+        let long = format!("csi-{}", "a".repeat(80));
+        let (one, other) = (of(&format!("{long}1")), of(&format!("{long}2")));
+        assert_ne!(one, other);
+        assert_eq!(one, of(&format!("{long}1")));
+        assert_eq!(one.as_str().len(), 64);
+        assert!(one.as_str().starts_with("csi-aaaa"), "{one}");
+        assert!(ExportName::parse(one.as_str()).is_ok());
+        let fits = "a".repeat(64);
+        assert_eq!(of(&fits).as_str(), fits);
+    }
 
     fn naming(template: Option<&str>) -> ExportNaming {
         ExportNaming {
