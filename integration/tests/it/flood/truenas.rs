@@ -13,9 +13,10 @@ use truenas_sim::{Action, Generation, Options, Rule, Simulator};
 
 use super::{AT_ONCE, MOST_KIB, create};
 
-/// What a list of ten thousand volumes may take beside what the idle program has, and what of it may stay.
+/// What a list of ten thousand volumes may take beside what the idle program has, and what of it may stay: 14 to 44 MiB were
+/// seen, the most on a machine that did ten other things.
 const OF_A_LIST_KIB: u64 = 60 << 10;
-const KEPT_KIB: u64 = 40 << 10;
+const KEPT_KIB: u64 = 50 << 10;
 const VOLUMES: usize = 10_000;
 /// The parent of volumes.
 const PARENT: &str = "tank/v";
