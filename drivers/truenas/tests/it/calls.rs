@@ -188,7 +188,7 @@ async fn a_share_costs_few_calls_and_no_walk_over_all_snapshots() {
         ),
         (
             Generation::V26Rc,
-            [6, 2, 3, 10, 9, 11, 11, 2, 1, 3, 7, 8, 2, 7, 7],
+            [6, 2, 4, 10, 9, 12, 11, 2, 1, 3, 7, 8, 2, 7, 7],
         ),
     ] {
         let there = (generation == Generation::V25_10).then_some(SHARE_THERE);

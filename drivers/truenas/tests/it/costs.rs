@@ -126,6 +126,11 @@ async fn within(generation: Generation, kind: &str, most: [u64; 5]) {
         calls(many),
         "{kind}: more volumes cost more calls"
     );
+    let mut most = most;
+    if generation.is_26() {
+        // Its answer to a new snapshot does not say what that holds.
+        most[1] += 1;
+    }
     for costs in [few, many] {
         let costs = costs.map(|(exchanges, _)| exchanges);
         let verbs = ["create", "snapshot", "delete snapshot", "grow", "delete"];

@@ -416,7 +416,7 @@ async fn create(call: &Call) -> Answer {
     })?;
     find(call, attribute, &format!("{dataset}@{name}"))
         .await
-        .map(|made| shown(call, &made))
+        .map(|made| shown(call, &snapshot::as_made(call, made)))
 }
 
 async fn find(call: &Call, attribute: &str, name: &str) -> Result<Snapshot, Failure> {

@@ -182,7 +182,7 @@ async fn create(call: &Call) -> Answer {
     let made = find(call, &full)
         .await?
         .ok_or_else(|| missing(call, &full))?;
-    let shown = entry::snapshot(call.generation, &made, false, true);
+    let shown = entry::snapshot(call.generation, &as_made(call, made), false, true);
     call.nas.emit(
         "added",
         "pool.snapshot.query",
@@ -191,6 +191,15 @@ async fn create(call: &Call) -> Answer {
         None,
     );
     Ok(shown)
+}
+
+/// A new snapshot as it is answered: 26 has two of its properties only.
+pub(super) fn as_made(call: &Call, mut made: Snapshot) -> Snapshot {
+    if call.generation.is_26() {
+        let shown = |name: &String| matches!(name.as_str(), "creation" | "createtxg");
+        made.properties.retain(|name, _| shown(name));
+    }
+    made
 }
 
 /// One snapshot of a dataset, or of all below that are not excluded, at one point in time.
