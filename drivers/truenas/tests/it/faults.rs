@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use driver_core::{Kind, PageRequest, SnapshotFilter, SnapshotId, Source};
+use driver_core::{Call, Kind, PageRequest, SnapshotFilter, SnapshotId, Source};
 use serde_json::{Value, json};
 use truenas_sim::{Action, Generation, Rule, Simulator};
 
@@ -344,6 +344,8 @@ async fn an_answer_that_names_no_volume_is_no_proof_that_it_is_gone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deletion_that_finds_something_else_missing_is_no_success() {
+    // It is tried again until the call ends.
+    let short = || Call::within(Duration::from_secs(5));
     for (generation, of_snapshots) in [
         (Generation::V24_10, "zfs.snapshot.delete"),
         (Generation::V25_10, "pool.snapshot.delete"),
@@ -358,13 +360,13 @@ async fn a_deletion_that_finds_something_else_missing_is_no_success() {
             reason: "[ENOENT] no such file".to_owned(),
         };
         nas.faults().add(Rule::new(of_snapshots, odd()));
-        let kept = snapshots.delete_snapshot(&call(), &taken.id).await;
+        let kept = snapshots.delete_snapshot(&short(), &taken.id).await;
         kept.expect_err("the snapshot is there");
         nas.faults().clear();
         let gone = snapshots.delete_snapshot(&call(), &taken.id).await;
         gone.unwrap_or_else(|error| panic!("{}", error.chain()));
         nas.faults().add(Rule::new("pool.dataset.delete", odd()));
-        let kept = driver.delete_volume(&call(), &volume.id).await;
+        let kept = driver.delete_volume(&short(), &volume.id).await;
         kept.expect_err("the volume is there");
         nas.faults().clear();
         let gone = driver.delete_volume(&call(), &volume.id).await;
