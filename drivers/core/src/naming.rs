@@ -151,6 +151,17 @@ fn fitted(text: &str, word: impl Fn(char) -> bool, max: usize) -> String {
     }
 }
 
+/// `text`, of which all characters may be used, or as much of it as fits into `max` with a hash of all of it. Less than
+/// [`MIN_LEAF`] counts as [`MIN_LEAF`].
+pub fn shortened(text: &str, max: usize) -> String {
+    let max = max.max(MIN_LEAF);
+    if text.len() <= max {
+        text.to_owned()
+    } else {
+        mapped(text, |_| true, max)
+    }
+}
+
 /// The usable part of `text`, and a hash of all of it. `max` is at least [`MIN_LEAF`].
 fn mapped(text: &str, word: impl Fn(char) -> bool, max: usize) -> String {
     let room = max - MARK.len() - DIGITS;

@@ -5,9 +5,9 @@ use std::fmt;
 use driver_core::Error;
 use driver_core::config::ConfigError;
 use driver_core::config::scalar::unless_falsy;
+use driver_core::naming;
 use driver_core::template::Template;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
 use super::Subject;
 use crate::property::PropertyName;
@@ -124,20 +124,10 @@ impl ExportNaming {
 // === impl ExportName ===
 
 impl ExportName {
-    /// This name, or as much of it as fits into `longest` with a hash of all of it. `longest` is more than 17.
+    /// This name, or as much of it as fits into `longest` with a hash of all of it.
     #[must_use]
     pub fn within(self, longest: usize) -> Self {
-        if self.0.len() <= longest {
-            return self;
-        }
-        let mut first = [0; 8];
-        first.copy_from_slice(&Sha256::digest(&self.0)[..8]);
-        let hash = format!("-{:016x}", u64::from_be_bytes(first));
-        let kept = self.0.get(..longest - hash.len()).unwrap_or_default();
-        Self(format!(
-            "{}{hash}",
-            kept.trim_end_matches(['-', '.', '_', ':'])
-        ))
+        Self(naming::shortened(&self.0, longest))
     }
 
     /// What `fits` makes of this name, or of as much of it as fits.
