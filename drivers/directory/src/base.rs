@@ -405,11 +405,7 @@ impl Base {
             return Ok(id);
         }
         let id = BaseId::random()?;
-        write_new(root.as_fd(), MARKER_NEW, &format!("{VERSION} {}\n", id.0))?;
-        crash_points::mark("write marker");
-        rustix::fs::renameat(root, MARKER_NEW, root, MARKER)?;
-        crash_points::mark("name marker");
-        disk::open_dir(root, ".").and_then(rustix::fs::fsync)?;
+        put(root, MARKER, &format!("{VERSION} {}\n", id.0))?;
         Ok(id)
     }
 
@@ -485,11 +481,7 @@ impl Base {
             return;
         };
         let text = format!("{VERSION} {id}\n");
-        let recorded = lock_marker(&root).and_then(|_lock| {
-            write_new(root.as_fd(), MARKER_NEW, &text)?;
-            rustix::fs::renameat(&root, MARKER_NEW, &root, use_of(location))?;
-            disk::open_dir(&root, ".").and_then(rustix::fs::fsync)
-        });
+        let recorded = lock_marker(&root).and_then(|_lock| put(&root, &use_of(location), &text));
         if let Err(errno) = recorded {
             tracing::warn!(
                 base = %self.path,
@@ -595,6 +587,15 @@ fn write_record(records: &AbsolutePath, name: &str, text: &str) -> Result<(), Er
         let _ = rustix::fs::unlinkat(&dir, &*new, AtFlags::empty());
     }
     written.and_then(|()| rustix::fs::fsync(&dir))
+}
+
+/// Writes a file of the base, which is there as a whole or not at all. The marker has to be locked.
+fn put(root: &Root, name: &str, text: &str) -> Result<(), Errno> {
+    write_new(root.as_fd(), MARKER_NEW, text)?;
+    crash_points::mark("write marker");
+    rustix::fs::renameat(root, MARKER_NEW, root, name)?;
+    crash_points::mark("name marker");
+    disk::open_dir(root, ".").and_then(rustix::fs::fsync)
 }
 
 /// Whether a path is on a root filesystem that does not last, and what that is.
