@@ -412,8 +412,7 @@ impl Nas {
             let path = name.to_string();
             async move {
                 if dialect.has_resource_destroy() {
-                    let found = self.read(call, &of_resource(vec![path.clone()])).await;
-                    return missing(&path, found);
+                    return self.snapshots_by_path(call, path).await;
                 }
                 self.snapshots_of(call, dialect, path).await
             }
@@ -463,14 +462,23 @@ impl Nas {
             let path = name.to_string();
             async move {
                 if dialect.has_resource_destroy() {
-                    let found = self.read(call, &of_resource(vec![path.clone()])).await;
-                    return missing(&path, found);
+                    return self.snapshots_by_path(call, path).await;
                 }
                 self.snapshot(call, dialect, &path).await
             }
         };
         let found = try_join_all(single.map(one)).await?;
         Ok(found.into_iter().flatten().collect())
+    }
+
+    /// A snapshot, or all of a dataset, on 26.
+    async fn snapshots_by_path(
+        &self,
+        call: &Call,
+        path: String,
+    ) -> Result<Vec<Snapshot>, ApiError> {
+        let found = self.read(call, &of_resource(vec![path.clone()])).await;
+        missing(&path, found)
     }
 
     /// One snapshot, up to 25.10.
