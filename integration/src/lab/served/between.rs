@@ -5,7 +5,7 @@
 use csi_proto::v1 as csi;
 use csi_proto::v1::volume_capability::access_mode::Mode;
 
-use super::life::{delete, remove_snapshot, same, used};
+use super::life::{asked_twice, delete, remove_snapshot, same, used};
 use super::{Served, storage};
 use crate::lab::calls::{Node, within};
 use crate::lab::command::run;
@@ -102,22 +102,8 @@ async fn make(
     name: &str,
     source: Option<csi::VolumeContentSource>,
 ) -> Fixture {
-    let parameters = volume::parameters(&[("connection", connection)]);
-    let request = csi::CreateVolumeRequest {
-        capacity_range: volume::at_least(i64::try_from(SIZE).expect("a size")),
-        volume_capabilities: vec![capability(served.access, Mode::SingleNodeMultiWriter)],
-        volume_content_source: source,
-        ..volume::create(&format!("pvc-{name}"), &parameters)
-    };
-    let mut controller = node.server.client().controller;
-    let mut made = Vec::new();
-    for _ in 0..2 {
-        let reply = within("create", controller.create_volume(request.clone())).await;
-        let reply = reply.unwrap_or_else(|status| panic!("{name}: {status:?}"));
-        made.push(reply.into_inner().volume.expect("a volume"));
-    }
-    let volume = made.remove(0);
-    assert_eq!(made, std::slice::from_ref(&volume), "what was made is made");
+    let parameters = [("connection", connection)];
+    let volume = asked_twice(node, served, name, SIZE, source, &parameters).await;
     let of_connection = format!("v:{connection}/");
     assert!(volume.volume_id.starts_with(&of_connection), "{volume:?}");
     let root = CONNECTIONS.iter().find(|(name, _)| *name == connection);
@@ -125,7 +111,7 @@ async fn make(
     let id = volume.volume_id.trim_start_matches(&*of_connection);
     Fixture {
         secrets: [].into(),
-        capability: request.volume_capabilities[0].clone(),
+        capability: capability(served.access, Mode::SingleNodeMultiWriter),
         access: served.access,
         backing: Backing::Dataset(Dataset {
             name: format!("{root}/v/{id}"),

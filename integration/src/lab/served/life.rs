@@ -167,6 +167,18 @@ pub(super) async fn make_as(
     source: Source,
     parameters: &[(&str, &str)],
 ) -> Fixture {
+    served.fixture(asked_twice(node, served, name, bytes, source, parameters).await)
+}
+
+/// A volume, asked for twice.
+pub(super) async fn asked_twice(
+    node: &Node,
+    served: Served,
+    name: &str,
+    bytes: u64,
+    source: Source,
+    parameters: &[(&str, &str)],
+) -> csi::Volume {
     let access = served.access;
     let request = csi::CreateVolumeRequest {
         capacity_range: volume::at_least(i64::try_from(bytes).expect("a size")),
@@ -183,7 +195,7 @@ pub(super) async fn make_as(
     }
     let volume = made.remove(0);
     assert_eq!(made, std::slice::from_ref(&volume), "what was made is made");
-    served.fixture(volume)
+    volume
 }
 
 /// Staged, and published to a pod.
