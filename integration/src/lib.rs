@@ -17,6 +17,7 @@ pub mod observe;
 pub mod place;
 pub mod process;
 pub mod prometheus;
+pub mod reads;
 pub mod relay;
 pub mod requirement;
 pub mod sanity;

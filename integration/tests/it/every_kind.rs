@@ -11,12 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
-use integration::lab::{self, cell, served};
+use integration::lab::{self, cell};
 use integration::place::Place;
 use integration::server::Launch;
 use integration::{requirement, tools, volume};
 
-use life::{Life, Outcome};
+use integration::reads::Outcome;
+use life::Life;
 use storage::Storage;
 
 /// The place where the calls of a row are made.
@@ -186,8 +187,8 @@ async fn kopia_does_what_it_offers_through_the_served_program() {
 async fn try_row(kind: &str, snapshots: &str, how: How) -> (String, Vec<String>) {
     match how {
         Lab(name) => {
-            let calls = served::life::CALLS.join(" ");
-            (format!("{calls}; in the lab: {name}"), unknown(name))
+            let said = "each call that it offers, or the cell fails; in the lab";
+            (format!("{said}: {name}"), unknown(name))
         }
         Cluster(name) => {
             let is_there = CELLS

@@ -5,7 +5,8 @@
 )]
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -24,7 +25,13 @@ use tokio::sync::watch;
 pub(crate) struct Sshd {
     child: Child,
     folder: TempDir,
-    pub(crate) port: u16,
+    port: Port,
+}
+
+/// A port that no other program gets, whether a server listens at it or not.
+pub(crate) struct Port {
+    number: u16,
+    _bound: OwnedFd,
 }
 
 /// The server program, or `None` after saying that this test did not run.
@@ -42,11 +49,11 @@ impl Sshd {
     pub(crate) fn start(options: &str) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder");
         keygen(&folder.path().join("user"), &["-t", "ed25519", "-N", ""]);
-        Self::restart(folder, free_port(), options)
+        Self::restart(folder, Port::free(), options)
     }
 
     /// Starts a server with a new host key on a given port.
-    pub(crate) fn restart(folder: TempDir, port: u16, options: &str) -> Option<Self> {
+    pub(crate) fn restart(folder: TempDir, port: Port, options: &str) -> Option<Self> {
         let program = sshd()?;
         // Where it separates privileges.
         let _ = fs::create_dir_all("/run/sshd");
@@ -55,8 +62,9 @@ impl Sshd {
         keygen(&at("host"), &["-t", "ed25519", "-N", ""]);
         fs::copy(at("user.pub"), at("authorized")).expect("copied");
         let config = format!(
-            "{options}\nListenAddress 127.0.0.1\nPort {port}\nHostKey {}\nPidFile none\nUsePAM no\n\
+            "{options}\nListenAddress 127.0.0.1\nPort {}\nHostKey {}\nPidFile none\nUsePAM no\n\
              StrictModes no\nAuthorizedKeysFile {}\nPermitRootLogin yes\nLogLevel VERBOSE\n",
+            port.number,
             at("host").display(),
             at("authorized").display()
         );
@@ -81,18 +89,22 @@ impl Sshd {
 
     fn wait(&self) {
         let deadline = Instant::now() + Duration::from_secs(20);
-        while std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err() {
+        while std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())).is_err() {
             let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
             assert!(Instant::now() < deadline, "sshd does not listen:\n{log}");
             std::thread::yield_now();
         }
     }
 
-    /// Ends the server and keeps its folder.
-    pub(crate) fn stop(mut self) -> (TempDir, u16) {
+    /// Ends the server and keeps its folder and its port.
+    pub(crate) fn stop(mut self) -> (TempDir, Port) {
         end(&mut self.child);
         let folder = std::mem::replace(&mut self.folder, tempfile::tempdir().expect("a folder"));
-        (folder, self.port)
+        (folder, std::mem::replace(&mut self.port, Port::free()))
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port.number
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -111,7 +123,7 @@ impl Sshd {
     pub(crate) fn settings(&self) -> Settings {
         let key = fs::read_to_string(self.path().join("user")).expect("a key");
         let mut settings = Settings::new("127.0.0.1", user());
-        settings.port = self.port;
+        settings.port = self.port();
         settings.key = Some(Key::parse(&SecretString::from(key), None).expect("a key"));
         settings.host_keys = HostKeys::pinned([self.host_key().as_str()]).expect("a host key");
         settings
@@ -170,9 +182,24 @@ pub(crate) fn keygen(path: &Path, options: &[&str]) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("permissions");
 }
 
-fn free_port() -> u16 {
-    let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    listener.local_addr().expect("an address").port()
+impl Port {
+    pub(crate) fn free() -> Self {
+        use rustix::net::{self, AddressFamily, SocketAddrV4, SocketType, sockopt};
+        // Bound and not listened at: a call to it is refused, and a server that shares the address may still bind it.
+        let bound = net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        sockopt::set_socket_reuseaddr(&bound, true).expect("shared");
+        net::bind(&bound, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = net::getsockname(&bound).expect("an address");
+        let address = SocketAddr::try_from(address).expect("an address");
+        Self {
+            number: address.port(),
+            _bound: bound,
+        }
+    }
+
+    pub(crate) fn number(&self) -> u16 {
+        self.number
+    }
 }
 
 /// A wire to a server: as slow as one likes, and it can be cut.

@@ -103,7 +103,7 @@ async fn a_server_that_admits_no_further_connection_serves_all_calls_over_the_fi
         let Some(server) = Sshd::start("") else {
             return;
         };
-        let proxy = LimitedProxy::new(server.port, 1, others).await;
+        let proxy = LimitedProxy::new(server.port(), 1, others).await;
         let mut settings = proxy.to(&server);
         settings.sessions = 2;
         let ssh = Ssh::new(settings);
@@ -139,7 +139,7 @@ async fn why_there_is_no_further_connection_is_said_with_its_causes() {
     // While there is one alone, a line that another test writes first, on its own thread, is never heard here.
     let _second = tracing::Dispatch::new(Log::default());
     let _logs = tracing::subscriber::set_default(log.clone());
-    let proxy = LimitedProxy::new(server.port, 1, Others::AreClosed).await;
+    let proxy = LimitedProxy::new(server.port(), 1, Others::AreClosed).await;
     let mut settings = proxy.to(&server);
     settings.sessions = 1;
     let ssh = Ssh::new(settings);
@@ -180,7 +180,7 @@ async fn an_attempt_whose_caller_is_gone_serves_the_others() {
     let Some(server) = Sshd::start("") else {
         return;
     };
-    let proxy = LimitedProxy::new(server.port, 1, Others::AreClosed).await;
+    let proxy = LimitedProxy::new(server.port(), 1, Others::AreClosed).await;
     let ssh = Ssh::new(proxy.to(&server));
     let (gone, waits) = (echo("gone"), echo("waits"));
     let mut first = ssh.run(&gone);
@@ -200,7 +200,7 @@ async fn an_abandoned_attempt_serves_later_calls() {
     let Some(server) = Sshd::start("") else {
         return;
     };
-    let proxy = LimitedProxy::new(server.port, 1, Others::AreClosed).await;
+    let proxy = LimitedProxy::new(server.port(), 1, Others::AreClosed).await;
     let ssh = Ssh::new(proxy.to(&server));
     assert!(ssh.run(&echo("gone")).now_or_never().is_none());
     assert_eq!(says(&ssh, &echo("later")).await, "later");

@@ -38,7 +38,7 @@ async fn a_list_of_commands_costs_one_round_trip_once_the_connection_is_open() {
     let Some(server) = Sshd::start("") else {
         return;
     };
-    let wire = WireTo::new(server.port).await;
+    let wire = WireTo::new(server.port()).await;
     let ssh = Ssh::new(server.settings_over(&wire));
     let list: Vec<Command> = (0..20)
         .map(|n| Command::new(ECHO).arg(n.to_string()))
@@ -133,7 +133,12 @@ async fn a_machine_that_is_not_the_one_that_was_meant_is_not_logged_in_to() {
     };
     let key = server.host_key();
     let fields: Vec<&str> = key.split_whitespace().collect();
-    let listed = format!("[127.0.0.1]:{} {} {}\n", server.port, fields[0], fields[1]);
+    let listed = format!(
+        "[127.0.0.1]:{} {} {}\n",
+        server.port(),
+        fields[0],
+        fields[1]
+    );
     let with = |keys: HostKeys| {
         let mut settings = server.settings();
         settings.host_keys = keys;
@@ -176,7 +181,7 @@ async fn the_first_key_is_believed_and_another_one_later_is_not() {
     let Some(server) = Sshd::start("") else {
         return;
     };
-    let wire = WireTo::new(server.port).await;
+    let wire = WireTo::new(server.port()).await;
     let ssh = Ssh::new(server.settings_over(&wire));
     assert_eq!(says(&ssh, "first").await, "first");
     // What serves a connection outlives the server: the wire has to be cut, too.
@@ -202,7 +207,7 @@ async fn a_server_that_allows_few_sessions_serves_many_callers() {
     let Some(server) = Sshd::start("MaxSessions 2\nMaxStartups 100") else {
         return;
     };
-    let wire = WireTo::new(server.port).await;
+    let wire = WireTo::new(server.port()).await;
     let mut settings = server.settings_over(&wire);
     settings.connections = 2;
     let ssh = Ssh::new(settings);
@@ -232,7 +237,7 @@ async fn one_shell_runs_all_scripts_and_one_that_has_ended_is_replaced() {
     let Some(server) = Sshd::start(&options) else {
         return;
     };
-    let wire = WireTo::new(server.port).await;
+    let wire = WireTo::new(server.port()).await;
     let mut settings = server.settings_over(&wire);
     (settings.sessions, settings.connections) = (1, 1);
     let ssh = Ssh::new(settings);
@@ -260,7 +265,7 @@ async fn what_a_script_leaves_behind_speaks_into_no_answer_and_stops_no_connecti
     let Some(server) = Sshd::start("") else {
         return;
     };
-    let wire = WireTo::new(server.port).await;
+    let wire = WireTo::new(server.port()).await;
     let mut settings = server.settings_over(&wire);
     (settings.sessions, settings.connections) = (2, 1);
     let ssh = Ssh::new(settings);
@@ -284,7 +289,7 @@ async fn an_end_that_was_not_seen_is_unknown_and_the_next_call_connects_again() 
     let Some(server) = Sshd::start("") else {
         return;
     };
-    let wire = WireTo::new(server.port).await;
+    let wire = WireTo::new(server.port()).await;
     let ssh = Ssh::new(server.settings_over(&wire));
     let began = server.path().join("began");
     let done = server.path().join("done");
@@ -397,7 +402,7 @@ async fn a_machine_that_is_down_is_unreachable_at_once_and_used_as_soon_as_it_is
     let (folder, port) = server.stop();
     let error = ssh.run(&Command::new(TRUE)).await.expect_err("down");
     assert!(matches!(error, RunError::Unreachable { .. }), "{error:?}");
-    let (said, address) = (chain(&error), format!("127.0.0.1:{port}"));
+    let (said, address) = (chain(&error), format!("127.0.0.1:{}", port.number()));
     assert_eq!(said.matches(&address).count(), 1, "{said}");
     let RunError::Unreachable { source, .. } = &error else {
         panic!("{said}");

@@ -90,7 +90,7 @@ async fn a_stream_whose_connection_is_cut_is_no_end_and_one_that_stalls_is_given
     let Some(server) = Sshd::start("") else {
         return;
     };
-    let wire = WireTo::new(server.port).await;
+    let wire = WireTo::new(server.port()).await;
     let ssh = Ssh::new(server.settings_over(&wire));
     let mut flow = ssh
         .stream_output(&shell("echo x; exec sleep 60"))

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use csi_proto::v1 as csi;
 use csi_proto::v1::volume_capability::access_mode::Mode;
+use csi_try::client::CLONE;
 use tonic::Status;
 
 use super::settings::{dataset, shown};
@@ -15,25 +16,12 @@ use crate::lab::fixture::{Access, Fixture, capability};
 use crate::lab::leftovers::Leftovers;
 use crate::lab::life::{LENGTH, read, size, step, write};
 use crate::place::Place;
+use crate::reads;
 use crate::server::log_of;
 use crate::volume;
 
 /// The source of a volume.
 type Source = Option<csi::VolumeContentSource>;
-
-/// The calls of the whole life, where they are offered.
-pub const CALLS: [&str; 10] = [
-    "CreateVolume",
-    "DeleteVolume",
-    "CreateSnapshot",
-    "DeleteSnapshot",
-    "ControllerExpandVolume",
-    "NodeStageVolume",
-    "NodePublishVolume",
-    "NodeExpandVolume",
-    "NodeUnpublishVolume",
-    "NodeUnstageVolume",
-];
 
 /// The whole life.
 ///
@@ -52,10 +40,13 @@ pub async fn whole(served: Served) {
     Leftovers::back_to(&before.0, "the whole life").await;
     assert_eq!(storage(), before.1, "the storage is as before");
     let log = log_of(&node.place);
-    assert!(
-        log.contains("CreateVolume"),
-        "the log is that of the program"
-    );
+    let offered = node.server.client().offered().await;
+    for call in offered.expect("what it offers") {
+        assert!(
+            call == CLONE || log.contains(&format!("{call} succeeded")),
+            "{call} is offered and was not tried"
+        );
+    }
     for secret in secrets_of(&node.place) {
         assert!(
             !log.contains(&secret),
@@ -87,6 +78,8 @@ pub(in crate::lab) async fn lived(node: &Node, served: Served, first: &Fixture) 
 
     step("cut, and write again");
     let cut = cut(node, first, &[]).await;
+    all_read(node, served, first, &cut).await;
+    node.stats(first, &pod).await.expect("what it uses");
     write(first, &pod, &new);
 
     step("restore");
@@ -110,6 +103,26 @@ pub(in crate::lab) async fn lived(node: &Node, served: Served, first: &Fixture) 
     }
     remove_snapshot(node, &cut).await;
     delete(node, first).await;
+}
+
+/// Each call that only reads.
+async fn all_read(node: &Node, served: Served, first: &Fixture, cut: &str) {
+    let client = node.server.client();
+    let offered = client.offered().await.expect("what it offers");
+    let info = client.get_plugin_info(csi::GetPluginInfoRequest {}).await;
+    info.expect("its name");
+    let can = csi::GetPluginCapabilitiesRequest {};
+    let can = client.get_plugin_capabilities(can).await;
+    can.expect("its services");
+    let of_node = client.node_get_info(csi::NodeGetInfoRequest {}).await;
+    of_node.expect("the node");
+    node.probe().await.expect("it is ready");
+    let capability = capability(served.access, Mode::SingleNodeMultiWriter);
+    let mut done = reads::of_a_volume(&client, &offered, &first.volume, capability).await;
+    done.extend(reads::of_a_snapshot(&client, &offered, cut).await);
+    for (call, outcome) in done {
+        outcome.unwrap_or_else(|what| panic!("{call}: {what}"));
+    }
 }
 
 /// Copies that stand on nothing: a snapshot that outlives its volume, and a volume of each sort of source.

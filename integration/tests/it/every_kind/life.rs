@@ -8,13 +8,11 @@ use csi_proto::v1 as csi;
 use csi_proto::v1::volume_capability::access_mode::Mode;
 use csi_try::client::{Answer, CLONE};
 use integration::client::Client;
+use integration::reads::{self, Outcome};
 use integration::server::log_of;
 use integration::{volume, wait};
 
 use super::storage::Bench;
-
-/// The outcome of one call.
-pub(super) type Outcome = Result<(), String>;
 
 /// The calls of a row, as they are made.
 pub(super) struct Life {
@@ -145,12 +143,6 @@ impl Life {
 
     async fn controller(&mut self, bench: &Bench, on_node: bool) {
         let client = self.client.clone();
-        if self.offers("GetCapacity") {
-            let answer = client
-                .get_capacity(csi::GetCapacityRequest::default())
-                .await;
-            self.note("GetCapacity", answer);
-        }
         let request = sized(volume::create("pvc-one", &BTreeMap::new()), bench.size);
         let Some(made) = self.note("CreateVolume", client.volume(request.clone()).await) else {
             return;
@@ -208,58 +200,9 @@ impl Life {
 
     /// Calls that only read.
     async fn looks(&mut self, made: &csi::Volume) {
-        let mut client = self.client.clone();
-        if self.offers("ListVolumes") {
-            let ids = self.note("ListVolumes", client.volume_ids().await);
-            let is_there = ids.is_none_or(|ids| ids.contains(&made.volume_id));
-            self.expect("ListVolumes", is_there, "it is not in the list");
-        }
-        if self.offers("ControllerGetVolume") {
-            let volume_id = made.volume_id.clone();
-            let request = csi::ControllerGetVolumeRequest { volume_id };
-            self.note(
-                "ControllerGetVolume",
-                client.controller_get_volume(request).await,
-            );
-        }
-        let request = csi::ValidateVolumeCapabilitiesRequest {
-            volume_id: made.volume_id.clone(),
-            volume_context: made.volume_context.clone(),
-            volume_capabilities: vec![volume::mounted(Mode::SingleNodeWriter)],
-            ..Default::default()
-        };
-        let answer = client
-            .controller
-            .validate_volume_capabilities(request)
-            .await;
-        self.raw("ValidateVolumeCapabilities", answer);
-        if self.offers("ControllerModifyVolume") {
-            let request = csi::ControllerModifyVolumeRequest {
-                volume_id: made.volume_id.clone(),
-                ..Default::default()
-            };
-            let answer = client.controller.controller_modify_volume(request).await;
-            self.raw("ControllerModifyVolume", answer);
-        }
-        if self.offers("ControllerGetVolumeHealth") {
-            let request = csi::ControllerGetVolumeHealthRequest {
-                volume_id: made.volume_id.clone(),
-                ..Default::default()
-            };
-            let answer = client
-                .controller
-                .controller_get_volume_health(request)
-                .await;
-            self.raw("ControllerGetVolumeHealth", answer);
-        }
-        if self.offers("ControllerListVolumeHealth") {
-            let request = csi::ControllerListVolumeHealthRequest::default();
-            let answer = client
-                .controller
-                .controller_list_volume_health(request)
-                .await;
-            self.raw("ControllerListVolumeHealth", answer);
-        }
+        let capability = volume::mounted(Mode::SingleNodeWriter);
+        let read = reads::of_a_volume(&self.client, &self.offered, made, capability).await;
+        self.done.extend(read);
     }
 
     fn raw<T>(&mut self, call: &'static str, answer: Result<tonic::Response<T>, tonic::Status>) {
@@ -314,22 +257,8 @@ impl Life {
             .await;
         }
         let taken = self.note("CreateSnapshot", last)?;
-        if self.offers("ListSnapshots") {
-            let ids = client
-                .snapshot_ids(csi::ListSnapshotsRequest::default())
-                .await;
-            let ids = self.note("ListSnapshots", ids);
-            let is_there = ids.is_none_or(|ids| ids.contains(&taken.snapshot_id));
-            self.expect("ListSnapshots", is_there, "it is not in the list");
-        }
-        if self.offers("GetSnapshot") {
-            let request = csi::GetSnapshotRequest {
-                snapshot_id: taken.snapshot_id.clone(),
-                ..Default::default()
-            };
-            let answer = client.controller.clone().get_snapshot(request).await;
-            self.raw("GetSnapshot", answer);
-        }
+        let read = reads::of_a_snapshot(&client, &self.offered, &taken.snapshot_id).await;
+        self.done.extend(read);
         // What is written later is not in it.
         write(bench, made, "later");
         let mut request = sized(volume::create("pvc-restored", &BTreeMap::new()), bench.size);
