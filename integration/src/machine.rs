@@ -48,7 +48,7 @@ const PROGRAMS: [&str; 9] = [
     "nvme",
     "zfs",
     "fsck.ext4",
-    "systemd-run",
+    "busctl",
 ];
 /// Programs that are recorded and then do their work.
 const WORKING: [&str; 1] = ["mkfs.ext4"];
@@ -59,14 +59,28 @@ const RECORDER: &str = r#"#!/bin/sh
 name=${0##*/}
 set -- "@WHERE@" "$name" "$@"
 IFS='@BETWEEN@'
-printf '%s\036' "$*" >>'@RAN@'
+# Of this one the arguments are no constants.
+case $name in
+busctl) printf '%s\036' "$1@BETWEEN@$2" ;;
+*) printf '%s\036' "$*" ;;
+esac >>'@RAN@'
 unset IFS
 shift 2
 case "$name $*" in
 *slow*) exec sleep 600 ;;
 "mkfs.ext4 "*) exec "/usr/sbin/$name" "$@" ;;
 "fsck.ext4 "*) exit 0 ;;
-"systemd-run "*) shift 3; exec "$@" ;;
+"busctl "*)
+    while [ "$1" != /bin/sh ]; do shift; done
+    left=$2
+    shift 2
+    for word; do
+        shift
+        [ "$left" -le 0 ] || set -- "$@" "$word"
+        left=$((left - 1))
+    done
+    "$@"
+    exit 0 ;;
 "zfs get "*) printf 'type\tfilesystem\nmountpoint\tlegacy\n'; exit 0 ;;
 "iscsiadm -m session"*) exit 21 ;;
 esac
@@ -104,7 +118,7 @@ cp -a /dev/loop* "$root/dev/" 2>/dev/null || true
 cp -a "$place/dev/." "$root/dev/"
 [ -d "$root$place" ] || { mkdir -p "$root$place" && mount --bind "$place" "$root$place"; }
 host=$root/host
-mkdir -p "$host/usr" "$host/etc/iscsi" "$host/var/lib/iscsi" "$host/run/systemd/system" "$host/tmp" "$host$place"
+mkdir -p "$host/usr" "$host/etc/iscsi" "$host/var/lib/iscsi" "$host/run/dbus/system_bus_socket" "$host/tmp" "$host$place"
 mount --rbind /usr "$host/usr"
 for name in bin sbin lib lib32 lib64; do
     if [ -L "/$name" ]; then
@@ -175,7 +189,7 @@ impl Machine {
     /// # Panics
     /// If its file cannot be written.
     pub fn boot_without_systemd(&self) {
-        let enter = ENTER.replace("$host/run/systemd/system", "$host/run");
+        let enter = ENTER.replace("$host/run/dbus/system_bus_socket", "$host/run");
         fs::write(self.path("enter"), enter).expect("a file");
     }
 

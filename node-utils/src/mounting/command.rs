@@ -325,14 +325,19 @@ fn objectivefs_of<'a>(
         })
     };
     Ok(Plan {
-        on_host: Some((
-            tools.host(),
-            complete(Command::script(DAEMON).arg(OBJECTIVEFS.as_str())),
-        )),
+        on_host: Some((tools.host(), complete(started_by_init(tools, &OBJECTIVEFS)))),
         place: tools.here(),
         command: complete(Command::new(OBJECTIVEFS)),
         source: volume.filesystem.to_string(),
     })
+}
+
+/// A program that leaves a daemon, which outlives this process and its container.
+fn started_by_init(tools: &Tools, program: &Program) -> Command {
+    let seconds = tools.timeouts().mount.as_secs().max(1);
+    Command::script(DAEMON)
+        .arg(seconds.to_string())
+        .arg(program.as_str())
 }
 
 fn oneclient_of<'a>(
@@ -340,7 +345,7 @@ fn oneclient_of<'a>(
     request: &MountRequest<'_>,
     volume: &Oneclient,
 ) -> Result<Plan<'a>, Error> {
-    let mut command = Command::new(ONECLIENT)
+    let mut command = started_by_init(tools, &ONECLIENT)
         .arg("-H")
         .arg(volume.server.as_str());
     for flag in request.access.flags.iter() {

@@ -33,13 +33,16 @@ const TABLE: [(&str, &[&str]); 7] = [
     (
         "objectivefs filesystem=s3://pool/a env.ACCESS_KEY=k",
         &[
-            "host: systemd-run --quiet --scope --collect mount.objectivefs -o noatime pool/a /node/staging",
+            "host: busctl",
             "host: mount.objectivefs -o noatime pool/a /node/staging",
         ],
     ),
     (
         "oneclient server=provider space_names=a,b space_ids=7 token=t",
-        &["host: oneclient -H provider noatime --space a --space b --space-id 7 /node/staging"],
+        &[
+            "host: busctl",
+            "host: oneclient -H provider noatime --space a --space b --space-id 7 /node/staging",
+        ],
     ),
     (
         "zfs-local zfs_asset_name=omnibus-csi-test/a",
