@@ -22,9 +22,9 @@ use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CapacityReporter,
     CreateSnapshot, CreateVolume, Driver, Effect, Error, Expanded, Expander, Expansion, Found,
-    Kind, Lister, MissingParent, Modifier, NodeId, Page, PageRequest, PageToken, Parameters,
-    PublishRequest, Published, Publisher, SizeRange, Snapshot, SnapshotFilter, SnapshotId,
-    Snapshots, Source, Topology, Volume, VolumeId, VolumeName,
+    Kind, Lister, Modifier, NodeId, Page, PageRequest, PageToken, Parameters, PublishRequest,
+    Published, Publisher, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Snapshots, Source,
+    Topology, Volume, VolumeId, VolumeName,
 };
 use node_utils::{Node, NodeConfig};
 use tokio::sync::Notify;
@@ -53,8 +53,6 @@ pub(crate) enum Trouble {
     PanicInName,
     /// It fails, and marks the error so.
     Fail(Kind, Effect),
-    /// The parent of its volumes does not exist.
-    NoParent,
     /// It fails after its first change, and forgets to mark the error.
     Forget(Kind),
     /// It makes an id or a context that is too long.
@@ -251,10 +249,6 @@ impl Memory {
             Some(Trouble::PanicInName) => unreachable!("taken by name_volume"),
             Some(Trouble::Fail(kind, effect)) => {
                 Err(Error::new(kind, "work on memory").with_effect(effect))
-            }
-            Some(Trouble::NoParent) => {
-                let error = Error::new(Kind::Unreachable, "list what is on the storage");
-                Err(error.because(MissingParent::new("tank/v")))
             }
             Some(Trouble::Forget(kind)) => {
                 call.changing();

@@ -12,6 +12,7 @@ pub mod config;
 pub mod contract;
 pub mod driver;
 pub mod factory;
+pub mod missing;
 pub mod naming;
 pub mod orphan;
 pub mod paging;
@@ -41,6 +42,5 @@ pub use parameters::Parameters;
 pub use transfer::{ExportStream, TransferFormat};
 pub use volume::{
     BackendIdentity, Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Elsewhere, Expanded,
-    Found, MissingParent, Page, PageRequest, PageToken, Secrets, Snapshot, SnapshotFilter, Source,
-    Volume,
+    Found, Page, PageRequest, PageToken, Secrets, Snapshot, SnapshotFilter, Source, Volume,
 };

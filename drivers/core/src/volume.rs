@@ -10,7 +10,6 @@ use std::time::SystemTime;
 use csi_types::{Attachment, VolumeCapability};
 use secrecy::SecretString;
 
-use crate::error::Error;
 use crate::parameters::Parameters;
 use crate::size::SizeRange;
 use crate::text::{GroupSnapshotId, SnapshotId, SnapshotName, VolumeId, VolumeName};
@@ -18,12 +17,6 @@ use crate::topology::{Topology, TopologyRequirement};
 
 /// The secrets of one request. Never prints a value.
 pub type Secrets = BTreeMap<String, SecretString>;
-
-/// The cause of an error: the parent of the volumes of a connection does not exist. Either it never had a volume,
-/// which is how every connection begins, or this is another storage.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("{0} does not exist, and is made with the first volume")]
-pub struct MissingParent(String);
 
 /// A volume to create.
 #[derive(Debug, Clone)]
@@ -188,20 +181,6 @@ pub struct Page<T> {
 /// other's volumes without a copy over the network.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct BackendIdentity(pub String);
-
-// === impl MissingParent ===
-
-impl MissingParent {
-    /// The cause with the name of the parent.
-    pub fn new(parent: impl Into<String>) -> Self {
-        Self(parent.into())
-    }
-
-    /// Whether an error has this cause.
-    pub fn is_cause_of(error: &Error) -> bool {
-        std::error::Error::source(error).is_some_and(|cause| cause.downcast_ref::<Self>().is_some())
-    }
-}
 
 // === impl Elsewhere ===
 

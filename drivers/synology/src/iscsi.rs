@@ -21,7 +21,7 @@ use driver_core::template::Template as Handlebars;
 use driver_core::{
     AccessRules, BackendIdentity, Backoff, Call, Capacity, CapacityQuery, CapacityReporter,
     CreateVolume, Driver, Error, Expanded, Expander, Found, Kind, Lister, Page, PageRequest,
-    Parameters, SizeRange, Snapshots, Volume, VolumeId, VolumeName,
+    Parameters, SizeRange, Snapshots, Volume, VolumeId, VolumeName, missing,
 };
 use futures_util::future::try_join;
 use tokio::sync::SemaphorePermit;
@@ -210,6 +210,11 @@ impl Luns {
 
     /// A volume that is there whole, by its id.
     async fn whole(&self, call: &Call, id: &VolumeId, doing: &str) -> Result<Volume, Error> {
+        let found = self.shown_whole(call, id, doing).await;
+        missing::confirmed(found, self.check_nas(call, doing)).await
+    }
+
+    async fn shown_whole(&self, call: &Call, id: &VolumeId, doing: &str) -> Result<Volume, Error> {
         let missing = || Error::not_found(doing).because(format!("there is no volume `{id}`"));
         let name = self.names.lun(id).ok_or_else(missing)?;
         let state = self.observe(call, &name, doing).await?;
@@ -221,15 +226,23 @@ impl Luns {
     /// The LUN of a volume that can be grown or copied. One that DSM works on is only that if it is shown: it is
     /// not a copy that is being made, nor one that is going.
     async fn usable(&self, call: &Call, id: &VolumeId, doing: &str) -> Result<Lun, Error> {
-        let missing = || Error::not_found(doing).because(format!("there is no volume `{id}`"));
-        let name = self.names.lun(id).ok_or_else(missing)?;
-        let found = self.lun_named(call, &name).await;
-        let found = found.map_err(|failure| failure.while_doing(call, doing))?;
-        let lun = found.ok_or_else(missing)?;
+        let lun = missing::confirmed(
+            self.lun_of(call, id, doing).await,
+            self.check_nas(call, doing),
+        );
+        let lun = lun.await?;
         if lun.is_action_locked {
             self.whole(call, id, doing).await?;
         }
         Ok(lun)
+    }
+
+    async fn lun_of(&self, call: &Call, id: &VolumeId, doing: &str) -> Result<Lun, Error> {
+        let missing = || Error::not_found(doing).because(format!("there is no volume `{id}`"));
+        let name = self.names.lun(id).ok_or_else(missing)?;
+        let found = self.lun_named(call, &name).await;
+        let found = found.map_err(|failure| failure.while_doing(call, doing))?;
+        found.ok_or_else(missing)
     }
 }
 

@@ -17,7 +17,7 @@ use driver_core::config::{CommonConfig, ConfigError, Document};
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateVolume,
     Driver, Effect, Error, Expanded, Expander, Found, Kind, Lister, Page, PageRequest, Parameters,
-    SizeRange, Snapshots, Source, Volume, VolumeId, VolumeName,
+    SizeRange, Snapshots, Source, Volume, VolumeId, VolumeName, missing,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -202,9 +202,10 @@ impl Shares {
             Err(error) if error.kind() == Kind::Conflict => None,
             found => found?,
         };
-        found
+        let found = found
             .filter(Share::is_whole)
-            .ok_or_else(|| Error::not_found(doing).because(format!("there is no volume `{id}`")))
+            .ok_or_else(|| Error::not_found(doing).because(format!("there is no volume `{id}`")));
+        missing::confirmed(found, self.check_nas(call, doing)).await
     }
 
     fn volume(&self, id: VolumeId, share: &Share) -> Result<Volume, Error> {

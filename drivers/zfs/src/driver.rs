@@ -24,7 +24,7 @@ use driver_core::{
     CreateVolume, Driver, Effect, Error, Expanded, Expander, Exports, Found, Kind, Lister,
     Maintenance, NodeId, Orphan, Page, PageRequest, Parameters, PublishRequest, Published,
     Publisher, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Snapshots, Source, Topology,
-    Transfer, Volume, VolumeId, VolumeName,
+    Transfer, Volume, VolumeId, VolumeName, missing,
 };
 use tokio::time::Instant;
 
@@ -133,19 +133,37 @@ impl ZfsDriver {
         Ok(found.filter(|found| found.kind == self.kind()))
     }
 
-    /// Refuses an empty list where the parent of volumes does not exist.
+    /// Refuses a list without anything below the parent of volumes where that does not exist.
     async fn has_parent<T>(
         &self,
         call: &Call,
         asked: &PageRequest,
         page: Page<T>,
+        is_below: impl Fn(&T) -> bool,
     ) -> Result<Page<T>, Error> {
-        if page.entries.is_empty() && page.next.is_none() && asked.after.is_none() {
-            let parent = Query::Dataset(self.layout().volumes.clone());
-            let seen = self.observe(call, vec![parent]).await?;
-            has_parent("list what is on the storage", self.layout(), &seen)?;
+        if !page.entries.iter().any(is_below) && page.next.is_none() && asked.after.is_none() {
+            self.look_for_parent(call, "list what is on the storage")
+                .await?;
         }
         Ok(page)
+    }
+
+    /// The parent of volumes: where it is missing, no volume of it is.
+    async fn look_for_parent(&self, call: &Call, doing: &str) -> Result<(), Error> {
+        let parent = Query::Dataset(self.layout().volumes.clone());
+        let seen = self.observe(call, vec![parent]).await?;
+        has_parent(doing, &self.layout().volumes, &seen)
+    }
+
+    /// The outcome of a call about a volume that was made.
+    async fn about<T>(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        outcome: Result<T, Error>,
+    ) -> Result<T, Error> {
+        let doing = format!("find volume `{id}`");
+        missing::confirmed(outcome, self.look_for_parent(call, &doing)).await
     }
 
     fn heard(&self) {
@@ -347,10 +365,11 @@ impl Driver for ZfsDriver {
 impl Lister for ZfsDriver {
     async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
         let found = self.dataset_of(call, id).await?;
-        match found.filter(is_complete) {
+        let found = match found.filter(is_complete) {
             Some(found) => self.volume(&found),
             None => Err(Error::not_found(format!("volume `{id}`"))),
-        }
+        };
+        self.about(call, id, found).await
     }
 
     async fn list_volumes(&self, call: &Call, page: &PageRequest) -> Result<Page<Volume>, Error> {
@@ -362,7 +381,7 @@ impl Lister for ZfsDriver {
         };
         let show = |entry: &Entry| self.listed_volume(entry);
         let listed = self.page(call, "v", vec![scope], page, show).await?;
-        self.has_parent(call, page, listed).await
+        self.has_parent(call, page, listed, |_| true).await
     }
 }
 
@@ -385,7 +404,8 @@ impl Expander for ZfsDriver {
             export_ref: self.export_ref(id, &dataset),
             size,
         };
-        self.converge(call, &verb).await
+        let grown = self.converge(call, &verb).await;
+        self.about(call, id, grown).await
     }
 }
 
@@ -426,7 +446,8 @@ impl Snapshots for ZfsDriver {
             Ok(verb) => verb,
             Err(error) => return Err(self.unless_partial(call, &place, error).await),
         };
-        let taken = self.converge(call, &verb).await?;
+        let taken = self.converge(call, &verb).await;
+        let taken = self.about(call, &request.source, taken).await?;
         self.snapshot(&taken)
             .map_err(|error| error.with_effect(Effect::Possible))
     }
@@ -453,15 +474,19 @@ impl Snapshots for ZfsDriver {
             At::Attached(snapshot) => Query::Snapshot(snapshot.clone()),
             At::Detached(dataset) => Query::Dataset(dataset.clone()),
         };
-        let parent = Query::Dataset(self.layout().volumes.clone());
-        let pool = self.observe(call, vec![query, parent]).await?;
+        let parent = match (&place.at, &self.layout().detached) {
+            (At::Detached(_), Some(detached)) => detached,
+            _ => &self.layout().volumes,
+        };
+        let queries = vec![query, Query::Dataset(parent.clone())];
+        let pool = self.observe(call, queries).await?;
         let found = match &place.at {
             At::Attached(snapshot) => pool.snapshot(snapshot).and_then(results::attached),
             At::Detached(dataset) => pool.dataset(dataset).and_then(results::detached),
         };
         let Some(properties) = found else {
             let missing = format!("snapshot `{id}`");
-            has_parent(&format!("find {missing}"), self.layout(), &pool)?;
+            has_parent(&format!("find {missing}"), parent, &pool)?;
             return Err(Error::not_found(missing));
         };
         self.snapshot(&Taken { place, properties })
@@ -483,7 +508,11 @@ impl Snapshots for ZfsDriver {
             }
             listed => listed,
         };
-        self.has_parent(call, page, listed?).await
+        let is_below = |snapshot: &Snapshot| {
+            let place = self.layout().snapshot(&snapshot.id);
+            place.is_ok_and(|place| matches!(place.at, At::Attached(_)))
+        };
+        self.has_parent(call, page, listed?, is_below).await
     }
 }
 
@@ -519,7 +548,8 @@ impl Publisher for ZfsDriver {
         request: &PublishRequest<'_>,
     ) -> Result<Published, Error> {
         let change = AccessChange::Allow(&request.node.id);
-        self.access(call, request.volume, change).await?;
+        let allowed = self.access(call, request.volume, change).await;
+        self.about(call, request.volume, allowed).await?;
         Ok(Published::default())
     }
 

@@ -207,11 +207,17 @@ async fn nothing_is_deleted_or_empty_on_a_nas_without_the_volume() {
         };
         let snapshot = SnapshotId::parse(snapshot).expect("an id");
         let time = call();
+        let larger = SizeRange::new(2 * GIB, 0).expect("a size");
         let outcomes = [
             driver.delete_volume(&time, &id("pvc-1")).await.err(),
             driver.delete_snapshot(&time, &snapshot).await.err(),
             driver.list_volumes(&time, &page).await.err(),
             driver.list_snapshots(&time, &all, &page).await.err(),
+            driver.get_volume(&time, &id("pvc-1")).await.err(),
+            driver
+                .expand_volume(&time, &id("pvc-1"), larger)
+                .await
+                .err(),
         ];
         for (number, outcome) in outcomes.into_iter().enumerate() {
             let error = outcome.unwrap_or_else(|| panic!("{kind} {number}: it is another NAS"));

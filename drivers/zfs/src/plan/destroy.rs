@@ -11,7 +11,7 @@
 mod snapshot;
 mod volume;
 
-use driver_core::{Error, Kind, MissingParent};
+use driver_core::{Error, Kind};
 
 pub use self::snapshot::DeleteSnapshot;
 pub(super) use self::snapshot::{is_only_container, of_container};
@@ -88,30 +88,28 @@ fn heir<'p>(
     Some(heir.ok_or(newest.clones.as_slice()))
 }
 
-/// Refuses to take what is missing for deleted where the parent of volumes is missing, too: it is made with the
-/// first volume, so this is another storage, or its name is misspelt. The parent of detached snapshots may be
-/// missing: there may never have been one.
-pub(crate) fn has_parent(doing: &str, layout: &Layout, pool: &State) -> Result<(), Error> {
-    let parent = &layout.volumes;
+/// Refuses to take what is missing for deleted where its parent is missing, too: that is made with the first volume,
+/// or the first detached snapshot, so this is another storage, or its name is misspelt.
+pub(crate) fn has_parent(doing: &str, parent: &DatasetName, pool: &State) -> Result<(), Error> {
     if pool.dataset(parent).is_some() {
         return Ok(());
     }
-    let advice = "see zfs.datasetParentName, and whether this is the storage that the connection means; if it was \
-         destroyed on purpose, make it again, empty";
+    let advice = "see zfs.datasetParentName and zfs.detachedSnapshotsDatasetParentName, and whether this is the storage \
+         that the connection means; if it was destroyed on purpose, make it again, empty";
     Err(Error::new(Kind::Unreachable, doing)
-        .because(MissingParent::new(parent.as_str()))
+        .because(format!("{parent} does not exist"))
         .advise(advice))
 }
 
-/// The parent of volumes, where the last observation had it: what is missing was looked for below it then.
-fn parent_again(layout: &Layout, pool: &State) -> Option<Query> {
-    let parent = pool.dataset(&layout.volumes)?;
+/// The parent, where the last observation had it: what is missing was looked for below it then.
+fn parent_again(parent: &DatasetName, pool: &State) -> Option<Query> {
+    let parent = pool.dataset(parent)?;
     Some(Query::Dataset(parent.name.clone()))
 }
 
-/// The same request, with the parent of volumes: see [`has_parent`].
-fn with_parent(layout: &Layout, mut request: Request) -> Request {
-    let parent = Query::Dataset(layout.volumes.clone());
+/// The same request, with the parent: see [`has_parent`].
+fn with_parent(parent: &DatasetName, mut request: Request) -> Request {
+    let parent = Query::Dataset(parent.clone());
     if !request.queries.contains(&parent) {
         request.queries.push(parent);
     }

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use driver_core::{
-    Call, Driver, Exports as _, Kind, Lister as _, PageRequest, SnapshotFilter, SnapshotId,
-    Snapshots as _, VolumeId,
+    Call, CreateSnapshot, Driver, Expander as _, Exports as _, Kind, Lister as _, PageRequest,
+    Parameters, Secrets, SizeRange, SnapshotFilter, SnapshotId, SnapshotName, Snapshots as _,
+    VolumeId,
 };
 use driver_zfs::ZfsDriver;
 use driver_zfs::backend::Backend;
@@ -94,13 +95,37 @@ async fn what_lies_in_a_parent_that_does_not_exist_is_not_taken_for_deleted() {
         gone("list snapshots", listed.map(drop), missing).await;
         let deleted = driver.delete_volume(&call, &volume).await;
         gone("delete volume", deleted, missing).await;
-        for id in ["v0@s", "v0/s"] {
+        // Detached snapshots have a parent of their own, which the first of them makes.
+        for (id, missing) in [("v0@s", missing), ("v0/s", true)] {
             let id = SnapshotId::parse(id).unwrap();
             let deleted = driver.delete_snapshot(&call, &id).await;
             gone("delete snapshot", deleted, missing).await;
             let found = driver.get_snapshot(&call, &id).await;
             let kind = found.expect_err("there is none").kind();
             assert_eq!(kind == Kind::Unreachable, missing, "get snapshot: {kind:?}");
+        }
+        let size = SizeRange::new(2 << 30, 0).unwrap();
+        let cut = CreateSnapshot {
+            name: SnapshotName::parse("s").unwrap(),
+            source: volume.clone(),
+            parameters: Parameters::default(),
+            secrets: Secrets::default(),
+        };
+        for (verb, error) in [
+            ("get", driver.get_volume(&call, &volume).await.map(drop)),
+            (
+                "grow",
+                driver.expand_volume(&call, &volume, size).await.map(drop),
+            ),
+            ("cut", driver.create_snapshot(&call, &cut).await.map(drop)),
+        ] {
+            let kind = error.expect_err("there is none").kind();
+            let expected = if missing {
+                Kind::Unreachable
+            } else {
+                Kind::NotFound
+            };
+            assert_eq!(kind, expected, "{verb}");
         }
         // The first volume makes the parent of volumes. The one of detached snapshots stays missing.
         well(&driver, &[create(1, From::Nothing), Verb::Delete(1)]).await;

@@ -3,15 +3,13 @@
 //! Clients reject messages above 4 MiB and sidecars never raise that limit, so a reply stays below
 //! a fourth of it. Connections are sorted by name alone, so that a page continues where the last
 //! one ended even if connections were added or removed in between. A connection that cannot be
-//! listed is left out and reported at the end: an incomplete list never ends with success. One that never
-//! made a volume has no place for them, and would fail the lists of all others until its first volume: it is
-//! left out with a line in the log, unless no other connection could be listed.
+//! listed is left out and reported at the end: an incomplete list never ends with success.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use driver_core::{Capabilities, Error, Kind, MissingParent, Page, PageRequest, PageToken};
+use driver_core::{Capabilities, Error, Kind, Page, PageRequest, PageToken};
 use futures_util::future::join_all;
 use node_utils::blocking::is_for_want_of_a_thread;
 use node_utils::memory;
@@ -125,8 +123,6 @@ struct Stop {
 enum Missing {
     /// Its driver rejects the token to continue from.
     Token(Error),
-    /// The parent of its volumes does not exist: most likely it never had one.
-    Parent,
     /// It could not be asked, or failed.
     Silent,
 }
@@ -155,7 +151,6 @@ pub(super) async fn of_all<L: Listing>(
     // Several at once, so that their waiting does not add up. A full page must know whether it is the last,
     // and asks one more for that.
     let (mut next, began) = (0, Instant::now());
-    let (mut answered, mut parentless) = (inner.is_some() || first > Code(0), None);
     while next < rest.len() && place.at.is_none() {
         // Those that do not answer used up the time of the others, which come on the next page.
         if next > 0 && began.elapsed() >= PAGE {
@@ -179,22 +174,16 @@ pub(super) async fn of_all<L: Listing>(
             match listed {
                 Ok(None) => {}
                 Ok(Some(listed)) => {
-                    answered = true;
                     place.at = gathered.take(code, continued, listed);
                 }
                 // A mistake of the caller: no other connection would accept its token either.
                 Err(Missing::Token(error)) => return Err(error),
-                Err(Missing::Parent) => parentless = parentless.or(Some(code)),
                 Err(Missing::Silent) => place.failed = place.failed.or(Some(code)),
             }
             if place.at.is_some() {
                 break;
             }
         }
-    }
-    // A list of nothing but such connections says what it lacks.
-    if !answered {
-        place.failed = place.failed.or(parentless);
     }
     if gathered.entries.is_empty() && place.at.is_none() && place.failed.is_some() {
         return Err(incomplete(&stops, place.failed));
@@ -289,14 +278,9 @@ impl Stop {
             listed => listed,
         };
         let listed = listed.map_err(|error| {
-            let has_no_parent = MissingParent::is_cause_of(&error);
             let error = status::message(&error);
             warn!(connection = %self.lazy.name(), error, "a connection is missing in a list");
-            if has_no_parent {
-                Missing::Parent
-            } else {
-                Missing::Silent
-            }
+            Missing::Silent
         });
         (self.code, listed)
     }

@@ -55,13 +55,21 @@ pub(in crate::plan) fn is_only_container(dataset: &Dataset) -> bool {
 // === impl DeleteSnapshot ===
 
 impl DeleteSnapshot<'_> {
-    /// Done, if this was observed under the lock, with the parent of volumes: a missing one may still be
+    /// The dataset below which it is.
+    fn parent(&self) -> &DatasetName {
+        match (&self.place.at, &self.layout.detached) {
+            (At::Detached(_), Some(detached)) => detached,
+            _ => &self.layout.volumes,
+        }
+    }
+
+    /// Done, if this was observed under the lock, with its parent: a missing one may still be
     /// created by the leftover command of a cut connection.
     fn absent(&self, plan: Plan, pool: &State, done: usize) -> Result<Outcome<()>, Error> {
         if done == 0 {
             return Ok(Outcome::Do(plan));
         }
-        has_parent(&self.doing_it(), self.layout, pool)?;
+        has_parent(&self.doing_it(), self.parent(), pool)?;
         Ok(Outcome::Done(()))
     }
 
@@ -222,12 +230,12 @@ impl Verb for DeleteSnapshot<'_> {
                     .collect()
             }
         };
-        queries.extend(parent_again(self.layout, pool));
+        queries.extend(parent_again(self.parent(), pool));
         Ok(Request::of(queries))
     }
 
     fn request_after(&self, pool: &State) -> Result<Request, Error> {
-        Ok(with_parent(self.layout, self.request(pool)?))
+        Ok(with_parent(self.parent(), self.request(pool)?))
     }
 
     fn guess(&self) -> Option<Guess> {
