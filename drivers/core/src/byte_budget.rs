@@ -15,8 +15,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// An answer of up to so many bytes is read without a reservation.
 pub const SMALL_ANSWER: usize = 1 << 20;
 
-/// What large answers may have together, in the whole process.
-const ALL: usize = 64 << 20;
+/// What large answers may have together, in the whole process: the largest of two connections, so that one that floods
+/// leaves room for another.
+const ALL: usize = 96 << 20;
 
 /// A unit of counting.
 const UNIT: usize = 1 << 10;
@@ -26,12 +27,14 @@ const UNIT: usize = 1 << 10;
 pub struct ByteBudget {
     free: Arc<Semaphore>,
     units: u32,
+    /// The budget that this one is a part of.
+    whole: Option<&'static Self>,
 }
 
 /// Bytes of a budget, given back when it is dropped.
 #[derive(Debug)]
 pub struct ReservedBytes {
-    _permit: Option<OwnedSemaphorePermit>,
+    _permits: [Option<OwnedSemaphorePermit>; 2],
 }
 
 /// The budget of the process.
@@ -46,24 +49,38 @@ impl ByteBudget {
         Self {
             free: Arc::new(Semaphore::new(units as usize)),
             units,
+            whole: None,
         }
     }
 
-    /// The budget that all connections of this process share.
-    pub fn of_process() -> Self {
-        PROCESS.clone()
+    /// What one connection may have of the budget that all of this process share.
+    pub fn of_connection(bytes: usize) -> Self {
+        Self {
+            whole: Some(&PROCESS),
+            ..Self::new(bytes)
+        }
     }
 
     /// Waits until so many bytes are free, and takes them; all of them if there are not so many. Who waits longest
     /// is served first. What is held must not wait for more: take the most that it may become at once, and bound
     /// the time for which it is held.
     pub async fn reserve(self, bytes: usize) -> ReservedBytes {
+        let whole = self.whole;
+        let own = self.take(bytes).await;
+        let of_whole = match whole {
+            Some(whole) => whole.clone().take(bytes).await,
+            None => None,
+        };
+        ReservedBytes {
+            _permits: [own, of_whole],
+        }
+    }
+
+    async fn take(self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
         let permit = self.free.acquire_many_owned(units.min(self.units)).await;
         // It is never closed.
-        ReservedBytes {
-            _permit: permit.ok(),
-        }
+        permit.ok()
     }
 }
 
@@ -87,5 +104,19 @@ mod tests {
         assert!(more.await.is_err(), "nothing is free");
         drop(all);
         budget.reserve(1).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_takes_all_it_may_have_leaves_room_for_another() {
+        let largest = 40 << 20;
+        let (first, second) = (
+            ByteBudget::of_connection(largest),
+            ByteBudget::of_connection(largest),
+        );
+        let held = first.clone().reserve(largest).await;
+        let more = tokio::time::timeout(Duration::from_secs(1), first.reserve(1));
+        assert!(more.await.is_err(), "it has all that it may have");
+        second.reserve(largest).await;
+        drop(held);
     }
 }

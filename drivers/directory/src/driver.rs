@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use driver_core::config::{CommonConfig, ConfigError, Document};
+use driver_core::config::{CommonConfig, ConfigError, Document, Finding};
 use driver_core::naming::VolumeNaming;
 use driver_core::parameters::Scope;
 use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
@@ -241,6 +241,13 @@ impl Driver for DirectoryDriver {
             Ok(directories.store.problems())
         });
         problems.await.unwrap_or_else(|error| vec![error])
+    }
+
+    async fn describe(&self, call: &Call) -> Vec<Finding> {
+        let doubts = self.run(call, "looking at the base", |directories, _| {
+            Ok(directories.store.doubts())
+        });
+        doubts.await.unwrap_or_default()
     }
 
     async fn create_volume(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error> {

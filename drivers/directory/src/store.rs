@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use driver_core::config::Finding;
 use driver_core::{Call, Error, Kind};
 use node_utils::Root;
 use node_utils::beneath::{Mounts, open_beneath};
@@ -35,7 +36,7 @@ pub(crate) struct Store {
     pub(crate) staging_area: StagingArea,
     quotas: Quotas,
     warned_of_quotas: AtomicBool,
-    warned_of_locks: AtomicBool,
+    warned_of_doubts: AtomicBool,
 }
 
 // === impl Store ===
@@ -47,7 +48,7 @@ impl Store {
             staging_area: StagingArea::new(quotas),
             quotas,
             warned_of_quotas: AtomicBool::new(false),
-            warned_of_locks: AtomicBool::new(false),
+            warned_of_doubts: AtomicBool::new(false),
         }
     }
 
@@ -337,31 +338,38 @@ impl Store {
             }
         }
         problems.extend(self.quota_problem(Some(&base)));
-        self.warn_of_locks(&base);
-        if let Ok(dir) = disk::open_dir(&base, ".")
-            && !record::can_be_kept(&dir)
-        {
-            // Everything works without them but what only a record knows: sizes, and conflicts.
-            tracing::warn!(
-                base = %self.base.path(),
-                "the filesystem keeps no extended attributes: sizes of volumes are not remembered"
-            );
+        if !self.warned_of_doubts.swap(true, Ordering::Relaxed) {
+            for doubt in self.doubts_of(&base) {
+                let advice = doubt.advice.as_deref();
+                tracing::warn!(base = %self.base.path(), advice, "{}", doubt.message);
+            }
         }
         problems
     }
 
-    fn warn_of_locks(&self, base: &Root) {
-        let Some(option) = self.base.option_that_loses_locks(base) else {
-            return;
-        };
-        if !self.warned_of_locks.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                base = %self.base.path(),
-                option,
-                "the share is mounted with an option that keeps locks from other machines: {}",
-                share::LOCKS_ADVICE
+    /// What the filesystem of the base lacks, and what goes wrong only sometimes without it.
+    pub(crate) fn doubts(&self) -> Vec<Finding> {
+        let base = self.base.open().ok().flatten();
+        base.map_or_else(Vec::new, |base| self.doubts_of(&base))
+    }
+
+    fn doubts_of(&self, base: &Root) -> Vec<Finding> {
+        let path = self.base.path().to_string();
+        let locks = self.base.option_that_loses_locks(base).map(|option| {
+            let message = format!(
+                "the share is mounted with `{option}`, which keeps locks from other machines"
             );
-        }
+            Finding::doubtful(path.clone(), message, share::LOCKS_ADVICE)
+        });
+        let keeps_records = disk::open_dir(base, ".").is_ok_and(|dir| record::can_be_kept(&dir));
+        let attributes = (!keeps_records).then(|| {
+            Finding::doubtful(
+                path,
+                "the filesystem keeps no extended attributes",
+                "sizes of volumes are not remembered; all else works",
+            )
+        });
+        locks.into_iter().chain(attributes).collect()
     }
 
     /// Why the sizes of volumes in that directory cannot be enforced.

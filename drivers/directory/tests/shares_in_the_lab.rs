@@ -168,6 +168,31 @@ async fn volumes_of_smb_client_on_a_share_that_it_mounts_keep_the_contract() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs nfsd and samba: run it in the lab"]
+async fn a_share_that_keeps_locks_from_others_is_doubtful_as_the_kernel_mounted_it() {
+    let _server = Server::start();
+    for (client, login, doubt) in [
+        (NFS, "nfsvers=3,nolock", Some("nolock")),
+        (NFS, "nfsvers=4.2", None),
+        (
+            SMB,
+            "username=csi,password=lab-password,nobrl",
+            Some("nobrl"),
+        ),
+    ] {
+        let records = tempfile::tempdir().unwrap();
+        let driver = driver(client, "locks", login, records.path(), "");
+        create(&driver, "first").await.unwrap();
+        let found = driver.describe(&call()).await;
+        let locks = found.iter().find(|found| found.message.contains("locks"));
+        let said = locks.map(|found| found.message.as_str());
+        let expected = doubt.map(|option| said.is_some_and(|said| said.contains(option)));
+        assert_eq!(expected, said.map(|_| true), "{login}: {found:?}");
+        driver.delete_volume(&call(), &id("first")).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs nfsd and samba: run it in the lab"]
 async fn connections_to_one_server_are_mounted_side_by_side_and_go_one_by_one() {
     let _server = Server::start();
     let records = tempfile::tempdir().unwrap();

@@ -65,6 +65,8 @@ pub(crate) struct Client {
     turns: Semaphore,
     /// One for each list that is being read.
     lists: Semaphore,
+    /// For large answers.
+    budget: ByteBudget,
     /// Held while rules of NFS are changed: DSM refuses some of several changes at once
     /// (SynologyOpenSource/synology-csi, issue 139).
     rules: Mutex<()>,
@@ -205,6 +207,7 @@ impl Client {
             http,
             turns,
             lists: Semaphore::new(LISTS),
+            budget: ByteBudget::of_connection(LARGE_ANSWER),
             rules: Mutex::default(),
             session: Mutex::default(),
         })
@@ -396,7 +399,7 @@ impl Client {
             }
             body.extend_from_slice(&part);
             if room.is_none() && body.len() > SMALL_ANSWER {
-                let reserved = ByteBudget::of_process().reserve(LARGE_ANSWER);
+                let reserved = self.budget.clone().reserve(LARGE_ANSWER);
                 let reserved = tokio::time::timeout_at(call.deadline(), reserved).await;
                 room = Some(reserved.map_err(|_| Failure::NoTime)?);
             }

@@ -37,6 +37,7 @@ struct Reading {
 pub(crate) struct Metered<S> {
     inner: S,
     meter: Meter,
+    budget: ByteBudget,
     reserving: Option<Pin<Box<dyn Future<Output = ReservedBytes> + Send>>>,
 }
 
@@ -92,6 +93,7 @@ impl<S: Socket> Metered<S> {
         Self {
             inner,
             meter,
+            budget: ByteBudget::of_connection(LARGEST_ANSWER),
             reserving: None,
         }
     }
@@ -111,7 +113,7 @@ impl<S: Socket> AsyncRead for Metered<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.reserving.is_none() && this.meter.needs_room()? {
-            let room = ByteBudget::of_process().reserve(LARGEST_ANSWER);
+            let room = this.budget.clone().reserve(LARGEST_ANSWER);
             this.reserving = Some(Box::pin(room));
         }
         if let Some(reserving) = &mut this.reserving {

@@ -474,10 +474,7 @@ impl Snapshots for ZfsDriver {
             At::Attached(snapshot) => Query::Snapshot(snapshot.clone()),
             At::Detached(dataset) => Query::Dataset(dataset.clone()),
         };
-        let parent = match (&place.at, &self.layout().detached) {
-            (At::Detached(_), Some(detached)) => detached,
-            _ => &self.layout().volumes,
-        };
+        let parent = &self.layout().volumes;
         let queries = vec![query, Query::Dataset(parent.clone())];
         let pool = self.observe(call, queries).await?;
         let found = match &place.at {

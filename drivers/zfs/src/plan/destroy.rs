@@ -88,14 +88,15 @@ fn heir<'p>(
     Some(heir.ok_or(newest.clones.as_slice()))
 }
 
-/// Refuses to take what is missing for deleted where its parent is missing, too: that is made with the first volume,
-/// or the first detached snapshot, so this is another storage, or its name is misspelt.
+/// Refuses to take what is missing for deleted where the parent of volumes is missing, too: it is made with the
+/// first volume, so this is another storage, or its name is misspelt. The parent of detached snapshots may be
+/// missing: there may never have been one.
 pub(crate) fn has_parent(doing: &str, parent: &DatasetName, pool: &State) -> Result<(), Error> {
     if pool.dataset(parent).is_some() {
         return Ok(());
     }
-    let advice = "see zfs.datasetParentName and zfs.detachedSnapshotsDatasetParentName, and whether this is the storage \
-         that the connection means; if it was destroyed on purpose, make it again, empty";
+    let advice = "see zfs.datasetParentName, and whether this is the storage that the connection means; if it was \
+         destroyed on purpose, make it again, empty";
     Err(Error::new(Kind::Unreachable, doing)
         .because(format!("{parent} does not exist"))
         .advise(advice))

@@ -82,8 +82,8 @@ fn floods() -> [String; 3] {
     ]
 }
 
-/// Calls for the connection `bad` at the same time, while `good` is used.
-async fn use_both(server: &Server, run: &str) {
+/// Calls for the connection `bad` at the same time, while `good` is used, and `a-long-one` lists its volumes.
+async fn use_all(server: &Server, run: &str) {
     let client = server.client();
     let floods = (0..AT_ONCE).map(|number| {
         let client = client.clone();
@@ -97,6 +97,24 @@ async fn use_both(server: &Server, run: &str) {
         let made = tokio::time::timeout(Duration::from_secs(10), made).await;
         made.expect("it is served while the other floods")
             .expect("made");
+        let page = ListVolumesRequest {
+            max_entries: 10,
+            ..ListVolumesRequest::default()
+        };
+        let mut controller = client.controller.clone();
+        let page = tokio::time::timeout(Duration::from_secs(10), controller.list_volumes(page));
+        let page = page
+            .await
+            .expect("a large answer has room while the other floods");
+        let entries = page.expect("a page").into_inner().entries;
+        let of_it = |id: &str| id.starts_with("v:a-long-one/");
+        assert!(
+            entries
+                .iter()
+                .filter_map(|entry| entry.volume.as_ref())
+                .all(|volume| of_it(&volume.volume_id))
+        );
+        assert_eq!(entries.len(), 10);
         served += 1;
     }
     for answer in floods.await.expect("their end") {
@@ -107,10 +125,16 @@ async fn use_both(server: &Server, run: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_truenas_that_answers_any_amount_takes_little_memory_and_the_others_are_served() {
     for generation in PROTOCOLS {
-        let nas = nas(generation).await;
+        let (nas, other) = (nas(generation).await, nas(generation).await);
         let (place, storage) = (Place::new(), Place::new());
         let good = Launch::local_hostpath(&storage).config;
-        let files = [("bad", &*config(&nas)), ("good", &*good)];
+        let long = config(&other);
+        lists(&other, generation, Launch::new(&*long), 4_000).await;
+        let files = [
+            ("a-long-one", &*long),
+            ("bad", &*config(&nas)),
+            ("good", &*good),
+        ];
         let connections = place.path().join("connections");
         let launch = Launch::proxy(&connections, "good", files).set("--log-level", "info");
         for before_login in [true, false] {
@@ -123,7 +147,7 @@ async fn a_truenas_that_answers_any_amount_takes_little_memory_and_the_others_ar
                 // A program for each: what one takes is not hidden below the peak of another.
                 let server = launch.start(&place).await;
                 let run = format!("{before_login}-{number}-{}", generation as u8);
-                use_both(&server, &run).await;
+                use_all(&server, &run).await;
                 let peak = server.process().peak_rss_kib();
                 let now = server.process().rss_kib();
                 println!(
@@ -158,7 +182,11 @@ fn list_call(generation: Generation) -> (&'static str, Vec<Value>) {
 }
 
 /// What the NAS answers to it with so many volumes, in the form that it has for one.
-async fn ten_thousand(nas: &Simulator, generation: Generation) -> (&'static str, String) {
+async fn list_of_volumes(
+    nas: &Simulator,
+    generation: Generation,
+    volumes: usize,
+) -> (&'static str, String) {
     let (method, params) = list_call(generation);
     let rows = nas.call(method, params).await.expect("a list");
     let (mut parent, mut row) = (None, None);
@@ -182,7 +210,7 @@ async fn ten_thousand(nas: &Simulator, generation: Generation) -> (&'static str,
     let raw = raw.expect("seconds");
     let seconds: usize = raw.parse().expect("a number");
     let mut all = format!("[{}", parent.expect("the row of the parent"));
-    for number in 0..VOLUMES {
+    for number in 0..volumes {
         let name = format!("volume-{number:05}");
         let row = row
             .replace(PATTERN, &name)
@@ -193,6 +221,22 @@ async fn ten_thousand(nas: &Simulator, generation: Generation) -> (&'static str,
     (method, all)
 }
 
+/// Has the NAS answer with so many volumes to what lists all, and says in how many bytes.
+async fn lists(nas: &Simulator, generation: Generation, launch: Launch, volumes: usize) -> usize {
+    let place = Place::new();
+    let server = launch.start(&place).await;
+    let request = volume::create(PATTERN, &volume::parameters(&[]));
+    server.client().volume(request).await.expect("a volume");
+    let (method, rows) = list_of_volumes(nas, generation, volumes).await;
+    let bytes = rows.len();
+    // To what asks for one dataset, as the look at a connection does, no NAS answers with all.
+    nas.faults().add(Rule {
+        contains: Some(OF_A_LIST[usize::from(generation >= Generation::V25_10)].to_owned()),
+        ..Rule::new(method, Action::Raw(rows))
+    });
+    bytes
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_list_of_ten_thousand_volumes_of_a_truenas_takes_little_memory() {
     for generation in [Generation::V24_10, Generation::V25_10, Generation::V26Rc] {
@@ -200,18 +244,7 @@ async fn a_list_of_ten_thousand_volumes_of_a_truenas_takes_little_memory() {
         let place = Place::new();
         let launch = Launch::new(config(&nas)).set("--log-level", "info");
         let launch = launch.unset("--csi-mode").set("--csi-mode", "controller");
-        {
-            let server = launch.start(&place).await;
-            let request = volume::create(PATTERN, &volume::parameters(&[]));
-            server.client().volume(request).await.expect("a volume");
-        }
-        let (method, rows) = ten_thousand(&nas, generation).await;
-        let megabytes = rows.len() >> 20;
-        // To what asks for one dataset, as the look at a connection does, no NAS answers with all.
-        nas.faults().add(Rule {
-            contains: Some(OF_A_LIST[usize::from(generation >= Generation::V25_10)].to_owned()),
-            ..Rule::new(method, Action::Raw(rows))
-        });
+        let megabytes = lists(&nas, generation, launch.clone(), VOLUMES).await >> 20;
         let server = launch.start(&place).await;
         let idle = server.process().rss_kib();
         let (mut listed, mut token) = (0, String::new());

@@ -55,21 +55,13 @@ pub(in crate::plan) fn is_only_container(dataset: &Dataset) -> bool {
 // === impl DeleteSnapshot ===
 
 impl DeleteSnapshot<'_> {
-    /// The dataset below which it is.
-    fn parent(&self) -> &DatasetName {
-        match (&self.place.at, &self.layout.detached) {
-            (At::Detached(_), Some(detached)) => detached,
-            _ => &self.layout.volumes,
-        }
-    }
-
-    /// Done, if this was observed under the lock, with its parent: a missing one may still be
+    /// Done, if this was observed under the lock, with the parent of volumes: a missing one may still be
     /// created by the leftover command of a cut connection.
     fn absent(&self, plan: Plan, pool: &State, done: usize) -> Result<Outcome<()>, Error> {
         if done == 0 {
             return Ok(Outcome::Do(plan));
         }
-        has_parent(&self.doing_it(), self.parent(), pool)?;
+        has_parent(&self.doing_it(), &self.layout.volumes, pool)?;
         Ok(Outcome::Done(()))
     }
 
@@ -230,12 +222,12 @@ impl Verb for DeleteSnapshot<'_> {
                     .collect()
             }
         };
-        queries.extend(parent_again(self.parent(), pool));
+        queries.extend(parent_again(&self.layout.volumes, pool));
         Ok(Request::of(queries))
     }
 
     fn request_after(&self, pool: &State) -> Result<Request, Error> {
-        Ok(with_parent(self.parent(), self.request(pool)?))
+        Ok(with_parent(&self.layout.volumes, self.request(pool)?))
     }
 
     fn guess(&self) -> Option<Guess> {
