@@ -34,6 +34,7 @@ pub async fn whole(served: Served) {
 
     step("make");
     let first = make(&node, served, "first", served.sizes().0, None).await;
+    attached(&node, &first).await;
     lived(&node, served, &first).await;
     copied(&node, served).await;
     // Node and storage host are one machine: its own mounts and zvols go with the volumes.
@@ -103,6 +104,34 @@ pub(in crate::lab) async fn lived(node: &Node, served: Served, first: &Fixture) 
     }
     remove_snapshot(node, &cut).await;
     delete(node, first).await;
+}
+
+/// Attached and detached again, where that is offered: every node is let in, so that nothing depends on it.
+async fn attached(node: &Node, fixture: &Fixture) {
+    let client = node.server.client();
+    let offered = client.offered().await.expect("what it offers");
+    if !offered.contains("ControllerPublishVolume") {
+        return;
+    }
+    let info = client.node_get_info(csi::NodeGetInfoRequest {}).await;
+    let node_id = info.expect("the node").node_id;
+    let volume = &fixture.volume;
+    let request = csi::ControllerPublishVolumeRequest {
+        volume_id: volume.volume_id.clone(),
+        node_id: node_id.clone(),
+        volume_capability: Some(fixture.capability.clone()),
+        volume_context: volume.volume_context.clone(),
+        ..Default::default()
+    };
+    let answer = client.controller_publish_volume(request).await;
+    answer.expect("attached");
+    let request = csi::ControllerUnpublishVolumeRequest {
+        volume_id: volume.volume_id.clone(),
+        node_id,
+        ..Default::default()
+    };
+    let answer = client.controller_unpublish_volume(request).await;
+    answer.expect("detached");
 }
 
 /// Each call that only reads.
