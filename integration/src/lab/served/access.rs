@@ -37,7 +37,7 @@ pub async fn of_the_published_node(served: Served) {
 
     step("publish");
     for _ in 0..2 {
-        published(&node, &volume).await.expect("published");
+        published(&node, &volume, NODE).await.expect("published");
     }
     let pod = used(&node, &volume).await;
     write(&volume, &pod, &content);
@@ -46,16 +46,20 @@ pub async fn of_the_published_node(served: Served) {
     step("unpublish");
     node.take_away(&volume, &[&pod]).await;
     for _ in 0..2 {
-        unpublished(&node, &volume).await.expect("unpublished");
+        unpublished(&node, &volume, NODE)
+            .await
+            .expect("unpublished");
     }
     stays_out(&node, &volume).await;
 
     step("publish again");
-    published(&node, &volume).await.expect("published");
+    published(&node, &volume, NODE).await.expect("published");
     let pod = used(&node, &volume).await;
     content::same(&content, &read(&volume, &pod), "what was written before");
     node.take_away(&volume, &[&pod]).await;
-    unpublished(&node, &volume).await.expect("unpublished");
+    unpublished(&node, &volume, NODE)
+        .await
+        .expect("unpublished");
     delete(&node, &volume).await;
     Leftovers::back_to(&before.0, "access of a node").await;
     assert_eq!(storage(), before.1, "the storage is as before");
@@ -86,10 +90,10 @@ async fn stays_out(node: &Node, volume: &Fixture) {
     node.unstage(volume).await.expect("unstaged");
 }
 
-async fn published(node: &Node, fixture: &Fixture) -> Result<(), Status> {
+pub(super) async fn published(node: &Node, fixture: &Fixture, node_id: &str) -> Result<(), Status> {
     let request = csi::ControllerPublishVolumeRequest {
         volume_id: fixture.volume.volume_id.clone(),
-        node_id: NODE.to_owned(),
+        node_id: node_id.to_owned(),
         volume_capability: Some(capability(fixture.access, Mode::SingleNodeMultiWriter)),
         ..csi::ControllerPublishVolumeRequest::default()
     };
@@ -98,10 +102,14 @@ async fn published(node: &Node, fixture: &Fixture) -> Result<(), Status> {
     within("publish", call).await.map(drop)
 }
 
-async fn unpublished(node: &Node, fixture: &Fixture) -> Result<(), Status> {
+pub(super) async fn unpublished(
+    node: &Node,
+    fixture: &Fixture,
+    node_id: &str,
+) -> Result<(), Status> {
     let request = csi::ControllerUnpublishVolumeRequest {
         volume_id: fixture.volume.volume_id.clone(),
-        node_id: NODE.to_owned(),
+        node_id: node_id.to_owned(),
         ..csi::ControllerUnpublishVolumeRequest::default()
     };
     let mut controller = node.server.client().controller;

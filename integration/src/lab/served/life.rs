@@ -8,6 +8,7 @@ use csi_proto::v1::volume_capability::access_mode::Mode;
 use csi_try::client::CLONE;
 use tonic::Status;
 
+use super::access::{published, unpublished};
 use super::settings::{dataset, shown};
 use super::{Served, storage};
 use crate::lab::calls::{Node, within};
@@ -115,22 +116,9 @@ async fn attached(node: &Node, fixture: &Fixture) {
     }
     let info = client.node_get_info(csi::NodeGetInfoRequest {}).await;
     let node_id = info.expect("the node").node_id;
-    let volume = &fixture.volume;
-    let request = csi::ControllerPublishVolumeRequest {
-        volume_id: volume.volume_id.clone(),
-        node_id: node_id.clone(),
-        volume_capability: Some(fixture.capability.clone()),
-        volume_context: volume.volume_context.clone(),
-        ..Default::default()
-    };
-    let answer = client.controller_publish_volume(request).await;
+    let answer = published(node, fixture, &node_id).await;
     answer.expect("attached");
-    let request = csi::ControllerUnpublishVolumeRequest {
-        volume_id: volume.volume_id.clone(),
-        node_id,
-        ..Default::default()
-    };
-    let answer = client.controller_unpublish_volume(request).await;
+    let answer = unpublished(node, fixture, &node_id).await;
     answer.expect("detached");
 }
 
