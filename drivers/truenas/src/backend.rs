@@ -4,21 +4,23 @@
 //! each other; what follows it is answered by what the steps answered, or looked at while they run where
 //! they do not touch it. Nothing is listed to answer a question about one volume.
 //!
-//! The NAS has no locks for us: plans of one dataset take their turn within this process, and each guard is
-//! checked again unless it was seen to hold since the last plan here. Whatever another process does in
-//! between is found by the call that fails, or by the look after it.
+//! The NAS has no locks for us: plans of one dataset take their turn within this process. Whatever another process
+//! does is found by a guard, by the call that fails, or by the look after it.
 
+mod guards;
 mod known;
 mod list;
 mod look;
+mod making;
 pub(crate) mod native;
 mod picture;
-mod seen;
 mod steps;
 mod touched;
+mod waves;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use driver_core::config::Finding;
@@ -27,8 +29,7 @@ use driver_zfs::backend::{Backend, ListQuery, Listed, Serves};
 use driver_zfs::export::Opaque;
 use driver_zfs::name::DatasetName;
 use driver_zfs::observed::{Observed, Query, Request};
-use driver_zfs::property::PropertyName;
-use driver_zfs::step::{Failed, Guard, Next, Plan, Still};
+use driver_zfs::step::{Failed, Plan};
 use tokio::sync::OwnedMutexGuard;
 
 use crate::Dialect;
@@ -42,10 +43,9 @@ use crate::wire::Answered;
 
 use known::Known;
 use look::Wanted;
-use picture::Picture;
-use seen::Seen;
+use making::Makings;
 use steps::Run;
-pub(crate) use steps::{waves, worst};
+pub(crate) use waves::{waves, worst};
 
 /// The sockets of this process: connections with the same NAS and login share one.
 static CLIENTS: LazyLock<Clients> = LazyLock::new(Clients::default);
@@ -61,7 +61,7 @@ pub(crate) struct Api {
     identity: BackendIdentity,
     /// What new volumes are shared by, as the NAS wants to know it.
     share_type: Option<&'static str>,
-    seen: Seen,
+    makings: Makings,
 }
 
 /// A NAS, and calls with the time of a verb.
@@ -131,6 +131,12 @@ impl Nas {
         let lock = lock_of(&format!("{} {of}", self.address));
         let turn = tokio::time::timeout(call.remaining(), lock.lock_owned()).await;
         turn.map_err(|_| ApiError::new(ApiKind::Busy, format!("others are changing {of}")))
+    }
+
+    /// The same, if nothing has it.
+    fn turn_at_once(&self, of: &str) -> Option<OwnedMutexGuard<()>> {
+        let lock = lock_of(&format!("{} {of}", self.address));
+        lock.try_lock_owned().ok()
     }
 
     /// The answers to looks.
@@ -210,6 +216,15 @@ impl Nas {
         }
     }
 
+    /// The same for what was true a moment ago: it is not repeated, as there may be a new connection only much later.
+    pub(crate) async fn write_now<R: api::Request>(
+        &self,
+        call: &Call,
+        request: &R,
+    ) -> Result<R::Answer, ApiError> {
+        self.within(call, self.client.call(request)).await
+    }
+
     /// A job, to its end.
     pub(crate) async fn run<R: JobRequest>(
         &self,
@@ -243,7 +258,7 @@ impl Api {
             nas,
             identity,
             share_type: None,
-            seen: Seen::default(),
+            makings: Makings::default(),
         }
     }
 
@@ -267,49 +282,23 @@ impl Api {
             .advise("use the driver of the same name without `api`, with an sshConnection"))
     }
 
-    /// The turn of a plan.
-    async fn turn(&self, call: &Call, plan: &DatasetName) -> Result<OwnedMutexGuard<()>, Failed> {
+    /// The turn of a plan, and whether it had to wait for it.
+    async fn turn(
+        &self,
+        call: &Call,
+        plan: &DatasetName,
+    ) -> Result<(OwnedMutexGuard<()>, bool), Failed> {
+        if let Some(turn) = self.nas.turn_at_once(plan.as_str()) {
+            return Ok((turn, false));
+        }
         let turn = self.nas.turn(call, plan.as_str()).await;
-        turn.map_err(|_| {
+        let turn = turn.map_err(|_| {
             Failed::terminal(
                 Error::new(Kind::Timeout, format!("wait for others at {plan}"))
                     .with_effect(call.effect()),
             )
-        })
-    }
-
-    /// Whether all guards hold, by what was seen here or by another look.
-    async fn check(&self, call: &Call, dialect: &Dialect, guards: &[Guard]) -> Result<(), Failed> {
-        let unknown = |guard: &&Guard| match &guard.still {
-            Still::Itself(guid) => !self.seen.is_still(&guard.object, *guid),
-            Still::Has(..) => true,
-        };
-        let unknown: Vec<&Guard> = guards.iter().filter(unknown).collect();
-        if unknown.is_empty() {
-            return Ok(());
-        }
-        let names: Vec<PropertyName> = unknown
-            .iter()
-            .filter_map(|guard| match &guard.still {
-                Still::Has(name, _) => Some(name.clone()),
-                Still::Itself(_) => None,
-            })
-            .collect();
-        let queries: Vec<Query> = unknown.iter().map(|guard| query_of(guard)).collect();
-        let wanted = Wanted::of(&queries, &names, false);
-        let nothing = Picture::default();
-        let picture = self.nas.picture(call, dialect, &wanted, &nothing);
-        let picture = picture.await.map_err(Failed::terminal)?;
-        let state = picture.state(&queries).map_err(Failed::terminal)?;
-        for guard in unknown {
-            if !seen::holds(&state, guard) {
-                return Err(Failed {
-                    next: Next::Observe,
-                    error: Error::new(Kind::Busy, format!("find that {guard}")),
-                });
-            }
-        }
-        Ok(())
+        })?;
+        Ok((turn, true))
     }
 }
 
@@ -340,13 +329,6 @@ fn filled(answers: Vec<Option<Opaque>>, looked: Vec<Opaque>) -> Vec<Opaque> {
         .collect()
 }
 
-fn query_of(guard: &Guard) -> Query {
-    match &guard.object {
-        driver_zfs::name::Object::Dataset(name) => Query::Dataset(name.clone()),
-        driver_zfs::name::Object::Snapshot(name) => Query::Snapshot(name.clone()),
-    }
-}
-
 impl Serves for Api {
     type Command = Command;
     type Output = Answer;
@@ -364,7 +346,7 @@ impl Backend for Api {
 
     async fn observe(&self, call: &Call, request: &Request) -> Result<Observed, Error> {
         let dialect = self.dialect(call).await?;
-        let since = self.seen.now();
+        let since = Instant::now();
         let mut known = Known::of(request);
         let queries = known.missing(&request.queries);
         let wanted = Wanted::of(&queries, &request.properties, request.is_new);
@@ -375,15 +357,13 @@ impl Backend for Api {
             self.nas.picture(call, &dialect, &wanted, &known.picture),
             self.nas.answers(call, &dialect, &commands),
         )?;
-        let fresh = picture.clone();
         known.lay(&queries, picture);
         // By now it may have its marks, and a moment ago it had none.
-        let mut made = self.seen.made_since(since);
+        let mut made = self.makings.since(since);
         made.retain(|name| known.picture.may_be_a_part(name));
         let copying = made.iter().map(ToString::to_string);
         known.picture.copying.extend(copying);
         let pool = known.picture.state(&request.queries)?;
-        self.seen.note(&pool, since, |object| fresh.has(object));
         let export = filled(answers, looked);
         known.lay_exports(&request.export, &export);
         Ok(Observed {
@@ -396,20 +376,11 @@ impl Backend for Api {
     async fn apply(&self, call: &Call, plan: &Plan, then: &Request) -> Result<Observed, Failed> {
         let dialect = self.dialect(call).await.map_err(Failed::terminal)?;
         call.changing();
-        let _turn = self.turn(call, &plan.lock).await?;
-        self.check(call, &dialect, &plan.guards).await?;
-        let touched = touched::datasets(plan);
-        let began = self.seen.touch(touched.as_ref());
-        let outcome = Box::pin(self.run(call, &dialect, plan, then)).await;
-        let was_alone = self.seen.last_touch(&plan.lock) == began;
-        self.seen.touch(touched.as_ref());
-        let (seen, fresh) = outcome?;
-        let now = self.seen.now();
-        self.seen.note(&seen.pool, now, |object| fresh.has(object));
-        if was_alone {
-            self.seen.renew(&seen.pool, &plan.lock);
-        }
-        Ok(seen)
+        let (_turn, has_waited) = self.turn(call, &plan.lock).await?;
+        let looked = Known::began(then).filter(|_| !has_waited);
+        let checked = self.check(call, &dialect, &plan.guards, looked, guards::FRESH);
+        let checked = checked.await?;
+        Box::pin(self.run(call, &dialect, plan, then, checked)).await
     }
 
     fn asks_one_by_one(&self) -> bool {
@@ -423,15 +394,16 @@ impl Backend for Api {
 }
 
 impl Api {
-    /// Does the steps, and looks at what they do not touch while they run, where that is not known. Answers what is
-    /// seen then, and what of it was seen now.
+    /// Does the steps, and looks at what they do not touch while they run, where that is not known. The guards are
+    /// known to hold since `checked`.
     async fn run(
         &self,
         call: &Call,
         dialect: &Dialect,
         plan: &Plan,
         then: &Request,
-    ) -> Result<(Observed, Picture), Failed> {
+        checked: Instant,
+    ) -> Result<Observed, Failed> {
         let after = |error: Error| {
             Failed::terminal(error.with_effect(if plan.is_empty() {
                 Effect::None
@@ -441,7 +413,7 @@ impl Api {
         };
         // An empty plan is there to look at all of it in turn.
         let mut known = if plan.is_empty() {
-            Known::default()
+            Known::new()
         } else {
             Known::of(then)
         };
@@ -460,17 +432,15 @@ impl Api {
         let wanted = looks(&known, &early, then.is_new);
         let run = Run::new(self, call, dialect);
         let (done, picture, looked) = tokio::join!(
-            run.all(plan),
+            run.all(plan, checked),
             self.nas.picture(call, dialect, &wanted, &known.picture),
             self.nas.answers(call, dialect, &commands),
         );
         done?;
         let picture = picture.map_err(after)?;
         let looked = looked.map_err(after)?;
-        let mut fresh = picture.clone();
         known.lay(&early, picture);
         known.follow(plan, &run);
-        fresh.extend(run.datasets(), run.snapshot_rows());
         answers = if changes_exports {
             vec![None; then.export.len()]
         } else {
@@ -486,14 +456,12 @@ impl Api {
             self.nas.answers(call, dialect, &commands),
         )
         .map_err(after)?;
-        fresh.lay(picture.clone());
         known.lay(&late, picture);
         run.are_gone(&known.picture.state(&doomed).map_err(after)?)?;
         let export = filled(answers, looked);
         known.lay_exports(&then.export, &export);
         let pool = known.picture.state(&then.queries).map_err(after)?;
         let kept = Some(Opaque::new(known));
-        let seen = Observed { pool, export, kept };
-        Ok((seen, fresh))
+        Ok(Observed { pool, export, kept })
     }
 }

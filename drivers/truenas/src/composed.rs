@@ -303,13 +303,12 @@ impl<B: Backend> Backend for Composed<B> {
                 }
                 Part::Grow(name, size) => self.grow(call, &name, size, !done).await,
             };
-            outcome.map_err(|failed| Failed {
-                error: if done {
-                    failed.error.with_effect(Effect::Possible)
+            outcome.map_err(|failed| {
+                if done {
+                    failed.with_effect(Effect::Possible)
                 } else {
-                    failed.error
-                },
-                ..failed
+                    failed
+                }
             })?;
             done = true;
         }

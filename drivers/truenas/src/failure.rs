@@ -60,7 +60,9 @@ fn was_only_checked(error: &ApiError) -> bool {
 pub(crate) fn failed(doing: impl Into<String>, error: &ApiError, alone: bool) -> Failed {
     let next = match error.kind() {
         ApiKind::Busy | ApiKind::Overloaded => Next::Wait,
-        ApiKind::NotFound | ApiKind::Exists | ApiKind::Dependents => Next::Observe,
+        ApiKind::NotFound | ApiKind::Exists | ApiKind::Dependents | ApiKind::NotSent => {
+            Next::Observe
+        }
         _ => Next::Tell,
     };
     let failure = understood(doing, error);

@@ -325,15 +325,6 @@ impl State {
         self.snapshots.get(name)
     }
 
-    /// All objects, with their GUIDs.
-    pub fn identities(&self) -> impl Iterator<Item = (Object, Guid)> + '_ {
-        let datasets = self.datasets.values();
-        let snapshots = self.snapshots.values();
-        datasets
-            .map(|dataset| (dataset.name.clone().into(), dataset.guid))
-            .chain(snapshots.map(|snapshot| (snapshot.name.clone().into(), snapshot.guid)))
-    }
-
     /// The snapshots of a dataset, oldest first.
     pub fn snapshots_of(&self, name: &DatasetName) -> Vec<&Snapshot> {
         let of_it = self.snapshots.values();

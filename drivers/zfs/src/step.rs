@@ -248,6 +248,13 @@ impl Failed {
             error,
         }
     }
+
+    /// The same with another effect.
+    #[must_use]
+    pub fn with_effect(mut self, effect: driver_core::Effect) -> Self {
+        self.error = self.error.with_effect(effect);
+        self
+    }
 }
 
 /// How to continue after a plan that was not completed.

@@ -3,6 +3,7 @@
 //! The answers of a plan say the rest. What neither says is looked at after it.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use driver_zfs::export::Opaque;
 use driver_zfs::name::{DatasetName, Object, SnapshotLeaf};
@@ -15,8 +16,10 @@ use super::steps::Run;
 use crate::command::{Answer, Command, Look};
 
 /// What is known, and to which queries that is the answer.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Known {
+    /// When the first look of it began.
+    began: Instant,
     pub(super) picture: Picture,
     queries: Vec<Query>,
     properties: Vec<PropertyName>,
@@ -28,17 +31,36 @@ pub(super) struct Known {
 // === impl Known ===
 
 impl Known {
+    /// Nothing yet.
+    pub(super) fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            picture: Picture::default(),
+            queries: Vec::new(),
+            properties: Vec::new(),
+            unknown: BTreeSet::new(),
+            exports: Vec::new(),
+        }
+    }
+
+    fn kept(request: &Request) -> Option<&Self> {
+        let kept = request.known.as_ref();
+        kept.and_then(|kept| kept.get().ok())
+    }
+
+    /// When the verb of this request began to look at what its plan is made from.
+    pub(super) fn began(request: &Request) -> Option<Instant> {
+        Self::kept(request).map(|kept| kept.began)
+    }
+
     /// What the last observation of the same verb has left for this one.
     pub(super) fn of(request: &Request) -> Self {
-        let kept = request
-            .known
-            .as_ref()
-            .and_then(|kept| kept.get::<Self>().ok());
         let has_all = |kept: &&Self| {
             let mut names = request.properties.iter();
             names.all(|name| name.is_user() || kept.properties.contains(name))
         };
-        let mut known = kept.filter(has_all).cloned().unwrap_or_default();
+        let kept = Self::kept(request).filter(has_all);
+        let mut known = kept.cloned().unwrap_or_else(Self::new);
         known.properties.clone_from(&request.properties);
         known
     }
@@ -182,7 +204,7 @@ impl Known {
             Step::GoOn { .. } | Step::Promote(_) => {
                 *self = Self {
                     properties: std::mem::take(&mut self.properties),
-                    ..Self::default()
+                    ..Self::new()
                 };
             }
             Step::Mount(_) | Step::Permit { .. } | Step::Settle(_) | Step::Export(_) => {}

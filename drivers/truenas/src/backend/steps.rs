@@ -3,17 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use driver_core::{Call, Error, Kind};
+use driver_core::{Call, Effect, Error, Kind};
 use driver_zfs::export::Opaque;
 use driver_zfs::name::{DatasetName, Object, SnapshotRef};
 use driver_zfs::observed::{Query, State};
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
-use driver_zfs::step::{Failed, New, Next, Of, Permission, Plan, Step};
+use driver_zfs::step::{Failed, Guard, New, Next, Of, Permission, Plan, Step, Still};
 use futures_util::future::join_all;
 use serde_json::{Map, json};
 
+use super::guards::RIGHT_BEFORE;
+use super::waves::{Job, jobs, waves, worst};
 use super::{Api, native};
 use crate::acl::Acl;
 use crate::api::dataset::{
@@ -51,100 +53,10 @@ struct Answered {
     made: Made,
 }
 
-/// Steps that one call does.
-struct Job<'p> {
-    steps: Vec<&'p Step>,
-    places: BTreeSet<usize>,
-    name: Option<&'p Of>,
-    after: BTreeSet<usize>,
-}
-
 type Done = Result<(), Failed>;
 
 fn tell(doing: impl Into<String>, kind: Kind, why: impl Into<String>) -> Failed {
     Failed::terminal(Error::new(kind, doing).because(why.into()))
-}
-
-/// Whether one call can do both: properties of one object, or permissions.
-fn is_one_job(first: &Step, next: &Step) -> bool {
-    let object = |step: &Step| match step {
-        Step::Set { object, .. } | Step::Inherit { object, .. } | Step::Record { object, .. } => {
-            Some(object.clone())
-        }
-        _ => None,
-    };
-    match (first, next) {
-        (Step::Permit { .. }, Step::Permit { .. }) => true,
-        _ => object(first).is_some() && object(first) == object(next),
-    }
-}
-
-/// The copy with whose marks these properties are set: what is set on it once the snapshots that came with it are
-/// gone. A call that is interrupted between the two leaves snapshots, which the next one looks for in any case.
-fn copy_of<'j, 'p>(jobs: &'j mut [Job<'p>], step: &Step) -> Option<&'j mut Job<'p>> {
-    let Step::Set { object, properties } = step else {
-        return None;
-    };
-    let mut jobs = jobs.iter_mut().rev();
-    let copy = jobs.find(|job| !matches!(job.steps[0], Step::DestroySnapshot(_)))?;
-    let is_it =
-        matches!(copy.steps[0], Step::Copy { to, .. } if *object == Object::from(to.clone()));
-    let of_users = properties.iter().all(|property| property.name.is_user());
-    (is_it && of_users).then_some(copy)
-}
-
-/// The jobs of a plan.
-fn jobs(plan: &Plan) -> Vec<Job<'_>> {
-    let mut jobs: Vec<Job<'_>> = Vec::new();
-    for (place, node) in plan.steps.iter().enumerate() {
-        if let Some(job) = jobs.last_mut()
-            && is_one_job(job.steps[0], &node.step)
-        {
-            job.after.extend(node.after.difference(&job.places));
-            job.steps.push(&node.step);
-            job.places.insert(place);
-        } else if let Some(copy) = copy_of(&mut jobs, &node.step) {
-            copy.steps.push(&node.step);
-            copy.places.insert(place);
-        } else {
-            jobs.push(Job {
-                steps: vec![&node.step],
-                places: BTreeSet::from([place]),
-                name: node.name.as_ref(),
-                after: node.after.clone(),
-            });
-        }
-    }
-    jobs
-}
-
-/// What can be done at once, in order. Of each, `order` has its places in the plan and those of what it waits
-/// for, which comes before it.
-pub(crate) fn waves<T>(
-    all: Vec<T>,
-    order: impl Fn(&T) -> (&BTreeSet<usize>, &BTreeSet<usize>),
-) -> Vec<Vec<T>> {
-    let mut waves: Vec<Vec<T>> = Vec::new();
-    let mut wave_of: BTreeMap<usize, usize> = BTreeMap::new();
-    for one in all {
-        let (places, after) = order(&one);
-        let before = after.iter().filter_map(|place| wave_of.get(place));
-        let wave = before.max().map_or(0, |last| last + 1);
-        wave_of.extend(places.iter().map(|place| (*place, wave)));
-        match waves.get_mut(wave) {
-            Some(wave) => wave.push(one),
-            None => waves.push(vec![one]),
-        }
-    }
-    waves
-}
-
-/// The failure of several steps that leaves most unknown: what may still be under way is not undone.
-pub(crate) fn worst(outcomes: impl IntoIterator<Item = Done>) -> Done {
-    let failures = outcomes.into_iter().filter_map(Result::err);
-    let is_known =
-        |failed: &Failed| !matches!(failed.error.kind(), Kind::Unreachable | Kind::Timeout);
-    failures.min_by_key(is_known).map_or(Ok(()), Err)
 }
 
 impl<'a> Run<'a> {
@@ -187,11 +99,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Does the steps of a plan: all at once that wait for nothing more, until one of them fails.
-    pub(super) async fn all(&self, plan: &Plan) -> Done {
+    /// Does the steps of a plan: all at once that wait for nothing more, until one of them fails. Its guards are
+    /// known to hold since `checked`.
+    pub(super) async fn all(&self, plan: &Plan, checked: Instant) -> Done {
         for wave in waves(jobs(plan), |job| (&job.places, &job.after)) {
             let doing = wave[0].steps[0].to_string();
             self.call.check(&doing).map_err(Failed::terminal)?;
+            self.check_doomed(plan, &wave, checked).await?;
             if wave.len() > 1 {
                 self.note_done();
             }
@@ -200,6 +114,37 @@ impl<'a> Run<'a> {
             self.note_done();
         }
         Ok(())
+    }
+
+    /// Whether what these steps destroy is still what was looked at, if that is long ago.
+    async fn check_doomed(&self, plan: &Plan, wave: &[Job<'_>], checked: Instant) -> Done {
+        let doomed: Vec<Object> = wave.iter().filter_map(Job::destroys).collect();
+        let guards = plan.guards.iter();
+        let guards = guards.filter(|guard| matches!(guard.still, Still::Itself(_)));
+        let guards: Vec<Guard> = guards
+            .filter(|guard| doomed.contains(&guard.object))
+            .cloned()
+            .collect();
+        if guards.is_empty() {
+            return Ok(());
+        }
+        // Connecting may take long, and the destruction would wait for that.
+        let dialect = self.api.dialect(self.call).await;
+        let held = match dialect {
+            Ok(dialect) => {
+                let (api, looked) = (self.api, Some(checked));
+                let held = api.check(self.call, &dialect, &guards, looked, RIGHT_BEFORE);
+                held.await.map(drop)
+            }
+            Err(error) => Err(Failed::terminal(error)),
+        };
+        held.map_err(|failed| {
+            if self.is_done() {
+                failed.with_effect(Effect::Possible)
+            } else {
+                failed
+            }
+        })
     }
 
     async fn job(&self, job: &Job<'_>) -> Done {
@@ -348,7 +293,7 @@ impl<'a> Run<'a> {
             user_properties: spelled.user.clone(),
         };
         let api = self.api;
-        let _making = api.seen.making(name);
+        let _making = api.makings.begin(name);
         let made = api.nas.write(self.call, &create).await;
         let made = made.map_err(|error| self.failed(doing, &error))?;
         self.note_done();
@@ -493,7 +438,7 @@ impl<'a> Run<'a> {
             properties: BTreeMap::new(),
         };
         let api = self.api;
-        let _making = api.seen.making(name);
+        let _making = api.makings.begin(name);
         let made = api.nas.write(self.call, &clone).await;
         made.map_err(|error| self.failed(doing, &error))?;
         self.note_done();
@@ -697,7 +642,7 @@ impl<'a> Run<'a> {
             defer: true,
         };
         // One that is not there any more is looked for: what is not found may be something else.
-        let destroyed = self.api.nas.write(self.call, &delete).await;
+        let destroyed = self.api.nas.write_now(self.call, &delete).await;
         destroyed
             .map(drop)
             .map_err(|error| self.failed(format!("destroy {snapshot}"), &error))
@@ -711,7 +656,7 @@ impl<'a> Run<'a> {
             recursive: false,
             force: true,
         };
-        self.api.nas.write(self.call, &delete).await.map(drop)
+        self.api.nas.write_now(self.call, &delete).await.map(drop)
     }
 
     /// Destroys a filesystem without files in it; leaves any other one, and one that cannot be looked into:
@@ -752,11 +697,6 @@ impl<'a> Run<'a> {
         self.answered().datasets.values().cloned().collect()
     }
 
-    /// All rows of snapshots that were answered.
-    pub(super) fn snapshot_rows(&self) -> Vec<Snapshot> {
-        self.answered().snapshots.values().cloned().collect()
-    }
-
     /// A snapshot that was taken, as it was answered.
     pub(super) fn snapshot_row(&self, name: &SnapshotRef) -> Option<Snapshot> {
         self.answered().snapshots.get(name).cloned()
@@ -791,7 +731,7 @@ impl<'a> Run<'a> {
                 next: Next::Wait,
                 error: Error::new(Kind::Busy, format!("destroy {name}"))
                     .because("TrueNAS says that it is done, and it is still there: it is in use")
-                    .with_effect(driver_core::Effect::Possible),
+                    .with_effect(Effect::Possible),
             }),
         }
     }

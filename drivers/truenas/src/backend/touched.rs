@@ -1,46 +1,8 @@
 //! What a plan touches: the rest can be looked at while it runs.
 
-use std::collections::BTreeSet;
-
-use driver_zfs::name::{DatasetName, Object};
+use driver_zfs::name::Object;
 use driver_zfs::observed::Query;
 use driver_zfs::step::{Plan, Step};
-
-/// The datasets that a plan touches, or on which it touches snapshots; `None` may be any.
-pub(super) fn datasets(plan: &Plan) -> Option<BTreeSet<DatasetName>> {
-    let mut all = BTreeSet::from([plan.lock.clone()]);
-    for node in &plan.steps {
-        match &node.step {
-            Step::Promote(_) => return None,
-            Step::Clone {
-                origin, dataset, ..
-            } => all.extend([origin.dataset.clone(), dataset.clone()]),
-            Step::Copy { to, .. } | Step::GoOn { to, .. } => {
-                all.insert(to.clone());
-            }
-            Step::Create { dataset, .. }
-            | Step::DestroyDataset(dataset)
-            | Step::DestroyEmpty(dataset) => {
-                all.insert(dataset.clone());
-            }
-            Step::Snapshot { snapshot, .. }
-            | Step::Rename { snapshot, .. }
-            | Step::DestroySnapshot(snapshot) => {
-                all.insert(snapshot.dataset.clone());
-            }
-            Step::Set { object, .. }
-            | Step::Inherit { object, .. }
-            | Step::Record { object, .. } => {
-                all.insert(match object {
-                    Object::Dataset(name) => name.clone(),
-                    Object::Snapshot(name) => name.dataset.clone(),
-                });
-            }
-            Step::Mount(_) | Step::Permit { .. } | Step::Settle(_) | Step::Export(_) => {}
-        }
-    }
-    Some(all)
-}
 
 /// Whether the answer to a query may be another one after a plan.
 pub(super) fn is_touched(plan: &Plan, query: &Query) -> bool {

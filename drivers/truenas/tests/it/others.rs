@@ -341,3 +341,32 @@ async fn what_was_disabled_is_not_exported_and_is_enabled_again() {
         }
     }
 }
+
+/// One that others have made in its place since it was looked at is theirs. The NAS takes its time to remove the
+/// export, as one does that reloads a service with many of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dataset_that_was_replaced_while_the_nas_removed_its_export_is_not_destroyed() {
+    const NAME: &str = "tank/csi/v/pvc-1";
+    for generation in [Generation::V24_10, Generation::V25_10, Generation::V26Rc] {
+        let nas = appliance(generation).await;
+        let driver = driver(&nas, "truenas-api-nfs", "");
+        let id = create(driver.as_ref(), "pvc-1").await.id;
+        let held = Rule::new("sharing.nfs.delete", Action::Hold).times(1);
+        nas.faults().add(held);
+        let replace = async {
+            while nas.faults().holding() == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            run(&nas, "pool.dataset.delete", json!([NAME])).await;
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            run(&nas, "pool.dataset.create", json!([{"name": NAME}])).await;
+            nas.faults().release();
+        };
+        let call = call();
+        let (deleted, ()) = tokio::join!(driver.delete_volume(&call, &id), replace);
+        let refused = deleted.expect_err("it is of another");
+        let why = refused.chain();
+        assert!(why.contains("is not a volume of this driver"), "{why}");
+        assert!(is_there(&nas, NAME).await, "{generation:?}");
+    }
+}

@@ -285,10 +285,11 @@ impl ZfsDriver {
         tracing::debug!(verb = %verb.doing(), steps = plan.steps.len(), "plan");
         let then = match &end {
             Some(_) => Request::of([]),
-            None => Request {
-                known: observed.kept,
-                ..verb.request_after(&run.asked)?
-            },
+            None => verb.request_after(&run.asked)?,
+        };
+        let then = Request {
+            known: observed.kept,
+            ..then
         };
         match self.backend.apply(call, &plan, &then).await {
             Ok(observed) => {
@@ -296,10 +297,9 @@ impl ZfsDriver {
                 run.changed = true;
                 Ok(end.map_or(Round::Seen(Some(observed)), Round::Done))
             }
-            Err(failed) if verb.is_begun(&run.asked) => Ok(Round::Failed(Failed {
-                error: failed.error.with_effect(Effect::Possible),
-                ..failed
-            })),
+            Err(failed) if verb.is_begun(&run.asked) => {
+                Ok(Round::Failed(failed.with_effect(Effect::Possible)))
+            }
             Err(failed) => Ok(Round::Failed(failed)),
         }
     }
@@ -360,7 +360,10 @@ impl ZfsDriver {
                 let Some(plan) = verb.compensate(asked, &observed)? else {
                     return Ok(());
                 };
-                let then = verb.request_after(&observed.pool)?;
+                let then = Request {
+                    known: observed.kept,
+                    ..verb.request_after(&observed.pool)?
+                };
                 let Err(failed) = self.backend.apply(call, &plan, &then).await else {
                     return Ok(());
                 };

@@ -1,0 +1,88 @@
+//! Guards: whether what a plan is made from is still there.
+//!
+//! What its verb looked at just before is not looked at again. The NAS destroys nothing on a condition, so a dataset
+//! that takes the place of another one right before a destruction is destroyed: no look can rule that out. It can only
+//! be recent, however long the NAS took for what came between.
+
+use std::time::{Duration, Instant};
+
+use driver_core::{Call, Error, Kind};
+use driver_zfs::name::Object;
+use driver_zfs::observed::{Query, State};
+use driver_zfs::property::PropertyName;
+use driver_zfs::step::{Failed, Guard, Next, Still};
+
+use super::Api;
+use super::look::Wanted;
+use super::picture::Picture;
+use crate::Dialect;
+
+/// So long after a look a plan may begin without another one. The calls of a verb follow each other within it.
+pub(super) const FRESH: Duration = Duration::from_secs(10);
+/// So long after a look something may be destroyed without another one. To destroy it and to make another one of its
+/// name takes others about as long.
+pub(super) const RIGHT_BEFORE: Duration = Duration::from_secs(3);
+
+fn query_of(guard: &Guard) -> Query {
+    match &guard.object {
+        Object::Dataset(name) => Query::Dataset(name.clone()),
+        Object::Snapshot(name) => Query::Snapshot(name.clone()),
+    }
+}
+
+/// Whether a guard holds in what was looked at.
+fn holds(state: &State, guard: &Guard) -> bool {
+    let (guid, properties) = match &guard.object {
+        Object::Dataset(name) => match state.dataset(name) {
+            Some(dataset) => (dataset.guid, &dataset.properties),
+            None => return false,
+        },
+        Object::Snapshot(name) => match state.snapshot(name) {
+            Some(snapshot) => (snapshot.guid, &snapshot.properties),
+            None => return false,
+        },
+    };
+    match &guard.still {
+        Still::Itself(expected) => guid == *expected,
+        Still::Has(name, text) => properties.own(name) == text.as_deref(),
+    }
+}
+
+impl Api {
+    /// Whether guards hold, by a look that began at `looked`, or by another one if that is older than `most`. Answers
+    /// since when that is known. A property is always looked at again.
+    pub(super) async fn check(
+        &self,
+        call: &Call,
+        dialect: &Dialect,
+        guards: &[Guard],
+        looked: Option<Instant>,
+        most: Duration,
+    ) -> Result<Instant, Failed> {
+        let now = Instant::now();
+        let recent = looked.filter(|looked| now.duration_since(*looked) < most);
+        let is_unknown = |guard: &&Guard| recent.is_none() || matches!(guard.still, Still::Has(..));
+        let unknown: Vec<&Guard> = guards.iter().filter(is_unknown).collect();
+        if unknown.is_empty() {
+            return Ok(recent.unwrap_or(now));
+        }
+        let names = unknown.iter().filter_map(|guard| match &guard.still {
+            Still::Has(name, _) => Some(name.clone()),
+            Still::Itself(_) => None,
+        });
+        let names: Vec<PropertyName> = names.collect();
+        let queries: Vec<Query> = unknown.iter().map(|guard| query_of(guard)).collect();
+        let wanted = Wanted::of(&queries, &names, false);
+        let nothing = Picture::default();
+        let picture = self.nas.picture(call, dialect, &wanted, &nothing);
+        let picture = picture.await.map_err(Failed::terminal)?;
+        let state = picture.state(&queries).map_err(Failed::terminal)?;
+        match unknown.into_iter().find(|guard| !holds(&state, guard)) {
+            None => Ok(recent.unwrap_or(now)),
+            Some(guard) => Err(Failed {
+                next: Next::Observe,
+                error: Error::new(Kind::Busy, format!("find that {guard}")),
+            }),
+        }
+    }
+}
