@@ -22,6 +22,7 @@ pub mod backend;
 mod clock;
 mod control;
 mod counters;
+pub mod exports;
 mod failure;
 mod faults;
 mod generation;

@@ -20,7 +20,7 @@ use driver_zfs::step::{Failed, Node, Plan};
 use driver_zfs::testing::settings;
 use driver_zfs::{Export, ZfsDriver};
 use serde_json::{Value, json};
-use truenas_sim::{Generation, Options, Simulator};
+use truenas_sim::{Generation, Options, Simulator, exports};
 
 use crate::backend::{Api, Nas};
 use crate::command::{Answer, Command};
@@ -192,39 +192,15 @@ impl Verb {
     }
 }
 
-/// The services of a NAS with the exports of volumes, and the property that has the number of a row.
-static SERVICES: [(&str, Option<PropertyName>); 11] = [
-    ("sharing.nfs", Some(PropertyName::FREENAS_NFS_SHARE)),
-    ("sharing.smb", Some(PropertyName::FREENAS_SMB_SHARE)),
-    ("iscsi.target", Some(PropertyName::FREENAS_ISCSI_TARGET)),
-    ("iscsi.extent", Some(PropertyName::FREENAS_ISCSI_EXTENT)),
-    ("iscsi.targetextent", Some(PropertyName::FREENAS_ISCSI_LINK)),
-    ("iscsi.initiator", None),
-    ("nvmet.subsys", Some(PropertyName::FREENAS_NVMEOF_SUBSYSTEM)),
-    (
-        "nvmet.namespace",
-        Some(PropertyName::FREENAS_NVMEOF_NAMESPACE),
-    ),
-    ("nvmet.port_subsys", None),
-    ("nvmet.host_subsys", None),
-    ("nvmet.host", None),
-];
-
-/// What rows say of their volume beside their numbers.
-const SAID: [&str; 13] = [
-    "path",
-    "name",
-    "hosts",
-    "enabled",
-    "alias",
-    "disk",
-    "comment",
-    "initiators",
-    "subnqn",
-    "allow_any_host",
-    "device_path",
-    "hostnqn",
-    "lunid",
+/// The properties that have the number of a row, by its service.
+static NUMBERS: [(&str, PropertyName); 7] = [
+    ("sharing.nfs", PropertyName::FREENAS_NFS_SHARE),
+    ("sharing.smb", PropertyName::FREENAS_SMB_SHARE),
+    ("iscsi.target", PropertyName::FREENAS_ISCSI_TARGET),
+    ("iscsi.extent", PropertyName::FREENAS_ISCSI_EXTENT),
+    ("iscsi.targetextent", PropertyName::FREENAS_ISCSI_LINK),
+    ("nvmet.subsys", PropertyName::FREENAS_NVMEOF_SUBSYSTEM),
+    ("nvmet.namespace", PropertyName::FREENAS_NVMEOF_NAMESPACE),
 ];
 
 /// A NAS with volumes of one kind, whose exports let in only nodes that a volume was published to where they can.
@@ -319,18 +295,16 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
     }
 
     async fn rows(&self, service: &str) -> Vec<Value> {
-        match self.nas.call(&format!("{service}.query"), vec![]).await {
-            Ok(rows) => rows.as_array().expect("rows").clone(),
-            // This generation has no such exports.
-            Err(_) => Vec::new(),
-        }
+        let rows = self.nas.call(&format!("{service}.query"), vec![]).await;
+        let rows = rows.unwrap_or_else(|failure| panic!("{service}: {failure:?}"));
+        rows.as_array().expect("rows").clone()
     }
 
     /// All that is there of a volume, without its name and the numbers of its rows.
     async fn shape(&self, name: &str) -> BTreeSet<String> {
         let mut shape = BTreeSet::new();
         let mut numbers: BTreeMap<(&str, i64), String> = BTreeMap::new();
-        for (service, _) in &SERVICES {
+        for service in exports::services(self.nas.generation()) {
             for row in self.rows(service).await {
                 // Links have the numbers of what they link, and no names.
                 let linked = ["target", "extent"].iter().any(|end| {
@@ -341,14 +315,11 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
                 if !linked && !row.to_string().contains(name) {
                     continue;
                 }
-                let said = SAID.iter().filter_map(|key| Some((*key, row.get(*key)?)));
-                let said: BTreeMap<_, _> = said.collect();
+                let said = json!(exports::said(&row));
                 let groups = row["groups"].as_array().map(Vec::len);
-                let text = format!("{service} {}, groups {groups:?}", json!(said));
-                numbers.insert(
-                    (*service, row["id"].as_i64().expect("a number")),
-                    text.clone(),
-                );
+                let text = format!("{service} {said}, groups {groups:?}");
+                let number = row["id"].as_i64().expect("a number");
+                numbers.insert((service, number), text.clone());
                 shape.insert(text);
             }
         }
@@ -359,8 +330,8 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
             let properties = dataset["user_properties"].as_object().expect("properties");
             for (key, value) in properties {
                 let mut value = value["value"].as_str().expect("a text").to_owned();
-                let mut services = SERVICES.iter();
-                let of = services.find(|(_, of)| of.as_ref().is_some_and(|of| of.as_str() == key));
+                let mut of = NUMBERS.iter();
+                let of = of.find(|(_, of)| of.as_str() == key);
                 if let Some((service, _)) = of {
                     let number: i64 = value.parse().expect("a number");
                     let row = numbers.get(&(*service, number));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use driver_core::{Call, Kind, PageRequest, SnapshotFilter, SnapshotId, Source};
 use serde_json::{Value, json};
-use truenas_sim::{Action, Generation, Rule, Simulator};
+use truenas_sim::{Action, Generation, Rule, Simulator, exports};
 
 use crate::costs::{call, create, request, snapshot};
 use crate::volumes::{appliance, driver};
@@ -50,32 +50,10 @@ fn changes(kind: &str) -> Vec<&'static str> {
     }
 }
 
-/// What exports consist of.
-pub(crate) fn services(generation: Generation) -> Vec<&'static str> {
-    let mut services = vec![
-        "sharing.nfs",
-        "sharing.smb",
-        "iscsi.target",
-        "iscsi.extent",
-        "iscsi.targetextent",
-        "iscsi.initiator",
-    ];
-    if generation >= Generation::V25_10 {
-        services.extend([
-            "nvmet.subsys",
-            "nvmet.namespace",
-            "nvmet.port_subsys",
-            "nvmet.host",
-            "nvmet.host_subsys",
-        ]);
-    }
-    services
-}
-
 /// All that there is on a NAS.
 pub(crate) async fn everything(nas: &Simulator, generation: Generation) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
-    for service in ["pool.dataset"].into_iter().chain(services(generation)) {
+    for service in ["pool.dataset"].into_iter().chain(exports::services(generation)) {
         let extra = json!({"extra": {"properties": [], "retrieve_user_props": false}});
         let params = if service == "pool.dataset" {
             vec![json!([]), extra]

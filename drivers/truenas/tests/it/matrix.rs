@@ -9,12 +9,12 @@ use driver_core::{
     CreateSnapshot, Driver, Error, Kind, OrphanKind, PageRequest, Parameters, Secrets, SizeRange,
     SnapshotId, SnapshotName, Source,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::task::JoinSet;
-use truenas_sim::{Action, Generation, Rule, Simulator};
+use truenas_sim::{Action, Generation, Rule, Simulator, exports};
 
 use crate::costs::{call, request};
-use crate::faults::{everything, services};
+use crate::faults::everything;
 use crate::nodes::{per_node, publish, unpublish};
 use crate::others::snapshots_of;
 use crate::taken_over::{rows, run};
@@ -298,13 +298,9 @@ impl World {
             // A helper snapshot that a late call still used has another name.
             add(format!("snapshot of {}", row["dataset"]));
         }
-        for service in services(self.nas.generation()) {
+        for service in exports::services(self.nas.generation()) {
             for row in rows(&self.nas, service).await {
-                let said = SAID.iter().filter_map(|key| row.get(*key));
-                add(format!(
-                    "{service} {:?}",
-                    said.map(Value::to_string).collect::<Vec<_>>()
-                ));
+                add(format!("{service} {}", json!(exports::said(&row))));
             }
         }
         shape
@@ -411,24 +407,6 @@ impl World {
         panic!("{what}: does not converge: {last}");
     }
 }
-
-/// What rows say beside their numbers.
-const SAID: [&str; 14] = [
-    "name",
-    "path",
-    "hosts",
-    "networks",
-    "enabled",
-    "alias",
-    "disk",
-    "comment",
-    "initiators",
-    "subnqn",
-    "allow_any_host",
-    "device_path",
-    "hostnqn",
-    "lunid",
-];
 
 /// An orchestrator would forget the object after another one.
 fn is_temporary(what: &str, error: &Error) -> String {
