@@ -183,12 +183,12 @@ fn command(tools: &ZfsTools, step: &Step) -> Result<Command, Error> {
             tools.zfs(arguments)
         }
         Step::Snapshot {
-            snapshot,
+            snapshots,
             properties,
         } => {
             let mut arguments = vec!["snapshot".to_owned()];
             options(&mut arguments, properties, |_| true);
-            arguments.push(snapshot.to_string());
+            arguments.extend(snapshots.iter().map(ToString::to_string));
             tools.zfs(arguments)
         }
         Step::Clone {

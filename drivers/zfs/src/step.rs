@@ -79,11 +79,11 @@ pub enum Step {
         /// What it has from its first moment.
         properties: Vec<Property>,
     },
-    /// Makes a snapshot.
+    /// Makes snapshots of datasets of one pool at one moment: all of them, or none.
     Snapshot {
-        /// Its name.
-        snapshot: SnapshotRef,
-        /// What it has from its first moment.
+        /// Their names.
+        snapshots: Vec<SnapshotRef>,
+        /// What each has from its first moment.
         properties: Vec<Property>,
     },
     /// Creates a clone of a snapshot.
@@ -447,7 +447,10 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Create { dataset, .. } => write!(f, "create {dataset}"),
-            Self::Snapshot { snapshot, .. } => write!(f, "take snapshot {snapshot}"),
+            Self::Snapshot { snapshots, .. } => {
+                let names: Vec<_> = snapshots.iter().map(ToString::to_string).collect();
+                write!(f, "take snapshot {}", names.join(", "))
+            }
             Self::Clone {
                 origin, dataset, ..
             } => write!(f, "clone {origin} to {dataset}"),

@@ -178,11 +178,13 @@ impl Known {
             Step::Set { object, .. }
             | Step::Inherit { object, .. }
             | Step::Record { object, .. } => self.changed(object.clone()),
-            Step::Snapshot { snapshot, .. } => {
-                self.changed(snapshot.clone().into());
-                if let Some(row) = run.snapshot_row(snapshot) {
-                    self.unknown.remove(&snapshot.clone().into());
-                    self.picture.add_snapshot(row);
+            Step::Snapshot { snapshots, .. } => {
+                for snapshot in snapshots {
+                    self.changed(snapshot.clone().into());
+                    if let Some(row) = run.snapshot_row(snapshot) {
+                        self.unknown.remove(&snapshot.clone().into());
+                        self.picture.add_snapshot(row);
+                    }
                 }
             }
             Step::DestroySnapshot(snapshot) => {

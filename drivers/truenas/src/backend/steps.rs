@@ -179,9 +179,16 @@ impl<'a> Run<'a> {
                 properties,
             } => self.create(&doing, dataset, new, properties).await,
             Step::Snapshot {
-                snapshot,
+                snapshots,
                 properties,
-            } => self.snapshot(&doing, snapshot, properties).await,
+            } => match snapshots.as_slice() {
+                [snapshot] => self.snapshot(&doing, snapshot, properties).await,
+                _ => Err(tell(
+                    doing,
+                    Kind::Unsupported,
+                    "the API of TrueNAS makes no snapshots of several datasets at one moment",
+                )),
+            },
             Step::Clone {
                 origin,
                 dataset,

@@ -1,22 +1,22 @@
 //! What a plan touches: the rest can be looked at while it runs.
 
-use driver_zfs::name::Object;
+use driver_zfs::name::{Object, SnapshotRef};
 use driver_zfs::observed::Query;
 use driver_zfs::step::{Plan, Step};
 
 /// Whether the answer to a query may be another one after a plan.
 pub(super) fn is_touched(plan: &Plan, query: &Query) -> bool {
+    let is_of = |snapshot: &SnapshotRef| match query {
+        Query::Family(name) => *name == snapshot.dataset,
+        Query::Snapshot(name) => name.dataset == snapshot.dataset,
+        Query::Named { .. } => true,
+        Query::Dataset(_) | Query::Nearest(_) | Query::System => false,
+    };
     let changes = |step: &Step| match step {
         Step::Mount(_) | Step::Permit { .. } | Step::Settle(_) | Step::Export(_) => false,
         Step::Promote(_) => true,
-        Step::Snapshot { snapshot, .. }
-        | Step::Rename { snapshot, .. }
-        | Step::DestroySnapshot(snapshot) => match query {
-            Query::Family(name) => *name == snapshot.dataset,
-            Query::Snapshot(name) => name.dataset == snapshot.dataset,
-            Query::Named { .. } => true,
-            Query::Dataset(_) | Query::Nearest(_) | Query::System => false,
-        },
+        Step::Snapshot { snapshots, .. } => snapshots.iter().any(is_of),
+        Step::Rename { snapshot, .. } | Step::DestroySnapshot(snapshot) => is_of(snapshot),
         Step::Create { dataset, .. }
         | Step::Clone { dataset, .. }
         | Step::Copy { to: dataset, .. }

@@ -560,3 +560,38 @@ async fn a_look_under_the_lock_is_a_plan_without_steps() {
     let locks = std::fs::read_dir(folder.path()).unwrap();
     assert_eq!(locks.count(), 2, "the program and the lock");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn snapshots_of_several_datasets_are_one_command_which_makes_all_or_none() {
+    let names = ["tank/v/a@s", "tank/v/b@s"].map(|name| SnapshotRef::parse(name).unwrap());
+    let mut plan = Plan::about(dataset("tank/v/a"));
+    plan.step(Step::Snapshot {
+        snapshots: names.to_vec(),
+        properties: vec![Property::new(
+            PropertyName::SNAPSHOT_NAME,
+            PropertyValue::parse("s").unwrap(),
+        )],
+    });
+    // `zfs snapshot` of OpenZFS: one transaction, and these lines where one of them exists.
+    let exists =
+        "cannot create snapshot 'tank/v/b@s': dataset already exists\nno snapshots were created";
+    for (said, status) in [("", 0), (exists, 1)] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("said"), said).unwrap();
+        let script = format!(
+            "cd {}; echo \"$*\" >>asked; cat said >&2; exit {status}",
+            folder.path().display()
+        );
+        let cli = host(folder.path(), &script);
+        let done = cli.apply(&call(), &plan, &Request::of([])).await;
+        let failed = done.err();
+        assert_eq!(
+            failed.map(|failed| (failed.next, failed.error.kind())),
+            (status != 0).then_some((Next::Observe, Kind::Conflict))
+        );
+        let asked = std::fs::read_to_string(folder.path().join("asked")).unwrap();
+        let name = PropertyName::SNAPSHOT_NAME;
+        let expected = format!("snapshot -o {name}=s tank/v/a@s tank/v/b@s\n");
+        assert_eq!(asked, expected);
+    }
+}

@@ -244,7 +244,7 @@ impl TakeSnapshot<'_> {
         let mut properties = self.properties.clone();
         properties.push(success());
         plan.step(Step::Snapshot {
-            snapshot: name.clone(),
+            snapshots: vec![name.clone()],
             properties,
         });
         Ok(Outcome::Do(plan))

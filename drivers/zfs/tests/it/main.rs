@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod absent;
+mod at_one_moment;
 mod concurrent;
 mod configured;
 mod contract;

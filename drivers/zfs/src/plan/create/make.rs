@@ -171,7 +171,7 @@ pub(in crate::plan) fn take(
         }
     }
     plan.step(Step::Snapshot {
-        snapshot: helper.clone(),
+        snapshots: vec![helper.clone()],
         properties: Vec::new(),
     });
     Ok(())

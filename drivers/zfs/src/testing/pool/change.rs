@@ -61,9 +61,9 @@ impl MemoryPool {
                 properties,
             } => self.create(dataset, new, properties),
             Step::Snapshot {
-                snapshot,
+                snapshots,
                 properties,
-            } => self.cut(snapshot, properties),
+            } => self.cut(snapshots, properties),
             Step::Clone {
                 origin,
                 dataset,
@@ -133,14 +133,18 @@ impl MemoryPool {
         Err(refused(Next::Tell, Kind::Internal, text))
     }
 
-    fn cut(&mut self, snapshot: &SnapshotRef, properties: &[Property]) -> Result<(), Failed> {
-        if !self.datasets.contains_key(&snapshot.dataset) {
-            return Err(missing(&snapshot.dataset));
+    fn cut(&mut self, snapshots: &[SnapshotRef], properties: &[Property]) -> Result<(), Failed> {
+        for snapshot in snapshots {
+            if !self.datasets.contains_key(&snapshot.dataset) {
+                return Err(missing(&snapshot.dataset));
+            }
+            if self.snapshots.contains_key(snapshot) {
+                return Err(exists(snapshot));
+            }
         }
-        if self.snapshots.contains_key(snapshot) {
-            return Err(exists(snapshot));
+        for snapshot in snapshots {
+            self.insert_snapshot(snapshot, properties);
         }
-        self.insert_snapshot(snapshot, properties);
         Ok(())
     }
 
