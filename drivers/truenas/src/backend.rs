@@ -10,10 +10,10 @@
 mod guards;
 mod known;
 mod list;
-mod look;
 mod making;
 pub(crate) mod native;
-mod picture;
+mod pool_rows;
+mod reads;
 mod steps;
 mod touched;
 mod waves;
@@ -42,8 +42,8 @@ use crate::settings::Settings;
 use crate::wire::Answered;
 
 use known::Known;
-use look::Wanted;
 use making::Makings;
+use reads::Reads;
 use steps::Run;
 pub(crate) use waves::{waves, worst};
 
@@ -349,21 +349,21 @@ impl Backend for Api {
         let since = Instant::now();
         let mut known = Known::of(request);
         let queries = known.missing(&request.queries);
-        let wanted = Wanted::of(&queries, &request.properties, request.is_new);
-        let wanted = wanted.without(&known.picture);
+        let wanted = Reads::of(&queries, &request.properties, request.is_new);
+        let wanted = wanted.without(&known.rows);
         let answers = known.exports(&request.export);
         let commands = lacking(&request.export, &answers);
-        let (picture, looked) = tokio::try_join!(
-            self.nas.picture(call, &dialect, &wanted, &known.picture),
+        let (rows, looked) = tokio::try_join!(
+            self.nas.pool_rows(call, &dialect, &wanted, &known.rows),
             self.nas.answers(call, &dialect, &commands),
         )?;
-        known.lay(&queries, picture);
+        known.lay(&queries, rows);
         // By now it may have its marks, and a moment ago it had none.
         let mut made = self.makings.since(since);
-        made.retain(|name| known.picture.may_be_a_part(name));
+        made.retain(|name| known.rows.may_be_a_part(name));
         let copying = made.iter().map(ToString::to_string);
-        known.picture.copying.extend(copying);
-        let pool = known.picture.state(&request.queries)?;
+        known.rows.copying.extend(copying);
+        let pool = known.rows.state(&request.queries)?;
         let export = filled(answers, looked);
         known.lay_exports(&request.export, &export);
         Ok(Observed {
@@ -418,7 +418,7 @@ impl Api {
             Known::of(then)
         };
         let looks = |known: &Known, queries: &[Query], is_new: bool| {
-            Wanted::of(queries, &then.properties, is_new).without(&known.picture)
+            Reads::of(queries, &then.properties, is_new).without(&known.rows)
         };
         let changes_exports = touched::exports(plan);
         let mut answers = known.exports(&then.export);
@@ -431,15 +431,15 @@ impl Api {
         early.retain(|query| !touched::is_touched(plan, query));
         let wanted = looks(&known, &early, then.is_new);
         let run = Run::new(self, call, dialect);
-        let (done, picture, looked) = tokio::join!(
+        let (done, rows, looked) = tokio::join!(
             run.all(plan, checked),
-            self.nas.picture(call, dialect, &wanted, &known.picture),
+            self.nas.pool_rows(call, dialect, &wanted, &known.rows),
             self.nas.answers(call, dialect, &commands),
         );
         done?;
-        let picture = picture.map_err(after)?;
+        let rows = rows.map_err(after)?;
         let looked = looked.map_err(after)?;
-        known.lay(&early, picture);
+        known.lay(&early, rows);
         known.follow(plan, &run);
         answers = if changes_exports {
             vec![None; then.export.len()]
@@ -451,16 +451,16 @@ impl Api {
         let queries = [then.queries.as_slice(), &doomed].concat();
         let late = known.missing(&queries);
         let wanted = looks(&known, &late, false);
-        let (picture, looked) = tokio::try_join!(
-            self.nas.picture(call, dialect, &wanted, &known.picture),
+        let (rows, looked) = tokio::try_join!(
+            self.nas.pool_rows(call, dialect, &wanted, &known.rows),
             self.nas.answers(call, dialect, &commands),
         )
         .map_err(after)?;
-        known.lay(&late, picture);
-        run.are_gone(&known.picture.state(&doomed).map_err(after)?)?;
+        known.lay(&late, rows);
+        run.are_gone(&known.rows.state(&doomed).map_err(after)?)?;
         let export = filled(answers, looked);
         known.lay_exports(&then.export, &export);
-        let pool = known.picture.state(&then.queries).map_err(after)?;
+        let pool = known.rows.state(&then.queries).map_err(after)?;
         let kept = Some(Opaque::new(known));
         Ok(Observed { pool, export, kept })
     }

@@ -13,8 +13,8 @@ use driver_zfs::property::PropertyName;
 use driver_zfs::step::{Failed, Guard, Next, Still};
 
 use super::Api;
-use super::look::Wanted;
-use super::picture::Picture;
+use super::pool_rows::PoolRows;
+use super::reads::Reads;
 use crate::Dialect;
 
 /// So long after a look a plan may begin without another one. The calls of a verb follow each other within it.
@@ -72,11 +72,11 @@ impl Api {
         });
         let names: Vec<PropertyName> = names.collect();
         let queries: Vec<Query> = unknown.iter().map(|guard| query_of(guard)).collect();
-        let wanted = Wanted::of(&queries, &names, false);
-        let nothing = Picture::default();
-        let picture = self.nas.picture(call, dialect, &wanted, &nothing);
-        let picture = picture.await.map_err(Failed::terminal)?;
-        let state = picture.state(&queries).map_err(Failed::terminal)?;
+        let wanted = Reads::of(&queries, &names, false);
+        let nothing = PoolRows::default();
+        let rows = self.nas.pool_rows(call, dialect, &wanted, &nothing);
+        let rows = rows.await.map_err(Failed::terminal)?;
+        let state = rows.state(&queries).map_err(Failed::terminal)?;
         match unknown.into_iter().find(|guard| !holds(&state, guard)) {
             None => Ok(recent.unwrap_or(now)),
             Some(guard) => Err(Failed {

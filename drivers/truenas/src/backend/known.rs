@@ -11,7 +11,7 @@ use driver_zfs::observed::{Query, Request};
 use driver_zfs::property::PropertyName;
 use driver_zfs::step::{Plan, Step};
 
-use super::picture::Picture;
+use super::pool_rows::PoolRows;
 use super::steps::Run;
 use crate::command::{Answer, Command, Look};
 
@@ -20,7 +20,7 @@ use crate::command::{Answer, Command, Look};
 pub(super) struct Known {
     /// When the first look of it began.
     began: Instant,
-    pub(super) picture: Picture,
+    pub(super) rows: PoolRows,
     queries: Vec<Query>,
     properties: Vec<PropertyName>,
     /// What was changed since, and not seen again.
@@ -35,7 +35,7 @@ impl Known {
     pub(super) fn new() -> Self {
         Self {
             began: Instant::now(),
-            picture: Picture::default(),
+            rows: PoolRows::default(),
             queries: Vec::new(),
             properties: Vec::new(),
             unknown: BTreeSet::new(),
@@ -119,7 +119,7 @@ impl Known {
     }
 
     /// Adds what was looked at now.
-    pub(super) fn lay(&mut self, queries: &[Query], picture: Picture) {
+    pub(super) fn lay(&mut self, queries: &[Query], rows: PoolRows) {
         for query in queries {
             match query {
                 Query::Dataset(name) => {
@@ -136,7 +136,7 @@ impl Known {
             }
         }
         self.queries.extend_from_slice(queries);
-        self.picture.lay(picture);
+        self.rows.lay(rows);
     }
 
     /// Adds the answers to looks at exports, and leaves out older ones.
@@ -158,7 +158,7 @@ impl Known {
             if let Ok(name) = DatasetName::parse(&row.id) {
                 self.unknown.remove(&name.into());
             }
-            self.picture.add(row);
+            self.rows.add(row);
         }
     }
 
@@ -169,7 +169,7 @@ impl Known {
                 origin, dataset, ..
             } => {
                 self.made(dataset);
-                self.picture.stands_on(origin, dataset);
+                self.rows.stands_on(origin, dataset);
             }
             Step::Copy { from, to, .. } => {
                 self.made(to);
@@ -183,13 +183,13 @@ impl Known {
                     self.changed(snapshot.clone().into());
                     if let Some(row) = run.snapshot_row(snapshot) {
                         self.unknown.remove(&snapshot.clone().into());
-                        self.picture.add_snapshot(row);
+                        self.rows.add_snapshot(row);
                     }
                 }
             }
             Step::DestroySnapshot(snapshot) => {
                 self.unknown.remove(&snapshot.clone().into());
-                self.picture.doom(snapshot);
+                self.rows.doom(snapshot);
             }
             Step::Rename { snapshot, to } => {
                 self.changed(snapshot.clone().into());
@@ -215,7 +215,7 @@ impl Known {
 
     /// A dataset is made: what was on and below it is not of it, and nothing is on and below it yet.
     fn made(&mut self, name: &DatasetName) {
-        self.picture.forget(name);
+        self.rows.forget(name);
         self.unknown.retain(|object| match object {
             Object::Dataset(other) => other != name,
             Object::Snapshot(snapshot) => snapshot.dataset != *name,
@@ -233,8 +233,8 @@ impl Known {
 
     fn changed(&mut self, object: Object) {
         match &object {
-            Object::Dataset(name) => self.picture.forget_row(name),
-            Object::Snapshot(name) => self.picture.forget_snapshot(name),
+            Object::Dataset(name) => self.rows.forget_row(name),
+            Object::Snapshot(name) => self.rows.forget_snapshot(name),
         }
         self.unknown.insert(object);
     }

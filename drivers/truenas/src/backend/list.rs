@@ -9,9 +9,9 @@ use driver_zfs::name::DatasetName;
 use driver_zfs::observed::{Query, State, VolumeKind};
 use driver_zfs::property::{Properties, PropertyName};
 
-use super::look::{of_datasets, of_resource};
-use super::picture::{Picture, cursor_of};
-use super::{Api, Keep, look::Wanted};
+use super::pool_rows::{PoolRows, cursor_of};
+use super::reads::{of_datasets, of_resource};
+use super::{Api, Keep, reads::Reads};
 use crate::Dialect;
 use crate::api::Filter;
 use crate::api::dataset::{Dataset, QueryDatasets};
@@ -185,21 +185,21 @@ impl Api {
         if found.above.is_empty() {
             // A pool that is not there is no empty list.
             let parents = [Query::Dataset(scope.parent.clone())];
-            let wanted = Wanted::of(&parents, &[], false);
-            let nothing = Picture::default();
-            let seen = self.nas.picture(call, dialect, &wanted, &nothing).await?;
+            let wanted = Reads::of(&parents, &[], false);
+            let nothing = PoolRows::default();
+            let seen = self.nas.pool_rows(call, dialect, &wanted, &nothing).await?;
             is_whole(scope, was_missing, &seen.state(&parents)?)?;
         }
         let last = found.rows.last_key_value().map(|(cursor, _)| *cursor);
-        let mut picture = Picture {
+        let mut rows = PoolRows {
             by_resource: dialect.has_resource_query(),
-            ..Picture::default()
+            ..PoolRows::default()
         };
         for dataset in found.above.into_iter().chain(found.rows.into_values()) {
-            picture.add(dataset);
+            rows.add(dataset);
         }
         Ok(Part {
-            entries: datasets_of(&picture, scope)?,
+            entries: datasets_of(&rows, scope)?,
             horizon: last.filter(|_| found.is_cut),
         })
     }
@@ -222,26 +222,26 @@ impl Api {
         let datasets = self.datasets_below(call, dialect, scope);
         let (datasets, snapshots) = tokio::try_join!(datasets, snapshots).map_err(said)?;
         let was_missing = datasets.is_none() || snapshots.is_none();
-        let mut picture = Picture {
+        let mut rows = PoolRows {
             by_resource: dialect.has_resource_query(),
-            ..Picture::default()
+            ..PoolRows::default()
         };
-        picture.extend(datasets.unwrap_or_default(), snapshots.unwrap_or_default());
+        rows.extend(datasets.unwrap_or_default(), snapshots.unwrap_or_default());
         let parents = [Query::Dataset(scope.parent.clone())];
-        let above = if picture.has(&scope.parent.clone().into()) {
-            picture.state(&parents)?
+        let above = if rows.has(&scope.parent.clone().into()) {
+            rows.state(&parents)?
         } else {
             // A pool that is not there is no empty list.
-            let wanted = Wanted::of(&parents, &[], false);
-            let nothing = Picture::default();
-            let seen = self.nas.picture(call, dialect, &wanted, &nothing).await?;
+            let wanted = Reads::of(&parents, &[], false);
+            let nothing = PoolRows::default();
+            let seen = self.nas.pool_rows(call, dialect, &wanted, &nothing).await?;
             seen.state(&parents)?
         };
         is_whole(scope, was_missing, &above)?;
         if scope.kind.is_some() {
-            datasets_of(&picture, scope)
+            datasets_of(&rows, scope)
         } else {
-            snapshots_of(&picture, scope)
+            snapshots_of(&rows, scope)
         }
     }
 
@@ -349,18 +349,18 @@ fn wanted(filter: &ListFilter, properties: &Properties) -> bool {
     }
 }
 
-fn datasets_of(picture: &Picture, scope: &ListScope) -> Result<Vec<Entry>, Error> {
+fn datasets_of(rows: &PoolRows, scope: &ListScope) -> Result<Vec<Entry>, Error> {
     // What has something on or below it.
-    let snapshots = picture.snapshots.values();
+    let snapshots = rows.snapshots.values();
     let full: BTreeSet<&str> = snapshots
         .map(|snapshot| snapshot.dataset.as_str())
-        .chain(picture.datasets.keys().filter_map(|id| {
+        .chain(rows.datasets.keys().filter_map(|id| {
             let (parent, _) = id.rsplit_once('/')?;
             Some(parent)
         }))
         .collect();
     let mut entries = Vec::new();
-    for (id, dataset) in &picture.datasets {
+    for (id, dataset) in &rows.datasets {
         let Some(name) = DatasetName::parse(id)
             .ok()
             .filter(|name| is_at(scope, name))
@@ -368,7 +368,7 @@ fn datasets_of(picture: &Picture, scope: &ListScope) -> Result<Vec<Entry>, Error
             continue;
         };
         let empty = !matches!(scope.filter, ListFilter::Empty(_)) || !full.contains(id.as_str());
-        let dataset = picture.dataset(&name, dataset)?;
+        let dataset = rows.dataset(&name, dataset)?;
         if Some(dataset.kind) == scope.kind && empty && wanted(&scope.filter, &dataset.properties) {
             entries.push(Entry::Dataset(dataset));
         }
@@ -376,10 +376,10 @@ fn datasets_of(picture: &Picture, scope: &ListScope) -> Result<Vec<Entry>, Error
     Ok(entries)
 }
 
-fn snapshots_of(picture: &Picture, scope: &ListScope) -> Result<Vec<Entry>, Error> {
+fn snapshots_of(rows: &PoolRows, scope: &ListScope) -> Result<Vec<Entry>, Error> {
     let mut entries = Vec::new();
-    for snapshot in picture.snapshots.values() {
-        let snapshot = picture.snapshot(snapshot)?;
+    for snapshot in rows.snapshots.values() {
+        let snapshot = rows.snapshot(snapshot)?;
         let helper = scope.filter != ListFilter::Helpers || id::is_helper(&snapshot.name.leaf);
         if is_at(scope, &snapshot.name.dataset)
             && helper

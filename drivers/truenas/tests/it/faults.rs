@@ -53,7 +53,10 @@ fn changes(kind: &str) -> Vec<&'static str> {
 /// All that there is on a NAS.
 pub(crate) async fn everything(nas: &Simulator, generation: Generation) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
-    for service in ["pool.dataset"].into_iter().chain(exports::services(generation)) {
+    for service in ["pool.dataset"]
+        .into_iter()
+        .chain(exports::services(generation))
+    {
         let extra = json!({"extra": {"properties": [], "retrieve_user_props": false}});
         let params = if service == "pool.dataset" {
             vec![json!([]), extra]

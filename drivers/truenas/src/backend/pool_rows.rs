@@ -19,7 +19,7 @@ use crate::api::snapshot::Snapshot as ApiSnapshot;
 
 /// What was read.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Picture {
+pub(super) struct PoolRows {
     /// Whether sources of properties of users are not said.
     pub(super) by_resource: bool,
     pub(super) datasets: BTreeMap<String, ApiDataset>,
@@ -56,9 +56,9 @@ pub(super) fn cursor_of(dataset: &ApiDataset) -> Option<Cursor> {
     })
 }
 
-// === impl Picture ===
+// === impl PoolRows ===
 
-impl Picture {
+impl PoolRows {
     /// Adds a dataset.
     pub(super) fn add(&mut self, dataset: ApiDataset) {
         self.add_clone(dataset.clone());
@@ -417,7 +417,7 @@ mod tests {
         let more = more.as_object().expect("fields").clone();
         row.as_object_mut().expect("an object").extend(more);
         let read: ApiSnapshot = serde_json::from_value(row).expect("a snapshot");
-        let shown = Picture::default().snapshot(&read).expect("shown");
+        let shown = PoolRows::default().snapshot(&read).expect("shown");
         shown.is_held()
     }
 

@@ -1,4 +1,4 @@
-//! What a question wants to know of the pool, and the calls that read it. They run concurrently, except for
+//! What has to be read of the pool to answer a question, and the calls that read it. They run concurrently, except for
 //! a call whose arguments depend on the answer of another.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use futures_util::future::try_join_all;
 
 use super::Nas;
 use super::native::zfs_name;
-use super::picture::Picture;
+use super::pool_rows::PoolRows;
 use crate::Dialect;
 use crate::api::Filter;
 use crate::api::dataset::{Dataset, QueryDatasets};
@@ -54,9 +54,9 @@ const OF_SNAPSHOTS: [&str; 8] = [
 /// So many snapshots are read one by one.
 const FEW: usize = 16;
 
-/// What a question wants to know.
+/// What has to be read to answer a question.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct Reads {
     /// Datasets by their names.
     datasets: BTreeSet<DatasetName>,
     /// Datasets above these, which say what is inherited.
@@ -76,9 +76,9 @@ pub(super) struct Wanted {
     is_new: bool,
 }
 
-// === impl Wanted ===
+// === impl Reads ===
 
-impl Wanted {
+impl Reads {
     /// What these queries want to know. What is about something new asks for it in other calls than for what is
     /// there.
     pub(super) fn of(queries: &[Query], properties: &[PropertyName], is_new: bool) -> Self {
@@ -126,7 +126,7 @@ impl Wanted {
     }
 
     /// The same without what is known.
-    pub(super) fn without(mut self, known: &Picture) -> Self {
+    pub(super) fn without(mut self, known: &PoolRows) -> Self {
         let is_known = |name: &DatasetName| known.datasets.contains_key(name.as_str());
         let asked = self.asked.clone();
         let families = self.families.clone();
@@ -162,7 +162,7 @@ impl Wanted {
 
     /// What is wanted besides, once this was read: pools in which nothing is, and what says of what was found
     /// whether it inherits its properties.
-    fn later(&self, seen: &Picture) -> Self {
+    fn later(&self, seen: &PoolRows) -> Self {
         let found = |name: &DatasetName| seen.datasets.get(name.as_str());
         let has_own =
             |name: &&DatasetName| found(name).is_some_and(|it| !it.user_properties.is_empty());
@@ -248,13 +248,13 @@ fn owned(names: &[&str]) -> Vec<String> {
 impl Nas {
     /// Reads what is wanted: in one exchange, and a second one for what depends on the first. `known` was read
     /// before, and is not read again.
-    pub(super) async fn picture(
+    pub(super) async fn pool_rows(
         &self,
         call: &Call,
         dialect: &Dialect,
-        wanted: &Wanted,
-        known: &Picture,
-    ) -> Result<Picture, Error> {
+        wanted: &Reads,
+        known: &PoolRows,
+    ) -> Result<PoolRows, Error> {
         let doing = || match wanted.asked.first() {
             Some(name) => format!("look at {name}"),
             None => "look at the pool".to_owned(),
@@ -273,35 +273,35 @@ impl Nas {
             self.named(call, wanted),
         )
         .map_err(said)?;
-        let mut picture = Picture {
+        let mut rows = PoolRows {
             by_resource: dialect.has_resource_query(),
             named,
-            ..Picture::default()
+            ..PoolRows::default()
         };
-        picture.extend(datasets, snapshots);
-        picture.extend(members.0, members.1);
+        rows.extend(datasets, snapshots);
+        rows.extend(members.0, members.1);
         if wanted.is_new {
-            let there = |name: &&DatasetName| picture.datasets.contains_key(name.as_str());
+            let there = |name: &&DatasetName| rows.datasets.contains_key(name.as_str());
             let there = wanted.families.iter().filter(there).cloned().collect();
             let members = self.members(call, dialect, &there).await.map_err(said)?;
-            picture.extend(members.0, members.1);
+            rows.extend(members.0, members.1);
         }
         let mut whole = known.clone();
-        whole.lay(picture.clone());
+        whole.lay(rows.clone());
         let later = wanted.later(&whole);
         let later = self.datasets(call, dialect, &later).await.map_err(said)?;
         whole.extend(later.clone(), Vec::new());
-        picture.extend(later, Vec::new());
+        rows.extend(later, Vec::new());
         let (clones, copies) = tokio::try_join!(
-            self.clones(call, dialect, wanted, &picture),
+            self.clones(call, dialect, wanted, &rows),
             self.copies(call, wanted, &whole),
         )
         .map_err(said)?;
         for clone in clones {
-            picture.add_clone(clone);
+            rows.add_clone(clone);
         }
-        picture.copying = copies;
-        Ok(picture)
+        rows.copying = copies;
+        Ok(rows)
     }
 
     /// Makes the calls by which volumes and snapshots are looked for, of ones that there are not.
@@ -316,11 +316,11 @@ impl Nas {
         let taken = SnapshotRef::parse("omnibus-csi/other@check").map_err(odd)?;
         let origin = taken.to_string();
         let queries = [Query::Family(volume), Query::Snapshot(taken)];
-        let wanted = Wanted::of(&queries, &[], false);
+        let wanted = Reads::of(&queries, &[], false);
         let of_clones = clones_of([origin.as_str()]);
         let said = |error: ApiError| understood(doing, &error);
-        let nothing = Picture::default();
-        self.picture(call, dialect, &wanted, &nothing).await?;
+        let nothing = PoolRows::default();
+        self.pool_rows(call, dialect, &wanted, &nothing).await?;
         self.read(call, &of_clones).await.map_err(said)?;
         self.read(call, &RunningCopies)
             .await
@@ -328,7 +328,7 @@ impl Nas {
             .map_err(said)
     }
 
-    fn names_of_datasets(dialect: &Dialect, wanted: &Wanted) -> Vec<String> {
+    fn names_of_datasets(dialect: &Dialect, wanted: &Reads) -> Vec<String> {
         let mut names = owned(&OF_DATASETS);
         if dialect.has_resource_query() {
             names.extend(owned(&OF_RESOURCES));
@@ -342,7 +342,7 @@ impl Nas {
         &self,
         call: &Call,
         dialect: &Dialect,
-        wanted: &Wanted,
+        wanted: &Reads,
     ) -> Result<Vec<Dataset>, ApiError> {
         if wanted.is_of_snapshots() {
             return Ok(Vec::new());
@@ -454,7 +454,7 @@ impl Nas {
         &self,
         call: &Call,
         dialect: &Dialect,
-        wanted: &Wanted,
+        wanted: &Reads,
     ) -> Result<Vec<Snapshot>, ApiError> {
         let single = wanted.snapshots.iter();
         let single = single.filter(|name| !wanted.families.contains(&name.dataset));
@@ -519,7 +519,7 @@ impl Nas {
     }
 
     /// What is called like a snapshot that is looked for.
-    async fn named(&self, call: &Call, wanted: &Wanted) -> Result<Vec<Object>, ApiError> {
+    async fn named(&self, call: &Call, wanted: &Reads) -> Result<Vec<Object>, ApiError> {
         // Snapshots of volumes lie in the first one, and snapshots that are datasets in the other one.
         let places = wanted.named.iter();
         let places = places.flat_map(|(within, leaf)| {
@@ -560,8 +560,8 @@ impl Nas {
         &self,
         call: &Call,
         dialect: &Dialect,
-        wanted: &Wanted,
-        picture: &Picture,
+        wanted: &Reads,
+        rows: &PoolRows,
     ) -> Result<Vec<Dataset>, ApiError> {
         let counts = |snapshot: &&Snapshot| {
             let of_family = wanted
@@ -574,7 +574,7 @@ impl Nas {
             of_family || asked.is_some_and(|name| id::is_helper(&name.leaf))
         };
         let silent = |snapshot: &&Snapshot| snapshot.clones().is_none();
-        let origins: BTreeSet<&str> = picture
+        let origins: BTreeSet<&str> = rows
             .snapshots
             .values()
             .filter(counts)
@@ -592,10 +592,10 @@ impl Nas {
     async fn copies(
         &self,
         call: &Call,
-        wanted: &Wanted,
-        picture: &Picture,
+        wanted: &Reads,
+        rows: &PoolRows,
     ) -> Result<BTreeSet<String>, ApiError> {
-        let bare = |name: &&DatasetName| picture.may_be_a_part(name);
+        let bare = |name: &&DatasetName| rows.may_be_a_part(name);
         if !wanted.asked.iter().any(|name| bare(&name)) {
             return Ok(BTreeSet::new());
         }
@@ -619,5 +619,5 @@ pub(super) fn of_resource(paths: Vec<String>) -> QueryResourceSnapshots {
 
 /// What is read of datasets in lists.
 pub(super) fn of_datasets(dialect: &Dialect) -> Vec<String> {
-    Nas::names_of_datasets(dialect, &Wanted::default())
+    Nas::names_of_datasets(dialect, &Reads::default())
 }
