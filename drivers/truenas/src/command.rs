@@ -79,7 +79,8 @@ pub(crate) enum Look {
         name: String,
         /// The zvol, with its pool.
         zvol: String,
-        /// Whether to look which extent is on which target, too, and how targets are called in full.
+        /// Whether to look which extent is on which target, too, and how targets are called in full. A removal needs
+        /// to know neither, but who is connected.
         links: bool,
         /// Whether to look for the list of initiators of the volume, too.
         nodes: bool,
@@ -90,7 +91,7 @@ pub(crate) enum Look {
         name: String,
         /// The zvol, with its pool.
         zvol: String,
-        /// Whether to look through which ports it is reachable, too.
+        /// Whether to look through which ports it is reachable, too. A removal needs not, but to know who is connected.
         links: bool,
         /// Whether to look which hosts the subsystem lets in, too.
         nodes: bool,
@@ -131,6 +132,8 @@ pub(crate) struct IscsiState {
     pub(crate) links: Option<Vec<TargetExtent>>,
     /// The lists of initiators of the volume, as far as they were looked for.
     pub(crate) lists: Vec<Initiators>,
+    /// The initiators that are connected to the targets; `None` if they were not looked for.
+    pub(crate) connected: Option<Connected>,
 }
 
 /// What there is of a subsystem and its namespace.
@@ -146,7 +149,13 @@ pub(crate) struct NvmeState {
     pub(crate) ports: Vec<PortLink>,
     /// Which hosts the subsystem lets in; `None` if that was not looked at.
     pub(crate) hosts: Option<Vec<HostLink>>,
+    /// The hosts that are connected to the subsystem; `None` if they were not looked for.
+    pub(crate) connected: Option<Connected>,
 }
+
+/// The nodes that are connected to the export of a volume, by name and address. A question that failed is kept as it is:
+/// it concerns a removal alone.
+pub(crate) type Connected = Result<Vec<String>, ApiError>;
 
 // === impl Command ===
 

@@ -5,6 +5,7 @@
 //! never trusted.
 
 pub(crate) mod access;
+mod connected;
 pub(crate) mod iscsi;
 mod iscsi_change;
 mod iscsi_lists;

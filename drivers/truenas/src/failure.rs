@@ -48,6 +48,15 @@ pub(crate) fn understood(doing: impl Into<String>, error: &ApiError) -> Error {
     failure.because(error.clone()).with_effect(effect)
 }
 
+/// A question that failed: its answer is unknown, whatever the NAS had against it.
+pub(crate) fn unknown(doing: impl Into<String>, error: &ApiError) -> Error {
+    let failure = Error::new(Kind::Unreachable, doing).because(error.clone());
+    match advice(error) {
+        Some(advice) => failure.advise(advice),
+        None => failure,
+    }
+}
+
 /// Whether the NAS has only checked the arguments of a call: calls that make or change a row or a dataset do
 /// that before they begin. A deletion takes exports away first, and a job begins after it was accepted.
 fn was_only_checked(error: &ApiError) -> bool {

@@ -394,6 +394,21 @@ impl Export for DiskExport {
         Ok(resize.map(Act::Do).into_iter().collect())
     }
 
+    fn connected(
+        &self,
+        _subject: &Subject<'_>,
+        export_name: &ExportName,
+        facts: &Facts,
+    ) -> Result<Vec<String>, Error> {
+        if let Some(what) = facts.hidden.first() {
+            let doing = format!("see who is connected to `{}`", self.target(export_name));
+            return Err(Error::new(Kind::Unreachable, doing).because(format!(
+                "the kernel of the storage host does not show {what}"
+            )));
+        }
+        Ok(facts.connected.clone())
+    }
+
     fn examine(&self) -> Vec<Command> {
         self.stack.examine().into_iter().collect()
     }

@@ -24,6 +24,11 @@ pub struct Facts {
     pub partial: Vec<String>,
     /// The connected nodes, once for each connection. Empty if the kernel does not show connections.
     pub sessions: Vec<String>,
+    /// The connected nodes, as the kernel names them: `?` for one whose name is unusable. Unlike `sessions` it has those
+    /// whose connection cannot be ended, too.
+    pub connected: Vec<String>,
+    /// What the kernel should show of connected nodes, and could not be read.
+    pub hidden: Vec<String>,
 }
 
 // === impl Facts ===
@@ -47,6 +52,8 @@ impl Facts {
                 "allowed" => &mut facts.allowed,
                 "partial" => &mut facts.partial,
                 "session" => &mut facts.sessions,
+                "connected" => &mut facts.connected,
+                "hidden" => &mut facts.hidden,
                 _ => return Err(strange("the host answered something else".to_owned())),
             };
             list.push(name.to_owned());

@@ -211,7 +211,7 @@ impl ZfsDriver {
             self.heard();
             match verb.plan(&asked, &seen, 0)? {
                 Outcome::Done(()) => return Ok(true),
-                Outcome::Do(_) | Outcome::End(..) => return Ok(false),
+                Outcome::Do(_) | Outcome::End(..) | Outcome::InUse(_) => return Ok(false),
                 Outcome::Ask => asked = seen.pool,
             }
         }

@@ -41,8 +41,9 @@ use crate::step::Of;
 /// 4. [`Export::attachment`] as soon as the dataset exists. If it is known before the acts are
 ///    applied, it is recorded in the same exchange right after them, otherwise in the next one.
 /// 5. Growth: after the dataset has grown, [`Export::resize`].
-/// 6. Deletion: [`Export::remove`] only when the dataset can be destroyed, in the same plan right
-///    before it; and also if the dataset is already gone, for the leftovers of a killed process.
+/// 6. Deletion: [`Export::remove`] only when the dataset can be destroyed and no node is
+///    [connected](Export::connected), in the same plan right before it; and also if the dataset is
+///    already gone, for the leftovers of a killed process.
 ///
 /// Rules for an implementation:
 /// - **Any state is possible.** A process is killed, or a connection cut, between any two commands
@@ -109,7 +110,7 @@ pub trait Export: Send + Sync + Debug + 'static {
     /// export.
     fn observe(&self, subject: &Subject<'_>, export_name: &Self::Name) -> Vec<Self::Command>;
 
-    /// The same for a removal, if less is enough.
+    /// The same for a removal: less may be enough, and [`Export::connected`] needs to be answered.
     fn observe_to_remove(
         &self,
         subject: &Subject<'_>,
@@ -205,6 +206,17 @@ pub trait Export: Send + Sync + Debug + 'static {
         _facts: &Self::Facts,
         _node: Option<&NodeId>,
     ) -> Result<Vec<Act<Self::Command>>, Error> {
+        Ok(Vec::new())
+    }
+
+    /// The nodes that are connected to it now, as its server names them: a deletion waits until there is none. Empty
+    /// where the server cannot tell. `Unreachable` if it can, and the question failed: that says nothing of nodes.
+    fn connected(
+        &self,
+        _subject: &Subject<'_>,
+        _asset: &Self::Name,
+        _facts: &Self::Facts,
+    ) -> Result<Vec<String>, Error> {
         Ok(Vec::new())
     }
 

@@ -92,6 +92,8 @@ pub enum Outcome<T> {
     Do(Plan),
     /// These changes. If they succeed the verb is done, without another observation.
     End(Plan, T),
+    /// The object is in use: another observation after a pause, and this error if it stays so.
+    InUse(Error),
     /// Another request, made from the current state.
     Ask,
 }
@@ -151,6 +153,17 @@ impl ExportRef<'_> {
         let acts = status.remove()?.into_iter();
         self.add(plan, acts.filter(Act::is_request).collect());
         Ok(())
+    }
+
+    /// The error while a node is connected: its disk must not be taken away.
+    pub fn in_use(&self, doing: &str, status: &dyn ExportStatus) -> Result<Option<Error>, Error> {
+        let mut nodes = status.connected()?;
+        nodes.sort_unstable();
+        nodes.dedup();
+        let advice = "unmount the volume on that node and disconnect it; for a node that is gone see \"A volume that \
+             is in use\" in docs/troubleshooting.md";
+        let why = || format!("it is in use: connected is {}", listed(&nodes));
+        Ok((!nodes.is_empty()).then(|| blocked(doing, why()).advise(advice)))
     }
 
     /// Guards that the dataset is the same and, if the export has access per node, that its record

@@ -256,6 +256,12 @@ fn served() -> Vec<Cell> {
             served::exports::come_back(served)
         })));
     }
+    for served in served::one_of_each_stack().filter(Served::is_a_disk) {
+        let name = format!("served-{}-connected", served.name);
+        cells.push(seldom(cell(&name, move || {
+            served::connected::to_a_disk(served)
+        })));
+    }
     for served in served::of_the_node() {
         let name = format!("proxied-{}-copied", served.name);
         cells.push(Cell {

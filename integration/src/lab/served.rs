@@ -7,6 +7,7 @@ pub mod access;
 pub mod appliance;
 pub mod between;
 pub mod conformance;
+pub mod connected;
 pub mod costs;
 pub mod cuts;
 pub mod exports;
@@ -219,6 +220,11 @@ impl Served {
     /// Whether it makes volumes on its own machine, for that alone.
     fn is_of_the_node(&self) -> bool {
         self.kind.starts_with("zfs-local")
+    }
+
+    /// Whether nodes connect to its volumes as to disks.
+    pub fn is_a_disk(&self) -> bool {
+        self.kind.ends_with("iscsi") || self.kind.ends_with("nvmeof")
     }
 
     /// Makes the datasets of the configuration, and returns how to start the driver.

@@ -5,7 +5,7 @@ use secrecy::SecretString;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Call, Done, Fields, Request, rows};
+use super::{Call, Done, Fields, Request, null_is_default, rows};
 use crate::{Dialect, Error, Generation};
 
 rows! {
@@ -314,8 +314,8 @@ pub struct DeleteAuth {
 pub struct IscsiSession {
     /// The IQN of the initiator.
     pub initiator: String,
-    /// Its address.
-    #[serde(default)]
+    /// Its address, if it is known.
+    #[serde(default, deserialize_with = "null_is_default")]
     pub initiator_addr: String,
     /// The IQN of the target.
     pub target: String,

@@ -9,6 +9,7 @@ use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
 use super::access::{self, Access, Allowed};
+use super::connected::connected;
 use super::iscsi_change::{EXTENT, IscsiChange, LINK, LIST, LUN, Lists, Proof, TARGET, removed};
 use super::iscsi_lists::{comment_of_list, initiators, with_list};
 use super::{comment, enabled, number, problems, remember, remember_id, rules_of_disks, unread};
@@ -455,6 +456,15 @@ impl Export for IscsiExport {
         Ok(revoked.forget.into_iter().chain(admit).collect())
     }
 
+    fn connected(
+        &self,
+        _subject: &Subject<'_>,
+        name: &ExportName,
+        facts: &IscsiState,
+    ) -> Result<Vec<String>, Error> {
+        connected(name.as_str(), facts.connected.as_ref())
+    }
+
     fn examine(&self) -> Vec<Command> {
         vec![Command::Look(Look::Needs(Needs {
             service: "iscsitarget",
@@ -529,11 +539,19 @@ impl Nas {
                 Ok(None)
             }
         };
-        let (global, targets, extents, lists) = tokio::try_join!(
+        let connected = async {
+            if links {
+                Ok(None)
+            } else {
+                Ok(Some(Box::pin(self.initiators_at(call, name)).await))
+            }
+        };
+        let (global, targets, extents, lists, connected) = tokio::try_join!(
             global,
             self.read(call, &targets),
             self.read(call, &extents),
             lists,
+            connected,
         )?;
         let mut state = IscsiState {
             global,
@@ -541,6 +559,7 @@ impl Nas {
             extents,
             links: None,
             lists,
+            connected,
         };
         if links {
             state.links = Some(self.links(call, &state).await?);

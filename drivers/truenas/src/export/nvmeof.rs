@@ -10,6 +10,7 @@ use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
 use super::access::{self, Access, Allowed};
+use super::connected::connected;
 use super::nvmeof_change::{HOSTS, NAMESPACE, NvmeChange, SUBSYSTEM};
 use super::{enabled, number, problems, remember, remember_id, rules_of_disks, unread};
 use crate::api::nvmet::{
@@ -344,6 +345,15 @@ impl Export for NvmeExport {
         Ok(acts.into_iter().chain(revoked.forget).collect())
     }
 
+    fn connected(
+        &self,
+        _subject: &Subject<'_>,
+        name: &ExportName,
+        facts: &NvmeState,
+    ) -> Result<Vec<String>, Error> {
+        connected(name.as_str(), facts.connected.as_ref())
+    }
+
     fn examine(&self) -> Vec<Command> {
         vec![Command::Look(Look::Needs(Needs {
             service: "nvmet",
@@ -417,13 +427,22 @@ impl Nas {
         let id = subsystems.first().map(|one| one.id);
         // Who closed it is seen by its hosts.
         let closed = subsystems.iter().any(|one| !one.allow_any_host);
-        let (ports, hosts) = self.nvme_links(call, id, links, nodes || closed).await?;
+        let connected = async {
+            match id.filter(|_| !links) {
+                Some(id) => Some(self.hosts_at(call, id).await),
+                None => None,
+            }
+        };
+        let linked = self.nvme_links(call, id, links, nodes || closed);
+        let (linked, connected) = tokio::join!(linked, connected);
+        let (ports, hosts) = linked?;
         Ok(Answer::Nvme(NvmeState {
             global,
             subsystems,
             namespaces,
             ports,
             hosts,
+            connected,
         }))
     }
 

@@ -10,8 +10,8 @@ use super::nvmeof_change::{HOSTS, NvmeChange, SUBSYSTEM};
 use super::{access, gone};
 use crate::api::Filter;
 use crate::api::nvmet::{
-    CreateHost, DeleteNvme, Host, HostLink, LinkHost, LinkPort, NvmeSession, QueryHostLinks,
-    QueryHosts, QueryNvmeSessions, Subsystem, UpdateSubsystem,
+    CreateHost, DeleteNvme, Host, HostLink, LinkHost, LinkPort, QueryHostLinks, QueryHosts,
+    Subsystem, UpdateSubsystem,
 };
 use crate::backend::Nas;
 use crate::command::{Command, Id, NvmeState, task};
@@ -216,7 +216,7 @@ impl Nas {
 
     /// Ends the connections to a subsystem that lets in no host.
     pub(super) async fn disconnect(&self, call: &Call, subsystem: i64) -> Result<(), ApiError> {
-        if self.sessions(call, subsystem).await?.is_empty() {
+        if self.nvme_sessions(call, subsystem).await?.is_empty() {
             return Ok(());
         }
         for link in self.port_links(call, subsystem).await? {
@@ -224,17 +224,12 @@ impl Nas {
             let port = link.port.id;
             self.write(call, &LinkPort { port, subsystem }).await?;
         }
-        match self.sessions(call, subsystem).await?.first() {
+        match self.nvme_sessions(call, subsystem).await?.first() {
             None => Ok(()),
             Some(session) => Err(ApiError::new(
                 ApiKind::Busy,
                 format!("host {} is still connected", session.hostnqn),
             )),
         }
-    }
-
-    async fn sessions(&self, call: &Call, subsystem: i64) -> Result<Vec<NvmeSession>, ApiError> {
-        let query = QueryNvmeSessions(vec![Filter::eq("subsys_id", subsystem)]);
-        self.read(call, &query).await
     }
 }

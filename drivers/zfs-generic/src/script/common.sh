@@ -28,6 +28,14 @@ lacks() {
     [ $counted = yes ] || printf 'missing %s\n' "$1"
 }
 
+# Says in a look that a node is connected. Its name is whatever it has sent.
+is_connected() {
+    case $1 in
+    '' | *[!A-Za-z0-9.:_-]*) echo 'connected ?' ;;
+    *) printf 'connected %s\n' "$1" ;;
+    esac
+}
+
 # want FILE VALUE [ADVICE]: the file holds the value. The value may be a secret, so no message has it;
 # the advice is printed if the kernel refuses it.
 want() {

@@ -259,6 +259,28 @@ show_nodes() {
     done
 }
 
+# The connected nodes: those with an access entry, and those that get in without one, where the kernel lists them.
+show_connected() {
+    for group in "$target"/tpgt_*; do
+        for account in "$group"/acls/*; do
+            [ -d "$account" ] || continue
+            get "$account/info"
+            case $it in
+            'No active'*) ;;
+            # Its entry went at this moment, with what it had connected.
+            '') [ ! -d "$account" ] || printf 'hidden %s\n' "${account#"$root"/}/info" ;;
+            *) is_connected "${account##*/}" ;;
+            esac
+        done
+        [ -e "$group/dynamic_sessions" ] || continue
+        # Between the lines are zeros, which `read` leaves out.
+        while IFS= read -r it; do
+            [ -z "$it" ] || is_connected "$it"
+        done 2>/dev/null <"$group/dynamic_sessions" || [ ! -d "$group" ] ||
+            printf 'hidden %s\n' "${group#"$root"/}/dynamic_sessions"
+    done
+}
+
 # A portal group and all that is in it.
 remove_group() {
     # Ends its sessions. Some kernels refuse to disable what was never enabled.
@@ -333,6 +355,7 @@ look)
             if saved "$how" "$elements"; then as_wanted=yes; else lacks saved; fi
         fi
         show_nodes
+        show_connected
     fi
     if [ $as_wanted = yes ] || { [ -n "$save" ] && is_saved; }; then echo 'present saved'; fi
     ;;

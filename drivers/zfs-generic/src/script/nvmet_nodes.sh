@@ -35,9 +35,12 @@ who_has() {
     [ -n "$it" ] && true 2>/dev/null >>"$1/state" || it=
 }
 
-# The connected nodes. A name is whatever the node has sent.
+# The connected nodes, and which of them can be put out. A name is whatever the node has sent.
 show_sessions() {
     for controller in "$shown"/ctrl*; do
+        [ -d "$controller" ] || continue
+        get "$controller/hostnqn"
+        [ ! -d "$controller" ] || is_connected "$it"
         who_has "$controller"
         case $it in
         '' | *[!A-Za-z0-9.:_-]*) ;;

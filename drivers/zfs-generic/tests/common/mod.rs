@@ -156,6 +156,17 @@ impl Host {
         if target.starts_with("iqn.") {
             std::fs::create_dir_all(self.path("sessions")).unwrap();
             std::fs::write(self.path("sessions").join(who), "").unwrap();
+            let group = self.path("cfg/target/iscsi").join(target).join("tpgt_1");
+            let info = group.join("acls").join(who).join("info");
+            if info.exists() {
+                std::fs::write(info, format!("InitiatorName: {who}\n")).unwrap();
+            } else {
+                // As the kernel does it, with a zero after each line.
+                let file = group.join("dynamic_sessions");
+                let text = std::fs::read_to_string(&file).unwrap();
+                let text = format!("{}{who}\n\0", text.trim_start_matches('\n'));
+                std::fs::write(file, text).unwrap();
+            }
             return;
         }
         let folder = self.path("controllers").join(target);

@@ -6,6 +6,7 @@ mod beside;
 #[path = "../common/mod.rs"]
 mod common;
 mod config;
+mod connected;
 mod contexts;
 mod hostile;
 mod lost;

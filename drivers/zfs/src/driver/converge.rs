@@ -116,7 +116,12 @@ impl Wait {
                 if let Next::WaitFrom(first) = failed.next {
                     self.in_use.no_shorter_than(first);
                 }
-                sleep(call, self.in_use.pause()).await;
+                let pause = self.in_use.pause();
+                if pause >= call.remaining() {
+                    // The caller hears what it is before its time is over.
+                    return Then::Tell(failed.error);
+                }
+                tokio::time::sleep(pause).await;
                 Then::Again(failed.error)
             }
             // A retry before that would fail.
@@ -278,6 +283,12 @@ impl ZfsDriver {
             Outcome::Ask => {
                 run.kept = observed.kept;
                 return Ok(Round::Seen(None));
+            }
+            Outcome::InUse(error) => {
+                return Ok(Round::Failed(Failed {
+                    next: Next::Wait,
+                    error,
+                }));
             }
             Outcome::Do(plan) => (plan, None),
             Outcome::End(plan, end) => (plan, Some(end)),

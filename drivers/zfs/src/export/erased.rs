@@ -79,6 +79,8 @@ pub trait ExportStatus {
     fn allow(&self, node: &NodeId) -> Result<Vec<Act<Opaque>>, Error>;
     /// See [`Export::revoke`].
     fn revoke(&self, node: Option<&NodeId>) -> Result<Vec<Act<Opaque>>, Error>;
+    /// See [`Export::connected`].
+    fn connected(&self) -> Result<Vec<String>, Error>;
     /// See [`Export::attachment`].
     fn attachment(&self) -> Result<Option<Attachment>, Error>;
 }
@@ -262,6 +264,11 @@ impl<E: Export> ExportStatus for Status<'_, E> {
         self.export
             .revoke(subject, &self.export_name, facts, node)
             .map(acts)
+    }
+
+    fn connected(&self) -> Result<Vec<String>, Error> {
+        let Self { subject, facts, .. } = self;
+        self.export.connected(subject, &self.export_name, facts)
     }
 
     fn attachment(&self) -> Result<Option<Attachment>, Error> {

@@ -24,6 +24,8 @@ pub struct Targets {
     pub grown: Vec<String>,
     /// The nodes with access to a target.
     pub inside: BTreeMap<String, BTreeSet<String>>,
+    /// The nodes that are connected to a target; an error if the host cannot say it.
+    pub connected: BTreeMap<String, Result<BTreeSet<String>, String>>,
     /// The numbers of targets. Each gets a new one, which depends on how many there were.
     pub numbers: Numbers,
 }
@@ -88,6 +90,8 @@ pub struct MemoryOutput {
     pub saved: bool,
     /// The nodes with access to it.
     pub inside: BTreeSet<String>,
+    /// The nodes that are connected to it.
+    pub connected: Result<BTreeSet<String>, String>,
 }
 
 /// Exports datasets as targets.
@@ -116,6 +120,7 @@ impl Targets {
                 number: None,
                 saved: false,
                 inside: BTreeSet::new(),
+                connected: Ok(BTreeSet::new()),
             };
         };
         MemoryOutput {
@@ -123,6 +128,11 @@ impl Targets {
             number: self.numbers.of.get(name).copied(),
             saved: self.saved.contains(name),
             inside: self.inside.get(name).cloned().unwrap_or_default(),
+            connected: self
+                .connected
+                .get(name)
+                .cloned()
+                .unwrap_or(Ok(BTreeSet::new())),
         }
     }
 
@@ -371,6 +381,18 @@ impl Export for MemoryExport {
         let mut nodes = remembered(subject)?;
         nodes.retain(|other| node.is_some_and(|node| node.as_str() != other));
         let_in(subject, export_name, facts, &nodes)
+    }
+
+    fn connected(
+        &self,
+        _subject: &Subject<'_>,
+        _asset: &ExportName,
+        facts: &MemoryOutput,
+    ) -> Result<Vec<String>, Error> {
+        match &facts.connected {
+            Ok(nodes) => Ok(nodes.iter().cloned().collect()),
+            Err(why) => Err(Error::new(Kind::Unreachable, "ask for nodes").because(why.clone())),
+        }
     }
 
     fn attachment(

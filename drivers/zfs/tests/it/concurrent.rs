@@ -238,7 +238,7 @@ async fn however_a_deletion_fails_the_volume_keeps_its_export() {
                 state.pool.insert_snapshot(&name, &[]);
             },
         ),
-        ("busy until the call is over", Kind::Timeout, |state| {
+        ("busy until the call is nearly over", Kind::Busy, |state| {
             state.pool.occupy(&dataset(0), true);
         }),
         ("may not destroy", Kind::Denied, |state| {

@@ -9,6 +9,7 @@ mod absent;
 mod at_one_moment;
 mod concurrent;
 mod configured;
+mod connected;
 mod contract;
 mod exports;
 mod foreign;

@@ -132,9 +132,13 @@ fn for_generation(call: &Call, mut row: Row) -> Row {
 /// The sessions of all iSCSI targets.
 pub(super) async fn sessions(call: &Call) -> Result<Vec<Value>, Failure> {
     let sessions = call.nas.backend.sessions().await.map_err(plain)?;
+    let rows = call.nas.rows();
+    let global = rows.get("iscsi.global", 1);
+    let base = global.map_or("", |row| rows::text(row, "basename"));
+    // It looks only at targets whose names begin with its base name.
     let mine = sessions
         .iter()
-        .filter(|session| !session.target.starts_with("nqn."));
+        .filter(|session| session.target.starts_with(base));
     Ok(mine
         .map(|session| {
             json!({
@@ -142,7 +146,7 @@ pub(super) async fn sessions(call: &Call) -> Result<Vec<Value>, Failure> {
                 "initiator_addr": session.address,
                 "initiator_alias": null,
                 "target": session.target,
-                "target_alias": session.target,
+                "target_alias": session.target.rsplit(':').next(),
                 "header_digest": null,
                 "data_digest": null,
                 "max_data_segment_length": 262_144,

@@ -104,6 +104,36 @@ pub(super) async fn run(call: &Call, service: &str, verb: &str) -> Answer {
     Ok(show(call, &set, row, false))
 }
 
+/// The connections to all subsystems. 25.10 looks for those of the NQN that it would give a subsystem of that name, 26 for
+/// those of the NQN that it has.
+async fn sessions(call: &Call) -> Result<Vec<Value>, Failure> {
+    let sessions = call.nas.backend.sessions().await.map_err(plain)?;
+    let kept = call.nas.rows();
+    let global = kept.get("nvmet.global", 1);
+    let base = global.map_or("", |row| rows::text(row, "basenqn"));
+    let nqn = |row: &Row| {
+        if call.generation.is_26() {
+            rows::text(row, "subnqn").to_owned()
+        } else {
+            format!("{base}:{}", rows::text(row, "name"))
+        }
+    };
+    let port = kept.all(PORTS.service).next();
+    let port = port.map(|row| rows::number(row, "id"));
+    let shown = sessions.iter().enumerate().filter_map(|(number, session)| {
+        let mut subsystems = kept.all(SUBSYSTEMS.service);
+        let subsystem = subsystems.find(|row| nqn(row) == session.target)?;
+        Some(json!({
+            "host_traddr": session.address,
+            "hostnqn": session.initiator,
+            "subsys_id": rows::number(subsystem, "id"),
+            "port_id": port,
+            "ctrl": number + 1,
+        }))
+    });
+    Ok(shown.collect())
+}
+
 async fn global(call: &Call, verb: &str) -> Answer {
     match verb {
         "config" => {}
@@ -114,26 +144,7 @@ async fn global(call: &Call, verb: &str) -> Answer {
             }
             call.apply_exports().await?;
         }
-        "sessions" => {
-            let sessions = call.nas.backend.sessions().await.map_err(plain)?;
-            let kept = call.nas.rows();
-            let rows: Vec<Value> = sessions
-                .iter()
-                .filter(|session| session.target.starts_with("nqn."))
-                .map(|session| {
-                    let subsystem = kept.all(SUBSYSTEMS.service).find(|row| rows::text(row, "subnqn") == session.target);
-                    json!({
-                        "host_traddr": session.address,
-                        "hostnqn": session.initiator,
-                        "subsys_id": subsystem.map(|row| rows::number(row, "id")),
-                        "port_id": kept.all(PORTS.service).next().map(|row| rows::number(row, "id")),
-                        "ctrl": 1,
-                    })
-                })
-                .collect();
-            drop(kept);
-            return call.query(rows);
-        }
+        "sessions" => return call.query(sessions(call).await?),
         _ => return Err(unknown(call)),
     }
     Ok(Value::Object(

@@ -1,7 +1,8 @@
 //! Deleting a volume.
 //!
 //! The export is removed right before the dataset, and only if no observed object blocks the
-//! dataset; if that cannot be destroyed for another reason, the export is restored.
+//! dataset and no node is connected to it; if that cannot be destroyed for another reason, the
+//! export is restored.
 
 use driver_core::{Error, VolumeId};
 
@@ -115,6 +116,9 @@ impl Verb for DeleteVolume<'_> {
             return Ok(Outcome::Ask);
         }
         doomed.check()?;
+        if let Some(error) = self.export_ref.in_use(&doing, &*status)? {
+            return Ok(Outcome::InUse(error));
+        }
         doomed.release(&mut plan);
         if !doomed.hand_over(&mut plan) {
             return Ok(Outcome::Ask);

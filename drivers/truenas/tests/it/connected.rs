@@ -1,0 +1,113 @@
+//! A deletion while a node is connected: the disk stays, and the error names the node.
+
+use std::time::Duration;
+
+use driver_core::{Call, Driver, Effect, Error, Kind, VolumeId};
+use serde_json::json;
+use truenas_sim::backend::Session;
+use truenas_sim::{Action, Generation, Rule, Simulator};
+
+use crate::costs::{call, create};
+use crate::faults::everything;
+use crate::taken_over::rows;
+use crate::volumes::{appliance, driver};
+
+const NODE: &str = "org.example:node-7";
+
+/// Every kind of disk on every generation that has it.
+fn disks() -> impl Iterator<Item = (Generation, &'static str)> {
+    let api = Generation::ALL
+        .into_iter()
+        .filter(|generation| !generation.is_core());
+    let all = api.flat_map(|generation| {
+        ["freenas-api-iscsi", "freenas-api-nvmeof"].map(|kind| (generation, kind))
+    });
+    all.filter(|(generation, kind)| !kind.ends_with("nvmeof") || *generation >= Generation::V25_10)
+}
+
+/// What the export of a volume is called on the network.
+async fn target(nas: &Simulator, kind: &str, id: &VolumeId) -> String {
+    if kind.ends_with("iscsi") {
+        return format!("iqn.2005-10.org.freenas.ctl:{id}");
+    }
+    let all = rows(nas, "nvmet.subsys").await;
+    let of_it = all.iter().find(|row| row["name"] == json!(id.as_str()));
+    let nqn = of_it.and_then(|row| row["subnqn"].as_str());
+    nqn.expect("an NQN").to_owned()
+}
+
+fn connect(nas: &Simulator, target: &str) {
+    let form = &target[..3];
+    nas.model().expect("the model").connect(Session {
+        target: target.to_owned(),
+        initiator: format!("{form}.2014-08.{NODE}"),
+        address: "10.0.0.77".to_owned(),
+    });
+}
+
+async fn deleted(driver: &dyn Driver, id: &VolumeId, within: u64) -> Result<(), Error> {
+    let call = Call::within(Duration::from_secs(within));
+    driver.delete_volume(&call, id).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_stays_whole_while_a_node_is_connected_in_every_generation() {
+    for (generation, kind) in disks() {
+        let nas = appliance(generation).await;
+        let driver = driver(&nas, kind, "");
+        let driver = driver.as_ref();
+        let id = create(driver, "pvc-1").await.id;
+        // A name that ends alike is another one.
+        let other = create(driver, "other-pvc-1").await.id;
+        let target = target(&nas, kind, &id).await;
+        connect(&nas, &target);
+        let before = everything(&nas, generation).await;
+
+        let what = format!("{kind} on {generation:?}");
+        let error = deleted(driver, &id, 3).await.expect_err(&what);
+        let text = error.chain();
+        assert_eq!(error.kind(), Kind::Busy, "{what}: {text}");
+        assert_eq!(error.effect(), Effect::None, "{what}: {text}");
+        let node = format!("{NODE} at 10.0.0.77");
+        assert!(text.contains(&node), "{what}: {text}");
+        assert_eq!(everything(&nas, generation).await, before, "{what}");
+        deleted(driver, &other, 60).await.expect(&what);
+
+        // It leaves while the deletion waits.
+        let model = nas.model().expect("the model");
+        let leaves = async {
+            tokio::time::sleep(Duration::from_millis(600)).await;
+            model.disconnect(&target);
+        };
+        let (gone, ()) = tokio::join!(deleted(driver, &id, 60), leaves);
+        gone.unwrap_or_else(|error| panic!("{what}: {}", error.chain()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_for_nodes_that_fails_says_nothing_of_them_and_is_asked_again() {
+    for (kind, method) in [
+        ("freenas-api-iscsi", "iscsi.global.sessions"),
+        ("freenas-api-nvmeof", "nvmet.global.sessions"),
+    ] {
+        let nas = appliance(Generation::V25_10).await;
+        let driver = driver(&nas, kind, "");
+        let id = create(driver.as_ref(), "pvc-1").await.id;
+        let before = everything(&nas, Generation::V25_10).await;
+        // A controller that goes while it is read is such a failure.
+        let fails = Action::Fail {
+            errno: 14,
+            reason: "[Errno 2] No such file or directory".to_owned(),
+        };
+        nas.faults().add(Rule::new(method, fails));
+        let error = deleted(driver.as_ref(), &id, 60).await.expect_err(kind);
+        let text = error.chain();
+        assert_eq!(error.kind(), Kind::Unreachable, "{kind}: {text}");
+        assert!(text.contains("No such file"), "{kind}: {text}");
+        nas.faults().clear();
+        let after = everything(&nas, Generation::V25_10).await;
+        assert_eq!(after, before, "{kind}");
+        let gone = driver.delete_volume(&call(), &id).await;
+        gone.unwrap_or_else(|error| panic!("{kind}: {}", error.chain()));
+    }
+}

@@ -1,0 +1,72 @@
+//! A deletion while the node is connected: of a client that detaches nothing.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tonic::{Code, Request, Status};
+
+use super::life::{delete, make, used};
+use super::{Served, storage};
+use crate::lab::calls::{Node, within};
+use crate::lab::content;
+use crate::lab::fixture::Fixture;
+use crate::lab::leftovers::Leftovers;
+use crate::lab::life::{LENGTH, read, step, write};
+use crate::place::Place;
+use crate::volume;
+
+/// The time that the deletion gets: less than it would wait.
+const CALL: Duration = Duration::from_secs(15);
+/// What a kernel shows that can say who is connected to nvmet.
+const CONTROLLERS: &str = "/sys/kernel/debug/nvmet";
+
+/// The volume stays whole, and the error names this machine; afterwards it is deleted.
+///
+/// # Panics
+/// At whatever is wrong in it.
+pub async fn to_a_disk(served: Served) {
+    let place = Place::new();
+    let node = Node::start_with(served.start_on(&place)).await;
+    let before = (Leftovers::read(), storage());
+    let (old, new) = (content::bytes(1, LENGTH), content::bytes(2, LENGTH));
+
+    step("make, stage, write");
+    let volume = make(&node, served, "first", served.sizes().0, None).await;
+    let pod = used(&node, &volume).await;
+    write(&volume, &pod, &old);
+
+    if served.kind.ends_with("nvmeof") && !Path::new(CONTROLLERS).exists() {
+        step("this kernel does not show who is connected: nothing is tried");
+    } else {
+        step("delete while it is mounted");
+        for _ in 0..2 {
+            let refused = refused(&node, &volume).await;
+            step(refused.message());
+            assert_eq!(refused.code(), Code::FailedPrecondition);
+            let form = if served.kind.ends_with("nvmeof") {
+                "connected is nqn."
+            } else {
+                "connected is iqn."
+            };
+            assert!(refused.message().contains(form), "{}", refused.message());
+        }
+        content::same(&old, &read(&volume, &pod), "after the refusals");
+        write(&volume, &pod, &new);
+        content::same(&new, &read(&volume, &pod), "written after the refusals");
+    }
+
+    step("take away, delete");
+    node.take_away(&volume, &[&pod]).await;
+    delete(&node, &volume).await;
+    Leftovers::back_to(&before.0, "a deletion in use").await;
+    assert_eq!(storage(), before.1, "the storage is as before");
+    node.end().await;
+}
+
+async fn refused(node: &Node, fixture: &Fixture) -> Status {
+    let mut request = Request::new(volume::delete(&fixture.volume.volume_id));
+    request.set_timeout(CALL);
+    let mut controller = node.server.client().controller;
+    let reply = within("delete", controller.delete_volume(request)).await;
+    reply.expect_err("the disk is taken from under the node")
+}
