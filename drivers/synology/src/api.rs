@@ -16,6 +16,8 @@ use crate::template::Template;
 
 const LUN: &str = "SYNO.Core.ISCSI.LUN";
 const TARGET: &str = "SYNO.Core.ISCSI.Target";
+/// What is asked for of a target, in addition to its name.
+const OF_TARGETS: [&str; 2] = ["mapped_lun", "connected_sessions"];
 const VOLUME: &str = "SYNO.Core.Storage.Volume";
 
 /// The number of questions one call asks at once. DSM answers few at once, and others ask as well.
@@ -119,6 +121,8 @@ struct ListedTarget {
     iqn: String,
     #[serde(default, deserialize_with = "lenient::list")]
     mapped_luns: Option<Vec<Mapping>>,
+    #[serde(default, deserialize_with = "lenient::list")]
+    connected_sessions: Option<Vec<Session>>,
 }
 
 /// A target.
@@ -128,6 +132,17 @@ pub(crate) struct Target {
     pub(crate) name: String,
     pub(crate) iqn: String,
     pub(crate) mapped_luns: Vec<Mapping>,
+    /// The initiators that are connected to it, by name and address.
+    pub(crate) connected: Vec<String>,
+}
+
+/// A session of an initiator.
+#[derive(Debug, Clone, Deserialize)]
+struct Session {
+    #[serde(default, deserialize_with = "lenient::text")]
+    iqn: String,
+    #[serde(default, deserialize_with = "lenient::text")]
+    ip: String,
 }
 
 /// A LUN of a target.
@@ -243,7 +258,23 @@ impl ListedTarget {
             name: self.name,
             iqn: Some(self.iqn).filter(|iqn| !iqn.is_empty()).ok_or("iqn")?,
             mapped_luns: self.mapped_luns.unwrap_or_default(),
+            connected: {
+                let sessions = self.connected_sessions.unwrap_or_default().into_iter();
+                let named = sessions.filter(|session| !session.iqn.is_empty());
+                named.map(Session::shown).collect()
+            },
         })
+    }
+}
+
+// === impl Session ===
+
+impl Session {
+    fn shown(self) -> String {
+        match self.ip.as_str() {
+            "" => self.iqn,
+            ip => format!("{} at {ip}", self.iqn),
+        }
     }
 }
 
@@ -473,7 +504,7 @@ impl Client {
         call: &Call,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Vec<Target>, Failure> {
-        let request = Request::new(TARGET, "list").with("additional", json!(["mapped_lun"]));
+        let request = Request::new(TARGET, "list").with("additional", json!(OF_TARGETS));
         let request = request.long();
         let answer: Wrapped = self.read(call, &request).await?;
         let all = answer.targets;
@@ -492,7 +523,7 @@ impl Client {
     pub(crate) async fn target(&self, call: &Call, name: &str) -> Result<Option<Target>, Failure> {
         let request = Request::new(TARGET, "get")
             .with("target_id", name)
-            .with("additional", json!(["mapped_lun"]));
+            .with("additional", json!(OF_TARGETS));
         let answer: Wrapped = match self.read(call, &request).await {
             Err(Failure::Refused(code)) if code.is_no_target() => return Ok(None),
             answer => answer?,

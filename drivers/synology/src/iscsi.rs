@@ -330,7 +330,6 @@ impl Driver for Luns {
 
     async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
         let doing = format!("delete volume `{id}`");
-        let _turn = self.turn(call, &doing).await?;
         self.delete(call, id, &doing).await
     }
 

@@ -90,6 +90,16 @@ impl Simulator {
         locked(&self.dsm).faults.add(fault);
     }
 
+    /// Has these initiators, with their addresses, connected to a target and no others.
+    pub fn connect(&self, target: &str, initiators: &[(&str, &str)]) {
+        let owned = |(iqn, ip): &(&str, &str)| ((*iqn).to_owned(), (*ip).to_owned());
+        let mut dsm = locked(&self.dsm);
+        let targets = dsm.targets.iter_mut();
+        for target in targets.filter(|known| known.iqn == target) {
+            target.connected = initiators.iter().map(owned).collect();
+        }
+    }
+
     /// Ends all faults.
     pub fn clear_faults(&self) {
         locked(&self.dsm).faults.clear();

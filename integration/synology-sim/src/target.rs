@@ -23,6 +23,8 @@ pub(crate) struct Target {
     pub(crate) max_sessions: u64,
     /// The LUNs by their numbers.
     pub(crate) mapped: BTreeMap<u64, String>,
+    /// The initiators that are connected, and their addresses.
+    pub(crate) connected: Vec<(String, String)>,
 }
 
 // === impl Target ===
@@ -57,7 +59,11 @@ impl Target {
                 .collect();
         }
         if asked("connected_sessions") {
-            shown["connected_sessions"] = json!([]);
+            let connected = self.connected.iter();
+            // csi: `ConncetedSession`.
+            shown["connected_sessions"] = connected
+                .map(|(iqn, ip)| json!({"iqn": iqn, "ip": ip}))
+                .collect();
         }
         if asked("status") {
             shown["status"] = Value::from("online");
@@ -181,6 +187,7 @@ impl Dsm {
             mutual_chap,
             max_sessions,
             mapped: BTreeMap::new(),
+            connected: Vec::new(),
         });
         Ok(json!({"target_id": id}))
     }

@@ -1,16 +1,26 @@
 //! Deletes volumes. DSM deletes a LUN whatever depends on it, together with its snapshots, so the checks
 //! run before.
 
-use driver_core::{Call, Error, Kind, VolumeId};
+use std::time::Duration;
+
+use driver_core::{Backoff, Call, Error, Kind, VolumeId};
+use tokio::time::Instant;
 
 use super::snapshots::{is_ours, keeps_volume};
 use super::{Luns, POLLS, VolumeState, pause};
 use crate::api::{Lun, Target};
 use crate::lun_name::LunName;
 
+/// How long a deletion waits for a node that is connected. A node that leaves does so within seconds; the caller asks
+/// again.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The pauses before it is looked for again. A logout takes less than a second.
+const IN_USE: Backoff = Backoff::new(Duration::from_millis(250), PATIENCE);
+
 // === impl Luns ===
 
 impl Luns {
+    /// Waits while a node is connected, and lets other calls work in between.
     pub(super) async fn delete(
         &self,
         call: &Call,
@@ -21,21 +31,60 @@ impl Luns {
         let Some(name) = self.names.lun(id) else {
             return Ok(());
         };
+        let (mut pauses, end) = (IN_USE, Instant::now() + PATIENCE);
+        loop {
+            let turn = self.turn(call, doing).await?;
+            let Some(in_use) = self.delete_unused(call, &name, doing).await? else {
+                return Ok(());
+            };
+            drop(turn);
+            let next = Instant::now() + pauses.pause();
+            // The caller hears what it is before its time is over.
+            if next >= end.min(call.deadline()) {
+                return Err(in_use);
+            }
+            tokio::time::sleep_until(next).await;
+        }
+    }
+
+    /// Deletes a volume; the error if a node is connected to it.
+    async fn delete_unused(
+        &self,
+        call: &Call,
+        name: &LunName,
+        doing: &str,
+    ) -> Result<Option<Error>, Error> {
         call.check(doing)?;
-        let mut state = self.observe(call, &name, doing).await?;
+        let mut state = self.observe(call, name, doing).await?;
         if state.lun.is_none() {
             self.check_nas(call, doing).await?;
             // No source says what every DSM answers for a name that it does not have: the list decides.
-            state = self.observe_in_lists(call, &name, doing).await?;
+            state = self.observe_in_lists(call, name, doing).await?;
         }
         if let Some(lun) = &state.lun {
             self.refuse_snapshots(call, lun, doing).await?;
+            if let Some(in_use) = self.in_use(name, &state, doing) {
+                return Ok(Some(in_use));
+            }
         }
-        self.hide(call, &name, &state, doing).await?;
-        match &state.lun {
-            Some(lun) => self.remove(call, lun, doing).await,
-            None => Ok(()),
+        self.hide(call, name, &state, doing).await?;
+        if let Some(lun) = &state.lun {
+            self.remove(call, lun, doing).await?;
         }
+        Ok(None)
+    }
+
+    /// The error while an initiator is connected to the target of a volume. Who uses which LUN of a shared target, DSM
+    /// does not say.
+    fn in_use(&self, name: &LunName, state: &VolumeState, doing: &str) -> Option<Error> {
+        let own = self.own(name, &state.targets)?;
+        if own.connected.is_empty() {
+            return None;
+        }
+        let why = format!("it is in use: connected is {}", own.connected.join(", "));
+        let advice = "unmount the volume on that node and disconnect it; for a node that is gone see \"A volume that \
+             is in use\" in docs/troubleshooting.md";
+        Some(Error::new(Kind::Busy, doing).because(why).advise(advice))
     }
 
     /// The same as [`Luns::observe`], from the lists of the NAS.

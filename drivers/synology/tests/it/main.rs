@@ -1,6 +1,7 @@
 //! The driver against a simulated NAS.
 
 mod calls;
+mod connected;
 mod contract;
 mod documented;
 mod faults;
