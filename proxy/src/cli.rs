@@ -1,6 +1,7 @@
 //! The commands of the program.
 
 pub mod args;
+pub mod attacher_finalizers;
 pub mod check;
 pub mod connections;
 pub mod exports;

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use omnibus_csi::cli::args::{self, Command, Invocation};
 use omnibus_csi::cli::{
-    check, connections, exports, liveness_probe, migrate_values, orphans, serve, try_out, version,
+    attacher_finalizers, check, connections, exports, liveness_probe, migrate_values, orphans,
+    serve, try_out, version,
 };
 use omnibus_csi::process;
 
@@ -20,6 +21,9 @@ fn main() -> ExitCode {
         Ok(Invocation::Command(Command::Exports(flags))) => exports::run(&flags),
         Ok(Invocation::Command(Command::Try(flags))) => try_out::run(&flags),
         Ok(Invocation::Command(Command::MigrateValues(flags))) => migrate_values::run(&flags),
+        Ok(Invocation::Command(Command::AttacherFinalizers(flags))) => {
+            attacher_finalizers::run(&flags)
+        }
         Ok(Invocation::Command(Command::LivenessProbe(flags))) => liveness_probe::run(&flags),
         #[cfg(feature = "truenas")]
         Ok(Invocation::Command(Command::Truenas(command))) => {

@@ -10,6 +10,7 @@ use std::path::Path;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::cli::attacher_finalizers::AttacherFinalizersFlags;
 use crate::cli::migrate_values::MigrateValuesFlags;
 use crate::cli::try_out::TryFlags;
 use crate::process::complain;
@@ -56,6 +57,9 @@ pub enum Command {
     /// Make one values file of our chart from those of democratic-csi's: each becomes a connection
     #[command(after_help = cli::AFTER_MIGRATE_VALUES)]
     MigrateValues(MigrateValuesFlags),
+    /// Print the commands that remove what the external-attacher left, for a driver that does not attach any more
+    #[command(after_help = cli::AFTER_ATTACHER_FINALIZERS)]
+    AttacherFinalizers(AttacherFinalizersFlags),
     /// Let a volume live its whole life: on this machine, or on your own storage
     Try(TryFlags),
     /// Prepare a TrueNAS for a driver

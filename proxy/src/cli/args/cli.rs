@@ -88,6 +88,18 @@ Exit codes:
   1   there are problems; the values are written all the same
   64  a file cannot be used; nothing is written";
 
+pub(super) const AFTER_ATTACHER_FINALIZERS: &str = "\
+Nothing is changed: look at the commands, then give them to a shell. Run them once the driver that attaches nothing \
+serves. Each fails, and changes nothing, if its object has changed since.
+
+Example:
+  kubectl get volumeattachments,persistentvolumes -o json \\
+    | omnibus-csi attacher-finalizers --csi-name=org.example.csi
+
+Exit codes:
+  0   the commands are complete; there may be none
+  64  this is not what kubectl prints, or no name of a driver";
+
 pub(super) const AFTER_ORPHANS: &str = "\
 Lists only what provably belongs to this connection and was never handed out: incomplete volumes and \
 detached snapshots, helper snapshots without a clone, empty containers of detached snapshots. A retry of \
