@@ -1,5 +1,5 @@
 //! `attacher-finalizers`: the commands that remove what the external-attacher leaves on attachments and
-//! PersistentVolumes of a driver that does not attach any more.
+//! `PersistentVolumes` of a driver that does not attach any more.
 //!
 //! It reads what `kubectl get -o json` prints, and changes nothing: an operator sees each command before it runs.
 
@@ -96,7 +96,7 @@ fn read(file: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// The commands for what a driver attached: attachments first, for they keep the PersistentVolumes in use.
+/// The commands for what a driver attached: attachments first, for they keep the `PersistentVolumes` in use.
 fn commands(text: &str, driver: &str) -> Result<Vec<String>, String> {
     PluginName::parse(driver).map_err(|error| format!("--csi-name: {error}"))?;
     let objects = serde_json::from_str(text)
