@@ -51,8 +51,6 @@ fn changes(data: &Map<String, Value>) -> Vec<(String, Option<String>)> {
             changes.push(((*key).to_owned(), raw));
         } else if let Some((_, zfs, _)) = native {
             changes.push(((*zfs).to_owned(), raw));
-        } else if field == "xattr" {
-            changes.push((field.clone(), raw));
         }
     }
     changes
@@ -145,6 +143,11 @@ fn new_dataset(
                 .entry("refreservation".to_owned())
                 .or_insert_with(|| size.to_string());
         }
+    }
+    if !volume {
+        // `plugins/zfs_/dataset.py` of TS-25.10.6.
+        let sa = || "sa".to_owned();
+        properties.entry("xattr".to_owned()).or_insert_with(sa);
     }
     if data.get("share_type") == Some(&json!("SMB")) && !volume {
         // `plugins/pool_/dataset.py` of TS-25.10.6.

@@ -6,7 +6,7 @@ use crate::Generation;
 use crate::backend::{Dataset, Kind, Property, Snapshot, Source};
 
 /// The name of the API, the name in ZFS, and how the value is read.
-pub(super) const PROPERTIES: [(&str, &str, Read); 34] = [
+pub(super) const PROPERTIES: [(&str, &str, Read); 35] = [
     ("aclmode", "aclmode", Read::Word),
     ("acltype", "acltype", Read::Word),
     ("atime", "atime", Read::Switch),
@@ -23,7 +23,7 @@ pub(super) const PROPERTIES: [(&str, &str, Read); 34] = [
     ("key_format", "keyformat", Read::Word),
     ("mountpoint", "mountpoint", Read::Text),
     ("origin", "origin", Read::Text),
-    ("pbkdf2iters", "pbkdf2iters", Read::Number),
+    ("pbkdf2iters", "pbkdf2iters", Read::Text),
     ("quota", "quota", Read::Limit),
     ("readonly", "readonly", Read::Switch),
     ("recordsize", "recordsize", Read::Bytes),
@@ -35,7 +35,7 @@ pub(super) const PROPERTIES: [(&str, &str, Read); 34] = [
     (
         "special_small_block_size",
         "special_small_blocks",
-        Read::Bytes,
+        Read::Text,
     ),
     ("sync", "sync", Read::Word),
     ("used", "used", Read::Bytes),
@@ -45,6 +45,7 @@ pub(super) const PROPERTIES: [(&str, &str, Read); 34] = [
     ("usedbysnapshots", "usedbysnapshots", Read::Bytes),
     ("volblocksize", "volblocksize", Read::Bytes),
     ("volsize", "volsize", Read::Bytes),
+    ("xattr", "xattr", Read::Switch),
 ];
 
 /// Properties of the API that are user properties in ZFS.
@@ -63,7 +64,7 @@ pub(super) enum Read {
     Text,
     /// Shown in capitals.
     Word,
-    /// `on` and `off` are true and false.
+    /// `on` and `off` are true and false, and any other word is nothing.
     Switch,
     Number,
     Bytes,
@@ -106,7 +107,10 @@ fn shown(property: &Property, read: Read) -> Value {
     let (parsed, value) = match read {
         Read::Text => (json!(raw), json!(raw)),
         Read::Word => (json!(raw), json!(raw.to_uppercase())),
-        Read::Switch => (json!(raw == "on"), json!(raw.to_uppercase())),
+        Read::Switch => {
+            let is_on = ["on", "off"].contains(&raw).then_some(raw == "on");
+            (json!(is_on), json!(raw.to_uppercase()))
+        }
         Read::Number => (json!(number), json!(raw)),
         Read::Limit if number == Some(0) => (Value::Null, Value::Null),
         Read::Bytes | Read::Limit => (json!(number), json!(number.map(short_size))),
@@ -132,6 +136,16 @@ pub(super) fn dataset(generation: Generation, dataset: &Dataset, wanted: &Wanted
     };
     let mut entry = Map::new();
     for (name, zfs, read) in PROPERTIES {
+        // The ZFS of 26 has it for zvols, too, and the middleware of 26 reads it as a number.
+        let is_of_26 = zfs == "special_small_blocks";
+        if is_of_26 && dataset.kind == Kind::Volume && !generation.is_26() {
+            continue;
+        }
+        let read = if is_of_26 && generation.is_26() {
+            Read::Number
+        } else {
+            read
+        };
         if let Some(property) = dataset.properties.get(zfs).filter(|_| asked(zfs)) {
             entry.insert(name.to_owned(), shown(property, read));
         }

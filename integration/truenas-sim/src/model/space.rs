@@ -246,6 +246,7 @@ impl State {
         let Some((root, node)) = root.and_then(|root| Some((root, self.nodes.get(root)?))) else {
             fixed("encryption", "off".to_owned());
             fixed("keyformat", "none".to_owned());
+            fixed("pbkdf2iters", "0".to_owned());
             fixed("keystatus", "-".to_owned());
             fixed("encryptionroot", String::new());
             return;

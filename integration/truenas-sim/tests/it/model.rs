@@ -53,6 +53,42 @@ async fn a_dataset_is_made_found_grown_and_deleted_in_every_generation() {
     }
 }
 
+/// Up to 25.04 `get_props_of_interest_mapping` of the middleware with `converter.pxi` of py-libzfs, later its
+/// `dataset_query_utils.py`.
+#[tokio::test]
+async fn a_new_dataset_is_answered_with_the_properties_that_its_type_has() {
+    for generation in Generation::ALL {
+        let nas = nas(generation).await;
+        let mut client = Client::root(&nas).await;
+        for data in [
+            json!({"name": "tank/f"}),
+            json!({"name": "tank/v", "type": "VOLUME", "volsize": GIB, "sparse": true}),
+        ] {
+            let volume = data["type"] == "VOLUME";
+            let what = format!("{generation}: {data}");
+            let made = client.call("pool.dataset.create", json!([data])).await;
+            let made = made.expect("a dataset");
+            let of = |name: &str| {
+                let property = made.get(name)?;
+                Some(json!([
+                    property["parsed"],
+                    property["rawvalue"],
+                    property["value"]
+                ]))
+            };
+            assert_eq!(of("pbkdf2iters"), Some(json!(["0", "0", "0"])), "{what}");
+            let sa = (!volume).then(|| json!([null, "sa", "SA"]));
+            assert_eq!(of("xattr"), sa, "{what}");
+            // A property of filesystems up to the ZFS of 25.10.
+            let small = match generation.is_26() {
+                true => Some(json!([0, "0", "0"])),
+                false => (!volume).then(|| json!(["0", "0", "0"])),
+            };
+            assert_eq!(of("special_small_block_size"), small, "{what}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn every_method_that_needs_no_argument_is_simulated() {
     for generation in Generation::ALL {
