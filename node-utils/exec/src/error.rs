@@ -199,6 +199,9 @@ impl fmt::Display for StderrTail {
         if self.0.is_empty() {
             return Ok(());
         }
-        write!(f, ": {}", printable(&self.0))
+        // Tools print several lines, and indent them.
+        let lines = self.0.split(['\n', '\r', '\t']).map(str::trim);
+        let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+        write!(f, ": {}", printable(&lines.join(" ")))
     }
 }

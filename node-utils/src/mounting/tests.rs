@@ -467,6 +467,17 @@ async fn an_error_of_a_server_says_what_to_do() {
     assert!(other.chain().contains("something new"), "{}", other.chain());
 }
 
+#[tokio::test]
+async fn what_a_program_prints_on_several_lines_is_one_line_of_an_error() {
+    // As mount of util-linux 2.41 ends each failure.
+    let said = "mount: /x: fsconfig() failed: nas: no.\n       dmesg(1) may have more information after failed mount system call.\n";
+    let error = fails("nfs", 32, said).await.chain();
+    let line =
+        "failed: nas: no. dmesg(1) may have more information after failed mount system call.";
+    assert!(error.contains(line), "{error}");
+    assert!(!error.contains("\\n"), "{error}");
+}
+
 #[test]
 fn what_is_mounted_is_found_through_a_link_on_the_way() {
     crate::testing::with_own_mounts(|base| {
