@@ -4,6 +4,7 @@
 //	chart-check manifests < rendered.yaml
 //	chart-check secret NAME KEY < rendered.yaml
 //	chart-check mount CONTAINER PATH < rendered.yaml
+//	chart-check limits CONTAINER < rendered.yaml
 //	chart-check nomad deploy/nomad/node.nomad.hcl
 //	chart-check values deploy/chart/values.schema.json deploy/chart/values.yaml > docs/chart-values.md
 package main
@@ -22,12 +23,14 @@ func main() {
 		err = printSecret(os.Stdin, os.Args[2], os.Args[3], os.Stdout)
 	case len(os.Args) == 4 && os.Args[1] == "mount":
 		err = printMount(os.Stdin, os.Args[2], os.Args[3], os.Stdout)
+	case len(os.Args) == 3 && os.Args[1] == "limits":
+		err = printLimits(os.Stdin, os.Args[2], os.Stdout)
 	case len(os.Args) == 3 && os.Args[1] == "nomad":
 		err = printNomad(os.Args[2], os.Stdout)
 	case len(os.Args) == 4 && os.Args[1] == "values":
 		err = writeValues(os.Args[2], os.Args[3], os.Stdout)
 	default:
-		err = fmt.Errorf("usage: chart-check manifests | chart-check secret NAME KEY | chart-check mount CONTAINER PATH | chart-check nomad FILE | chart-check values SCHEMA VALUES")
+		err = fmt.Errorf("usage: chart-check manifests | chart-check secret NAME KEY | chart-check mount CONTAINER PATH | chart-check limits CONTAINER | chart-check nomad FILE | chart-check values SCHEMA VALUES")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -12,7 +12,7 @@ import (
 )
 
 // printNomad parses a file for Nomad and prints what its tasks have, a line each: `image NAME`, `kill-timeout SECONDS`,
-// `mount-dir FOLDER`, `plugin ID`, `argument TEXT`. What Nomad itself would say of the file, nothing here knows.
+// `memory MIB`, `mount-dir FOLDER`, `plugin ID`, `argument TEXT`. What Nomad itself would say of the file, nothing here knows.
 func printNomad(path string, out io.Writer) error {
 	source, err := os.ReadFile(path)
 	if err != nil {
@@ -80,6 +80,8 @@ func (r nomadReader) print(kind, name string, value cty.Value) error {
 		for _, argument := range value.AsValueSlice() {
 			fmt.Fprintln(r.out, "argument", argument.AsString())
 		}
+	case "resources.memory":
+		fmt.Fprintln(r.out, "memory", value.AsBigFloat().Text('f', -1))
 	case "csi_plugin.mount_dir":
 		fmt.Fprintln(r.out, "mount-dir", value.AsString())
 	case "csi_plugin.id", ".plugin_id":

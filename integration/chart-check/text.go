@@ -90,3 +90,36 @@ func printMount(in io.Reader, container, path string, out io.Writer) error {
 	}
 	return err
 }
+
+// Prints the limits of the controller and of the node pods, each line starts with the kind of the workload:
+// `Deployment memory MIB` of that container, `Deployment kill-timeout SECONDS`.
+func printLimits(in io.Reader, container string, out io.Writer) error {
+	var failure error
+	say := func(kind, what string, number int64) {
+		if failure == nil {
+			_, failure = fmt.Fprintln(out, kind, what, number)
+		}
+	}
+	each := func(kind string, pod corev1.PodSpec) {
+		for _, one := range pod.Containers {
+			limit, limited := one.Resources.Limits[corev1.ResourceMemory]
+			if one.Name == container && limited {
+				say(kind, "memory", limit.Value()>>20)
+			}
+		}
+		if pod.TerminationGracePeriodSeconds != nil {
+			say(kind, "kill-timeout", *pod.TerminationGracePeriodSeconds)
+		}
+	}
+	err := documents(in, func(document []byte) {
+		var set appsv1.DaemonSet
+		if sigsyaml.Unmarshal(document, &set) == nil && set.Kind == "DaemonSet" {
+			each(set.Kind, set.Spec.Template.Spec)
+		}
+		var deployment appsv1.Deployment
+		if sigsyaml.Unmarshal(document, &deployment) == nil && deployment.Kind == "Deployment" {
+			each(deployment.Kind, deployment.Spec.Template.Spec)
+		}
+	})
+	return errors.Join(err, failure)
+}
