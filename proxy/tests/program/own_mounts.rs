@@ -115,6 +115,63 @@ fn what_nomad_removes_after_a_killed_controller_holds_nothing_of_its_share() {
     assert_eq!(fs::read(share.join("precious")).unwrap(), b"data");
 }
 
+/// Runs a program where every `mount` is this one.
+const WITHOUT_MOUNT: &str = r#"
+/bin/mount --bind "$FAKE" "$(command -v mount)" || exit 99
+exec "$@"
+"#;
+
+#[test]
+fn a_check_whose_share_cannot_be_mounted_leaves_no_folder() {
+    if !rustix::process::geteuid().is_root() {
+        node_utils::requirement::this_test_could_not_run("it mounts, and needs root");
+        return;
+    }
+    let place = Place::new();
+    let (fake, tried) = (place.path("mount"), place.path("tried"));
+    let text = format!(
+        "#!/bin/sh\necho \"$@\" >>{}\necho 'mount.nfs: no server' >&2\nexit 32\n",
+        tried.display()
+    );
+    fs::write(&fake, text).unwrap();
+    fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
+    let share = place.path("new/share");
+    for (driver, section) in [("nfs-client", "nfs"), ("smb-client", "smb")] {
+        let config = format!(
+            "driver: {driver}\n{section}: {{shareHost: 127.0.0.1, shareBasePath: /export/csi, controllerBasePath: {}}}\n",
+            share.display()
+        );
+        fs::write(place.path("config.yaml"), config).unwrap();
+        let output = Command::new("unshare")
+            .args([
+                "--mount",
+                "--propagation",
+                "private",
+                "sh",
+                "-c",
+                WITHOUT_MOUNT,
+                "machine",
+            ])
+            .args([PROGRAM, "check", "--driver-config-file"])
+            .arg(place.path("config.yaml"))
+            .env("FAKE", &fake)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(said.contains("no server"), "{said}");
+        let tried = fs::read_to_string(&tried).unwrap();
+        assert!(
+            tried.trim_end().ends_with(share.to_str().unwrap()),
+            "{tried}"
+        );
+        assert!(
+            !place.path("new").exists(),
+            "{driver}: a check makes nothing"
+        );
+    }
+}
+
 /// A container, whose root filesystem is a layer over that of the machine.
 const CONTAINER: &str = r#"
 /bin/mount -t tmpfs layers "$LAYERS" && mkdir "$LAYERS/upper" "$LAYERS/work" "$LAYERS/root" || exit 99
