@@ -99,6 +99,32 @@ async fn a_job_is_followed_over_a_lost_connection() {
     );
 }
 
+/// In a pair the node that becomes the active one says for a while that it is not.
+#[tokio::test(start_paused = true)]
+async fn a_job_is_followed_to_a_node_that_is_not_active_yet() {
+    let (mut started, mut standby) = (None, 0);
+    let nas = Nas::start("TrueNAS-25.10.6", move |call| match call.method.as_str() {
+        "filesystem.setperm" => {
+            started = Some(call.clone());
+            standby = 2;
+            Some(vec![Act::Answer(json!(7)), Act::Close])
+        }
+        "auth.login_ex" if standby > 0 => {
+            standby -= 1;
+            let redirect = json!({"response_type": "REDIRECT", "urls": ["https://other"]});
+            Some(vec![Act::Answer(redirect)])
+        }
+        "core.get_jobs" => {
+            let started = started.as_ref()?;
+            Some(vec![Act::Answer(json!([job(started, "SUCCESS")]))])
+        }
+        _ => None,
+    })
+    .await;
+    nas.client().run(&set_mode()).await.expect("done");
+    assert_eq!((nas.logins(), nas.seen("filesystem.setperm").len()), (4, 1));
+}
+
 #[tokio::test]
 async fn a_job_of_which_a_restart_left_nothing_is_unknown() {
     // After the restart number 7 is another job.
