@@ -80,9 +80,10 @@ async fn a_new_dataset_is_answered_with_the_properties_that_its_type_has() {
             let sa = (!volume).then(|| json!([null, "sa", "SA"]));
             assert_eq!(of("xattr"), sa, "{what}");
             // A property of filesystems up to the ZFS of 25.10.
-            let small = match generation.is_26() {
-                true => Some(json!([0, "0", "0"])),
-                false => (!volume).then(|| json!(["0", "0", "0"])),
+            let small = if generation.is_26() {
+                Some(json!([0, "0", "0"]))
+            } else {
+                (!volume).then(|| json!(["0", "0", "0"]))
             };
             assert_eq!(of("special_small_block_size"), small, "{what}");
         }
