@@ -242,43 +242,106 @@ async fn a_lun_whose_snapshots_cannot_be_listed_is_not_deleted() {
     }
 }
 
+const SHARE: &str = "SYNO.Core.Share";
+const RULE: &str = "SYNO.Core.FileServ.NFS.SharePrivilege";
+
+/// What DSM may answer to a change, with the kind that a caller needs. The sources have the names of the simulator's
+/// list (`failure.rs`): all that n4s4 has are read in DSM's own script by it.
+const OF_LUNS: [(i64, Kind, &str); 19] = [
+    (18_990_002, Kind::OutOfSpace, "csi, dcsi: no space"),
+    (18_990_004, Kind::Unreachable, "n4s4: no such object"),
+    (18_990_068, Kind::Invalid, "pve: name too long"),
+    // On Btrfs a subvolume could not be made: the volume may be full or read-only, too.
+    (18_990_318, Kind::Internal, "n4s4, dcsi: filesystem"),
+    (18_990_500, Kind::Invalid, "csi, dcsi: type"),
+    (18_990_501, Kind::Unreachable, "n4s4: location"),
+    (18_990_502, Kind::OutOfRange, "n4s4, dcsi issue 497: size"),
+    (18_990_503, Kind::Invalid, "pve: illegal name"),
+    (18_990_505, Kind::Unreachable, "pve: no such LUN"),
+    (18_990_508, Kind::Internal, "pve: a parameter is missing"),
+    (18_990_513, Kind::Conflict, "pve: name of a snapshot"),
+    (18_990_531, Kind::Unreachable, "csi: no such LUN"),
+    (18_990_532, Kind::Unreachable, "csi, dcsi: no such snapshot"),
+    (18_990_540, Kind::Busy, "n4s4: a snapshot stays"),
+    (18_990_541, Kind::OutOfSpace, "csi, dcsi: most LUNs"),
+    (18_990_543, Kind::OutOfSpace, "csi, dcsi: most snapshots"),
+    (18_990_570, Kind::Internal, "csi issue 23: cannot be loaded"),
+    (18_990_622, Kind::Invalid, "n4s4: dev_attribs"),
+    (18_990_635, Kind::Invalid, "n4s4: I/O policy"),
+];
+const OF_TARGETS: [(i64, Kind, &str); 9] = [
+    (18_990_542, Kind::OutOfSpace, "csi, dcsi: most targets"),
+    (18_990_700, Kind::Invalid, "n4s4: name"),
+    (18_990_702, Kind::Invalid, "n4s4: auth_type"),
+    (18_990_708, Kind::Invalid, "dcsi: CHAP"),
+    (18_990_710, Kind::Unreachable, "pve, dcsi: no such target"),
+    (18_990_722, Kind::Unreachable, "n4s4: cannot be read"),
+    (18_990_724, Kind::Unreachable, "n4s4: cannot be read"),
+    (18_990_744, Kind::Conflict, "csi, dcsi: name is taken"),
+    (18_990_745, Kind::Conflict, "n4s4: IQN is taken"),
+];
+const OF_SHARES: [(i64, Kind, &str); 18] = [
+    (403, Kind::Invalid, "csi: a value"),
+    (3300, Kind::Internal, "csi issue 38, mcp issue 8: shareinfo"),
+    (3301, Kind::Conflict, "csi: name is taken"),
+    (3304, Kind::Unreachable, "n4s4: no such volume"),
+    (3305, Kind::Conflict, "n4s4: name is reserved"),
+    (3309, Kind::OutOfSpace, "csi: most shares"),
+    (3312, Kind::Conflict, "n4s4: name is taken"),
+    (3313, Kind::Unreachable, "n4s4: no such volume"),
+    (3314, Kind::Unreachable, "n4s4: read-only"),
+    (3319, Kind::Conflict, "n4s4: name is taken"),
+    (3320, Kind::OutOfSpace, "n4s4: no space"),
+    (3329, Kind::OutOfSpace, "n4s4: most snapshots"),
+    (3330, Kind::Unreachable, "n4s4: busy"),
+    (3332, Kind::Unreachable, "n4s4: busy"),
+    (3336, Kind::Unreachable, "n4s4: busy"),
+    (3337, Kind::Busy, "n4s4: preserved"),
+    (3341, Kind::OutOfRange, "n4s4: quota"),
+    (3350, Kind::Busy, "n4s4: immutable snapshots"),
+];
+const OF_RULES: [(i64, Kind, &str); 3] = [
+    (2301, Kind::Unreachable, "n4s4: try again"),
+    (2370, Kind::Unreachable, "n4s4: try again"),
+    (2371, Kind::Unreachable, "n4s4: try again"),
+];
+
 #[tokio::test]
 async fn codes_of_dsm_have_the_kind_that_a_caller_needs() {
-    let nas = Nas::of_shares(Version::V7_2, "nfs").await;
-    for (code, kind) in [
-        (3300, Kind::Internal),
-        (3304, Kind::Unreachable),
-        (3305, Kind::Conflict),
-        (3314, Kind::Unreachable),
-        (3320, Kind::OutOfSpace),
-        (3330, Kind::Unreachable),
+    let shares = Nas::of_shares(Version::V7_2, "nfs").await;
+    let luns = Nas::start(Version::V7_2, "").await;
+    for (nas, api, method, codes) in [
+        (&luns, LUN, "create", OF_LUNS.as_slice()),
+        (&luns, TARGET, "create", &OF_TARGETS),
+        (&shares, SHARE, "create", &OF_SHARES),
+        (&shares, RULE, "save", &OF_RULES),
     ] {
-        nas.sim.fault(Fault::once(
-            "SYNO.Core.Share",
-            "create",
-            Action::Refuse(code),
-        ));
-        let error = nas.try_create(&nas.request("pvc-1", None)).await;
-        let error = error.expect_err("refused");
-        assert_eq!(error.kind(), kind, "{}", error.chain());
-        assert!(!error.chain().contains("not a code"), "{}", error.chain());
+        for (code, kind, source) in codes.iter().copied() {
+            let refusal = Fault::once(api, method, Action::Refuse(code));
+            nas.sim.fault(refusal);
+            let error = nas.try_create(&nas.request("pvc-1", None)).await;
+            let error = error.expect_err(source);
+            let text = format!("{code} ({source}): {}", error.chain());
+            assert_eq!(error.kind(), kind, "{text}");
+            assert!(text.contains(&code.to_string()), "{text}");
+            assert!(!text.contains("not a code"), "{text}");
+        }
     }
+}
+
+#[tokio::test]
+async fn a_copy_that_is_refused_while_its_source_is_there_is_not_called_one_without_a_source() {
+    let nas = Nas::of_shares(Version::V7_2, "nfs").await;
     let original = nas.create("original", None).await;
-    nas.sim.fault(Fault::once(
-        "SYNO.Core.Share",
-        "clone",
-        Action::Refuse(3300),
-    ));
-    let copy = nas
-        .try_create(&nas.request("copy", Some(Source::Volume(original.id))))
-        .await;
-    let refused = copy.expect_err("refused");
-    assert_eq!(
-        refused.kind(),
-        Kind::Internal,
-        "the source is there: {}",
-        refused.chain()
-    );
+    nas.sim
+        .fault(Fault::once(SHARE, "clone", Action::Refuse(3300)));
+    let copy = nas.request("copy", Some(Source::Volume(original.id)));
+    let refused = nas.try_create(&copy).await.expect_err("refused");
+    assert_eq!(refused.kind(), Kind::Internal, "{}", refused.chain());
+}
+
+#[tokio::test]
+async fn a_lun_that_dsm_cannot_load_is_named_as_such() {
     let luns = Nas::start(Version::V7_2, "").await;
     luns.sim
         .fault(Fault::once(LUN, "map_target", Action::Refuse(18_990_570)));
