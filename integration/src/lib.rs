@@ -22,6 +22,7 @@ pub mod relay;
 pub mod requirement;
 pub mod sanity;
 pub mod server;
+pub mod sshd;
 pub mod tools;
 pub mod tree;
 pub mod wait;

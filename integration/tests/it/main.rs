@@ -7,6 +7,7 @@ mod csi_sanity;
 mod every_kind;
 mod flood;
 mod go_clients;
+mod host_key;
 mod local_hostpath;
 mod monitoring;
 mod node_manual;

@@ -288,3 +288,64 @@ async fn the_suites_for_an_appliance_pass_on_the_simulator_and_see_what_is_left(
         );
     }
 }
+
+/// As an administrator does it again after an upgrade, with the command of the first time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_login_that_is_set_up_again_with_the_same_key_file_keeps_its_key() {
+    let nas = nas(Options::new(Generation::V25_10)).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let (config_file, key_file) = (
+        folder.path().join("driver.yaml"),
+        folder.path().join("key.txt"),
+    );
+    let mut made = config(
+        &nas,
+        "truenas-api-nfs",
+        json!({"username": "csi", "apiKey": ""}),
+    );
+    std::fs::write(&config_file, made.to_string()).expect("a file");
+    let (config_file, key_path) = (
+        config_file.display().to_string(),
+        key_file.display().to_string(),
+    );
+    let set_up = |more: &'static [&str]| {
+        let (config, key) = (
+            format!("--driver-config-file={config_file}"),
+            format!("--key-file={key_path}"),
+        );
+        async move {
+            let words = ["truenas", "setup-user", &config, &key];
+            let words: Vec<&str> = words.into_iter().chain(more.iter().copied()).collect();
+            let login = [
+                ("OMNIBUS_CSI_TRUENAS_ADMIN_USER", "root"),
+                ("OMNIBUS_CSI_TRUENAS_ADMIN_PASSWORD", "sesame-for-root"),
+            ];
+            let output = tools::omnibus(&words, &login).await;
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            (output.status.code(), said)
+        }
+    };
+    let (code, said) = set_up(&[]).await;
+    assert_eq!(code, Some(0), "{said}");
+    let key = std::fs::read_to_string(&key_file).expect("a key");
+    let (code, said) = set_up(&[]).await;
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("nothing is missing"), "{said}");
+    assert_eq!(std::fs::read_to_string(&key_file).expect("a key"), key);
+    // A new one is not written over it, and none is made.
+    let (code, said) = set_up(&["--new-key"]).await;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("which must not exist"), "{said}");
+    assert_eq!(std::fs::read_to_string(&key_file).expect("a key"), key);
+    let keys = nas.call("api_key.query", vec![]).await.expect("keys");
+    assert_eq!(keys.as_array().map(Vec::len), Some(2), "{keys}");
+    // It is the one of the driver.
+    made["httpConnection"]["apiKey"] = key.trim().into();
+    made["httpConnection"]["apiKeyLogin"] = "plain".into();
+    std::fs::write(&config_file, made.to_string()).expect("a file");
+    let flag = format!("--driver-config-file={config_file}");
+    let output = tools::omnibus(&["check", &flag], &[]).await;
+    let said = String::from_utf8(output.stdout).expect("a text");
+    // The service is not started; what it has to say of the login is nothing.
+    assert!(!said.contains("login") && !said.contains("lacks"), "{said}");
+}
