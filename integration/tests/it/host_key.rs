@@ -14,7 +14,7 @@ async fn checked(file: &Path) -> String {
     String::from_utf8(output.stdout).expect("a text")
 }
 
-fn over_ssh(driver: &str, connection: Value) -> Value {
+fn over_ssh(driver: &str, connection: &Value) -> Value {
     json!({
         "driver": driver,
         "sshConnection": connection,
@@ -30,9 +30,9 @@ async fn a_check_over_ssh_without_a_host_key_prints_the_key_that_the_host_shows(
     };
     let nas = Simulator::start(Options::new(Generation::V24_10)).await;
     let nas = nas.expect("a NAS");
-    let mut generic = over_ssh("zfs-generic-nfs", sshd.connection());
+    let mut generic = over_ssh("zfs-generic-nfs", &sshd.connection());
     generic["nfs"]["shareStrategy"] = "setDatasetProperties".into();
-    let mut freenas = over_ssh("freenas-nfs", sshd.connection());
+    let mut freenas = over_ssh("freenas-nfs", &sshd.connection());
     freenas["nfs"]["shareAllowedNetworks"] = json!(["10.0.0.0/8"]);
     freenas["httpConnection"] = json!({
         "protocol": "https",
