@@ -5,7 +5,7 @@ use driver_core::{Call, Error, Kind};
 
 use crate::api::Filter;
 use crate::api::iscsi::{QueryAuths, QueryInitiators, QueryPortals, QueryTargetExtents};
-use crate::api::nvmet::QueryPorts;
+use crate::api::nvmet::{QueryHosts, QueryPorts};
 use crate::api::service::QueryServices;
 use crate::api::system::GetRoles;
 use crate::backend::Nas;
@@ -170,10 +170,16 @@ impl Nas {
                 let query = QueryTargetExtents(vec![Filter::either(either)]);
                 self.read(call, &query).await.map(drop)
             }
-            "nvmet" => self.nvme_links(call, Some(0), true, true).await.map(drop),
+            "nvmet" => self.nvme_looks(call).await,
             _ => Ok(()),
         };
         links.map_err(|error| understood(look.doing(), &error))
+    }
+
+    async fn nvme_looks(&self, call: &Call) -> Result<(), ApiError> {
+        self.nvme_links(call, Some(0), true, true).await?;
+        let nqn = Filter::eq("hostnqn", "nqn.2014-08.invalid.omnibus-csi:check");
+        self.read(call, &QueryHosts(vec![nqn])).await.map(drop)
     }
 
     async fn service(&self, call: &Call, name: &str) -> Option<Error> {

@@ -503,6 +503,20 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
     async fn a_second_share_of_smb_is_looked_for_on_core() {
         let nas = Simulator::start(Options::new(Generation::Core13)).await;
         let nas = nas.expect("an appliance");
+        second_share_is_looked_for(&nas, crate::Generation::Core).await;
+    }
+
+    #[tokio::test]
+    async fn a_second_share_of_smb_is_looked_for_on_22_02() {
+        // The filters of both are the same code.
+        let nas = Simulator::start(Options::new(Generation::Core13)).await;
+        let nas = nas.expect("an appliance");
+        let version = Action::Answer(json!("TrueNAS-SCALE-22.02.4"));
+        nas.faults().add(Rule::new("system.version", version));
+        second_share_is_looked_for(&nas, crate::Generation::V22_02).await;
+    }
+
+    async fn second_share_is_looked_for(nas: &Simulator, generation: crate::Generation) {
         for name in ["a", "b"] {
             let params = vec![json!({"name": format!("tank/{name}")})];
             nas.call("pool.dataset.create", params).await.expect(name);
@@ -511,11 +525,12 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
         nas.call("sharing.smb.create", share)
             .await
             .expect("a share");
-        let document = document(&nas, "smb: {shareHost: 10.0.0.5}");
+        let document = document(nas, "smb: {shareHost: 10.0.0.5}");
         let settings = config::connection(&document).expect("a connection");
         let driver = Nas::new(settings).expect("a NAS");
         let call = Call::within(Duration::from_mins(1));
         let dialect = driver.dialect(&call).await.expect("a dialect");
+        assert_eq!(dialect.generation(), generation);
         for (path, name, known) in [("b", "b", 0), ("b", "a", 1), ("a", "b", 1)] {
             let look = Look::Smb {
                 path: format!("/mnt/tank/{path}"),

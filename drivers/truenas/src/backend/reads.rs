@@ -322,6 +322,11 @@ impl Nas {
         let nothing = PoolRows::default();
         self.pool_rows(call, dialect, &wanted, &nothing).await?;
         self.read(call, &of_clones).await.map_err(said)?;
+        let named = FindSnapshots {
+            name: "check".to_owned(),
+            below: "omnibus-csi".to_owned(),
+        };
+        self.read(call, &named).await.map_err(said)?;
         self.read(call, &RunningCopies)
             .await
             .map(drop)

@@ -12,6 +12,7 @@ use serde_json::json;
 use truenas_sim::{Action, Generation, Options, Rule, Simulator};
 
 use crate::costs::{call, create, request, snapshot};
+use crate::nodes::{per_node, publish, unpublish};
 use crate::volumes::{appliance, config, driver, set_up};
 
 /// The roles of `docs/truenas.md`, from 25.10 on.
@@ -308,49 +309,73 @@ async fn no_key_is_in_a_log_an_error_or_a_driver() {
     assert!(said.len() > 3);
 }
 
+/// What the calls since the last reset have read, without what belongs to a connection.
+fn read(nas: &Simulator) -> Vec<String> {
+    let all = nas.counts().methods.into_keys();
+    let reads = |name: &String| name.rsplit('.').next() == Some("query") || name == "core.get_jobs";
+    all.filter(reads).collect()
+}
+
+/// What a volume, its copies and, where access is per node, its nodes have the NAS asked for.
+async fn observed(nas: &Simulator, driver: &dyn Driver) -> Vec<String> {
+    nas.reset_counts();
+    assert_eq!(life(driver).await, Vec::<String>::new());
+    if driver.publisher().is_some() {
+        let volume = create(driver, "pvc-3").await;
+        for done in [
+            publish(driver, &volume.id, "a").await,
+            unpublish(driver, &volume.id, Some("a")).await,
+            driver.delete_volume(&call(), &volume.id).await,
+        ] {
+            done.unwrap_or_else(|error| panic!("{}", error.chain()));
+        }
+    }
+    read(nas)
+}
+
 /// A query that the NAS refuses would be refused for every volume.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_calls_of_an_observation_are_made_by_check() {
-    for (kind, service, methods) in [
-        (
-            "truenas-api-nfs",
-            "nfs",
-            [
-                "sharing.nfs.query",
-                "zfs.resource.query",
-                "pool.snapshot.query",
-                "pool.dataset.query",
-                "core.get_jobs",
-            ]
-            .as_slice(),
-        ),
-        ("truenas-api-smb", "cifs", &["sharing.smb.query"]),
-        (
-            "truenas-api-iscsi",
-            "iscsitarget",
-            &["iscsi.extent.query", "iscsi.targetextent.query"],
-        ),
-        (
-            "truenas-api-nvmeof",
-            "nvmet",
-            &["nvmet.namespace.query", "nvmet.port_subsys.query"],
-        ),
-    ] {
-        for method in methods {
-            let nas = appliance(Generation::V25_10).await;
+    let api = Generation::ALL
+        .into_iter()
+        .filter(|generation| !generation.is_core());
+    for generation in api {
+        for (kind, service, nodes) in [
+            ("truenas-api-nfs", "nfs", false),
+            ("truenas-api-nfs", "nfs", true),
+            ("truenas-api-smb", "cifs", false),
+            ("truenas-api-iscsi", "iscsitarget", false),
+            ("truenas-api-iscsi", "iscsitarget", true),
+            ("truenas-api-nvmeof", "nvmet", false),
+            ("truenas-api-nvmeof", "nvmet", true),
+        ] {
+            if service == "nvmet" && generation < Generation::V25_10 {
+                continue;
+            }
+            let what = format!("{kind} on {generation}, per node {nodes}");
+            let nas = appliance(generation).await;
             start(&nas, service).await;
-            let driver = driver(&nas, kind, "");
-            assert_eq!(said(driver.as_ref()).await, Vec::<String>::new(), "{kind}");
-            let refused = Action::Fail {
-                errno: 22,
-                reason: "'name'".to_owned(),
+            let driver = if nodes {
+                per_node(&nas, kind)
+            } else {
+                driver(&nas, kind, "")
             };
-            nas.faults().add(Rule::new(method, refused));
-            let said = said(driver.as_ref()).await;
-            assert!(
-                said.iter().any(|why| why.contains(method)),
-                "{kind}: {said:?}"
-            );
+            assert_eq!(said(driver.as_ref()).await, Vec::<String>::new(), "{what}");
+            let methods = observed(&nas, driver.as_ref()).await;
+            assert!(methods.len() > 2, "{what}: {methods:?}");
+            for method in methods {
+                nas.faults().clear();
+                let refused = Action::Fail {
+                    errno: 22,
+                    reason: "'name'".to_owned(),
+                };
+                nas.faults().add(Rule::new(&method, refused));
+                let said = said(driver.as_ref()).await;
+                assert!(
+                    said.iter().any(|why| why.contains(&method)),
+                    "{what}: {method}: {said:?}"
+                );
+            }
         }
     }
 }
