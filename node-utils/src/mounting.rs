@@ -50,10 +50,12 @@ pub async fn mount(
         Found::Other(source) => return Err(conflict(&request, &source)),
         Found::Nothing => {}
     }
-    let plan = command::plan(tools, &request)?;
     let left = deadline.saturating_duration_since(Instant::now());
-    if let Err(error) = plan.perform(left.min(tools.timeouts().mount)).await {
-        let has_ended = error.exit_code().is_some();
+    let limit = left.min(tools.timeouts().mount);
+    let plan = command::plan(tools, &request, limit)?;
+    if let Err(error) = plan.perform(limit).await {
+        let code = error.exit_code();
+        let has_ended = code.is_some_and(|code| code != command::GOES_ON);
         let failure = failure::to_error(&request, &plan.source, error);
         // Only a program that ended itself is known to change nothing later.
         let nothing = has_ended && matches!(found(&request, deadline).await, Ok(Found::Nothing));

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 /// A program that leaves a daemon, and one that fails.
 const PROGRAM: &str = r#"#!/bin/sh
 [ "$KEY" = 'a "b'\''$(c)' ] || exit 66
+[ "$1" != '$x' ] || { printf '%s' "$1" >"$2/said"; exit 64; }
 [ "$1" != bad ] || { echo "the passphrase is wrong" >&2; exit 65; }
 [ "$1" != slow ] || exec sleep 600
 setsid sleep 600 </dev/null >/dev/null 2>&1 &
@@ -107,6 +108,10 @@ fn a_daemon_lives_on_when_the_container_that_asked_for_it_ends() {
     let number = daemon.file_name().expect("a number");
     let killed = Command::new("kill").arg(number).status();
     assert!(killed.expect("kill").success());
+    until_nothing_is_left();
+
+    let word = start(folder.path(), "$x", "30");
+    assert_eq!(word.status.code(), Some(64), "as it was given: {word:?}");
     until_nothing_is_left();
 
     let bad = start(folder.path(), "bad", "30");

@@ -340,8 +340,8 @@ impl Store {
         problems.extend(self.quota_problem(Some(&base)));
         if !self.warned_of_doubts.swap(true, Ordering::Relaxed) {
             for doubt in self.doubts_of(&base) {
-                let advice = doubt.advice.as_deref();
-                tracing::warn!(base = %self.base.path(), advice, "{}", doubt.message);
+                let advice = doubt.advice.unwrap_or_default();
+                tracing::warn!(base = %self.base.path(), "{}: {advice}", doubt.message);
             }
         }
         problems

@@ -40,6 +40,8 @@ const HIDDEN: [&str; 4] = ["pass", "password", "token", "secret"];
 /// Starts a daemon of the host that outlives this container; [`MISSING`] if the host does not have its program.
 const DAEMON: &str = include_str!("daemon.sh");
 const MISSING: i32 = 127;
+/// It may still be mounted: the host goes on with it.
+pub(super) const GOES_ON: i32 = 75;
 
 /// A command and where it runs.
 pub(super) struct Plan<'a> {
@@ -79,7 +81,12 @@ impl Plan<'_> {
     }
 }
 
-pub(super) fn plan<'a>(tools: &'a Tools, request: &MountRequest<'_>) -> Result<Plan<'a>, Error> {
+/// The plan of a mount that has so long.
+pub(super) fn plan<'a>(
+    tools: &'a Tools,
+    request: &MountRequest<'_>,
+    limit: Duration,
+) -> Result<Plan<'a>, Error> {
     let asked = request.access.fs_type.as_ref().map(FsType::as_str);
     match request.attachment {
         Attachment::Nfs(share) => {
@@ -91,8 +98,8 @@ pub(super) fn plan<'a>(tools: &'a Tools, request: &MountRequest<'_>) -> Result<P
             Ok(share_of(tools, request, fs_type, source, &flags(request)?))
         }
         Attachment::Smb(share) => smb(tools, request, asked.unwrap_or("cifs"), share.unc_form()),
-        Attachment::Objectivefs(objectivefs) => objectivefs_of(tools, request, objectivefs),
-        Attachment::Oneclient(oneclient) => oneclient_of(tools, request, oneclient),
+        Attachment::Objectivefs(objectivefs) => objectivefs_of(tools, request, objectivefs, limit),
+        Attachment::Oneclient(oneclient) => oneclient_of(tools, request, oneclient, limit),
         Attachment::Hostpath(_)
         | Attachment::Iscsi(_)
         | Attachment::Nvmeof(_)
@@ -283,6 +290,7 @@ fn objectivefs_of<'a>(
     tools: &'a Tools,
     request: &MountRequest<'_>,
     volume: &Objectivefs,
+    limit: Duration,
 ) -> Result<Plan<'a>, Error> {
     let mut env = request.secrets.env.clone();
     for (name, value) in &volume.env {
@@ -325,7 +333,7 @@ fn objectivefs_of<'a>(
         })
     };
     Ok(Plan {
-        on_host: Some((tools.host(), complete(started_by_init(tools, &OBJECTIVEFS)))),
+        on_host: Some((tools.host(), complete(started_by_init(limit, &OBJECTIVEFS)))),
         place: tools.here(),
         command: complete(Command::new(OBJECTIVEFS)),
         source: volume.filesystem.to_string(),
@@ -333,8 +341,9 @@ fn objectivefs_of<'a>(
 }
 
 /// A program that leaves a daemon, which outlives this process and its container.
-fn started_by_init(tools: &Tools, program: &Program) -> Command {
-    let seconds = tools.timeouts().mount.as_secs().max(1);
+fn started_by_init(limit: Duration, program: &Program) -> Command {
+    // It ends before this process gives up, so that nothing is mounted later.
+    let seconds = limit.as_secs().saturating_sub(1).max(1);
     Command::script(DAEMON)
         .arg(seconds.to_string())
         .arg(program.as_str())
@@ -344,8 +353,9 @@ fn oneclient_of<'a>(
     tools: &'a Tools,
     request: &MountRequest<'_>,
     volume: &Oneclient,
+    limit: Duration,
 ) -> Result<Plan<'a>, Error> {
-    let mut command = started_by_init(tools, &ONECLIENT)
+    let mut command = started_by_init(limit, &ONECLIENT)
         .arg("-H")
         .arg(volume.server.as_str());
     for flag in request.access.flags.iter() {

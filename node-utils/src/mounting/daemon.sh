@@ -3,7 +3,10 @@
 # systemd-run does not speak to an init outside of its process namespace; busctl does, over the bus.
 seconds=$1
 shift
-[ -n "$(command -v "$1")" ] || exit 127
+if [ -z "$(command -v "$1")" ]; then
+    echo "$1: not found" >&2
+    exit 127
+fi
 if [ ! -e /run/dbus/system_bus_socket ] || [ -z "$(command -v busctl)" ]; then
     exec "$@"
 fi
@@ -26,16 +29,26 @@ for where; do :; done
 # A name for the place: while one starts there, no second one does.
 unit=omnibus-csi-mount-$(printf %s "$where" | cksum | tr ' ' -).service
 start() {
+    # systemd puts variables into words; of two dollar signs it makes one.
+    for word; do
+        shift
+        set -- "$@" "$(printf %s "$word" | sed 's/\$/$$/g')"
+    done
     # shellcheck disable=SC2016 # the words are those of the inner shell
     set -- /bin/sh -c '. "$0/start"' "$given" "$@"
     busctl --system --quiet -- call org.freedesktop.systemd1 /org/freedesktop/systemd1 \
         org.freedesktop.systemd1.Manager StartTransientUnit 'ssa(sv)a(sa(sv))' "$unit" fail \
-        4 Type s forking CollectMode s inactive-or-failed TimeoutStartUSec t "${seconds}000000" \
+        5 Type s forking CollectMode s inactive-or-failed TimeoutStartUSec t "${seconds}000000" \
+        LimitNOFILE t 524288 \
         ExecStart 'a(sasb)' 1 /bin/sh "$#" "$@" false 0
 }
-start "$@" || exit
-while [ ! -s "$given/status" ]; do
-    sleep 0.05
+# 75: it may be mounted later, by this start or by one before.
+start "$@" || exit 75
+left=$((seconds * 10))
+while [ ! -s "$given/status" ] && [ -d "$given" ] && [ "$left" -gt 0 ]; do
+    sleep 0.1
+    left=$((left - 1))
 done
 cat "$given/said" >&2
+[ -s "$given/status" ] || exit 75
 exit "$(cat "$given/status")"

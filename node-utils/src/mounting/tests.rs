@@ -10,6 +10,9 @@ use super::*;
 use csi_types::attachment::VolumeContext;
 use csi_types::capability::MountFlags;
 
+/// The time of a mount.
+const LIMIT: Duration = Duration::from_secs(30);
+
 fn attachment(pairs: &[(&str, &str)]) -> Attachment {
     let context: VolumeContext = pairs
         .iter()
@@ -46,7 +49,8 @@ fn planned(
         secrets,
         staging: &staging,
     };
-    let plan = command::plan(&tools, &request).unwrap_or_else(|error| panic!("{}", error.chain()));
+    let plan =
+        command::plan(&tools, &request, LIMIT).unwrap_or_else(|error| panic!("{}", error.chain()));
     let mut line = plan.command.program().as_str().to_owned();
     for argument in plan.command.arguments() {
         line += " ";
@@ -179,7 +183,7 @@ fn a_second_smb_password_is_refused_and_on_no_command_line() {
             secrets: &secrets,
             staging: &staging,
         };
-        let plan = command::plan(&tools, &request).map(|plan| plan.source);
+        let plan = command::plan(&tools, &request, LIMIT).map(|plan| plan.source);
         let error = plan.expect_err("it would be seen");
         assert_eq!(error.kind(), Kind::Invalid);
         assert!(!error.chain().contains("c4n4ry"), "{}", error.chain());
@@ -221,7 +225,7 @@ fn a_password_or_a_token_is_never_an_argument() {
                 secrets: &secrets,
                 staging: &staging,
             };
-            let plan = command::plan(&tools, &request).map(|plan| plan.source);
+            let plan = command::plan(&tools, &request, LIMIT).map(|plan| plan.source);
             let error = plan.expect_err("it would be seen");
             assert_eq!(error.kind(), Kind::Invalid);
             assert!(!error.chain().contains("c4n4ry"), "{}", error.chain());
@@ -252,7 +256,8 @@ fn options_are_masked_in_every_text_of_a_command() {
             secrets: &none,
             staging: &staging,
         };
-        let plan = command::plan(&tools, &request).unwrap_or_else(|error| panic!("{error:?}"));
+        let plan =
+            command::plan(&tools, &request, LIMIT).unwrap_or_else(|error| panic!("{error:?}"));
         let shown = format!("{} {:?}", plan.command, plan.command);
         assert!(!shown.contains("c4n4ry"), "{shown}");
     }
@@ -277,7 +282,11 @@ fn an_option_that_would_become_several_is_refused() {
             secrets: &secrets,
             staging: &staging,
         };
-        assert_eq!(command::plan(&tools, &request).is_ok(), right, "{flag}");
+        assert_eq!(
+            command::plan(&tools, &request, LIMIT).is_ok(),
+            right,
+            "{flag}"
+        );
     }
 }
 
@@ -321,7 +330,7 @@ fn daemons_get_their_secrets_from_the_environment() {
         ("token", "of the volume"),
     ]);
     let (line, env) = planned(&oneclient, &access(&["--force-direct-io"]), &secrets);
-    let called = "30 oneclient -H one --force-direct-io --space a --space b --space-id 7 STAGING";
+    let called = "29 oneclient -H one --force-direct-io --space a --space b --space-id 7 STAGING";
     assert!(line.ends_with(called), "{line}");
     assert_eq!(env, ["ONECLIENT_ACCESS_TOKEN=of the secret"]);
 }
@@ -395,7 +404,7 @@ async fn fails(kind: &str, code: i32, said: &str) -> Error {
         staging: &staging,
     };
     let plan_tools = nowhere();
-    let plan = command::plan(&plan_tools, &request).expect("a plan");
+    let plan = command::plan(&plan_tools, &request, LIMIT).expect("a plan");
     let runner = Scripted::new().expect(plan.command.masked().as_str(), Reply::exit(code, said));
     let error = runner
         .run_checked(&plan.command)

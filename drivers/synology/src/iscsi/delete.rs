@@ -14,6 +14,8 @@ use crate::lun_name::LunName;
 /// How long a deletion waits for a node that is connected. A node that leaves does so within seconds; the caller asks
 /// again.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// What the look after a pause may take: no pause begins with less left, so that the caller hears what is in use.
+const AGAIN: Duration = Duration::from_secs(1);
 /// The pauses before it is looked for again. A logout takes less than a second.
 const IN_USE: Backoff = Backoff::new(Duration::from_millis(250), PATIENCE);
 
@@ -40,7 +42,7 @@ impl Luns {
             drop(turn);
             let next = Instant::now() + pauses.pause();
             // The caller hears what it is before its time is over.
-            if next >= end.min(call.deadline()) {
+            if next + AGAIN >= end.min(call.deadline()) {
                 return Err(in_use);
             }
             tokio::time::sleep_until(next).await;

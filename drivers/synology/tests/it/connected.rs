@@ -26,7 +26,7 @@ async fn a_lun_stays_while_an_initiator_is_connected_and_goes_when_it_leaves() {
             nas.create("pvc-2", None).await,
         );
         nas.sim.connect(&iqn(&volume), &[NODE]);
-        let short = Call::within(Duration::from_secs(3));
+        let short = Call::within(Duration::from_secs(10));
         let error = nas.driver.delete_volume(&short, &volume.id).await;
         let error = error.expect_err("it is in use");
         let text = error.chain();

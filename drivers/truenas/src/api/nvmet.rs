@@ -155,7 +155,7 @@ pub struct NvmeSession {
     /// The NQN of the host.
     pub hostnqn: String,
     /// Its address.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::null_is_default")]
     pub host_traddr: String,
     /// The number of the subsystem.
     pub subsys_id: i64,

@@ -21,7 +21,7 @@ use crate::Dialect;
 pub(super) const FRESH: Duration = Duration::from_secs(10);
 /// So long after a look something may be destroyed without another one. To destroy it and to make another one of its
 /// name takes others about as long.
-pub(super) const RIGHT_BEFORE: Duration = Duration::from_secs(3);
+pub(super) const RIGHT_BEFORE: Duration = Duration::from_secs(5);
 
 fn query_of(guard: &Guard) -> Query {
     match &guard.object {

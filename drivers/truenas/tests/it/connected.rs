@@ -64,7 +64,7 @@ async fn a_disk_stays_whole_while_a_node_is_connected_in_every_generation() {
         let before = everything(&nas, generation).await;
 
         let what = format!("{kind} on {generation:?}");
-        let error = deleted(driver, &id, 3).await.expect_err(&what);
+        let error = deleted(driver, &id, 10).await.expect_err(&what);
         let text = error.chain();
         assert_eq!(error.kind(), Kind::Busy, "{what}: {text}");
         assert_eq!(error.effect(), Effect::None, "{what}: {text}");
@@ -100,7 +100,7 @@ async fn a_question_for_nodes_that_fails_says_nothing_of_them_and_is_asked_again
             reason: "[Errno 2] No such file or directory".to_owned(),
         };
         nas.faults().add(Rule::new(method, fails));
-        let error = deleted(driver.as_ref(), &id, 60).await.expect_err(kind);
+        let error = deleted(driver.as_ref(), &id, 8).await.expect_err(kind);
         let text = error.chain();
         assert_eq!(error.kind(), Kind::Unreachable, "{kind}: {text}");
         assert!(text.contains("No such file"), "{kind}: {text}");

@@ -25,6 +25,8 @@ const ROUNDS: usize = 24;
 /// How long to wait for an object in use. udev lets go within seconds; what a pod uses stays, and the caller asks
 /// again.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// What the look after a pause may take: no pause begins with less left, so that the caller hears what is in use.
+const AGAIN: Duration = Duration::from_secs(1);
 /// The pauses before an object in use is tried again. What lets go does so within a second.
 const IN_USE: Backoff = Backoff::new(Duration::from_millis(250), PATIENCE);
 /// The pauses before a changed object is observed again. Another process that works on the same dataset ends its plan
@@ -117,7 +119,7 @@ impl Wait {
                     self.in_use.no_shorter_than(first);
                 }
                 let pause = self.in_use.pause();
-                if pause >= call.remaining() {
+                if pause + AGAIN >= call.remaining() {
                     // The caller hears what it is before its time is over.
                     return Then::Tell(failed.error);
                 }

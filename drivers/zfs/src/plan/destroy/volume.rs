@@ -4,7 +4,7 @@
 //! dataset and no node is connected to it; if that cannot be destroyed for another reason, the
 //! export is restored.
 
-use driver_core::{Error, VolumeId};
+use driver_core::{Error, Kind, VolumeId};
 
 use super::{Doomed, has_parent, parent_again, ties, were_asked, with_parent};
 use crate::id::Layout;
@@ -116,8 +116,12 @@ impl Verb for DeleteVolume<'_> {
             return Ok(Outcome::Ask);
         }
         doomed.check()?;
-        if let Some(error) = self.export_ref.in_use(&doing, &*status)? {
-            return Ok(Outcome::InUse(error));
+        match self.export_ref.in_use(&doing, &*status) {
+            Ok(None) => {}
+            Ok(Some(error)) => return Ok(Outcome::InUse(error)),
+            // Such a question fails where something else goes at that moment: it is asked again.
+            Err(error) if error.kind() == Kind::Unreachable => return Ok(Outcome::InUse(error)),
+            Err(error) => return Err(error),
         }
         doomed.release(&mut plan);
         if !doomed.hand_over(&mut plan) {
