@@ -7,7 +7,7 @@ use tonic::{Response, Status};
 
 use crate::client::Client;
 
-/// How one call ended.
+/// The end of one call.
 pub type Outcome = Result<(), String>;
 
 /// A call and how it ended.

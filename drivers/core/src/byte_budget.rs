@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// An answer of up to so many bytes is read without a reservation.
 pub const SMALL_ANSWER: usize = 1 << 20;
 
-/// What large answers may have together, in the whole process: the largest of two connections, so that one that floods
+/// The bytes of all large answers together, in the whole process: the largest of two connections, so that one that floods
 /// leaves room for another.
 const ALL: usize = 96 << 20;
 
@@ -53,7 +53,7 @@ impl ByteBudget {
         }
     }
 
-    /// What one connection may have of the budget that all of this process share.
+    /// The part that one connection may have of the budget of the process.
     pub fn of_connection(bytes: usize) -> Self {
         Self {
             whole: Some(&PROCESS),

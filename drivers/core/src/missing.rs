@@ -1,4 +1,4 @@
-//! What is missing on a storage that may not be the one that is meant.
+//! Objects that are missing on a storage which may not be the one that is meant.
 
 use std::future::Future;
 

@@ -347,7 +347,7 @@ impl Store {
         problems
     }
 
-    /// What the filesystem of the base lacks, and what goes wrong only sometimes without it.
+    /// Abilities that the filesystem of the base lacks, without which something goes wrong only sometimes.
     pub(crate) fn doubts(&self) -> Vec<Finding> {
         let base = self.base.open().ok().flatten();
         base.map_or_else(Vec::new, |base| self.doubts_of(&base))

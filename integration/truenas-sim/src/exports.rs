@@ -1,4 +1,4 @@
-//! What the exports of volumes consist of, for tests that compare what is there.
+//! The rows of which exports of volumes consist, for tests that compare what is there.
 
 use serde_json::{Map, Value};
 
@@ -26,7 +26,7 @@ pub fn services(generation: Generation) -> Vec<&'static str> {
     services
 }
 
-/// What a row says beside its numbers.
+/// The fields of a row beside its numbers.
 pub fn said(row: &Value) -> Map<String, Value> {
     const SAID: [&str; 14] = [
         "name",

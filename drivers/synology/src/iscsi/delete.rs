@@ -14,7 +14,7 @@ use crate::lun_name::LunName;
 /// How long a deletion waits for a node that is connected. A node that leaves does so within seconds; the caller asks
 /// again.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What the look after a pause may take: no pause begins with less left, so that the caller hears what is in use.
+/// The time of the look after a pause: no pause begins with less left, so that the caller hears what is in use.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The pauses before it is looked for again. A logout takes less than a second.
 const IN_USE: Backoff = Backoff::new(Duration::from_millis(250), PATIENCE);

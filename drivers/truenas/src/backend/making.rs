@@ -1,4 +1,4 @@
-//! What this process makes at this moment: it may lack its marks for a while, and is no part of an interrupted copy.
+//! Datasets that this process makes at this moment: one may lack its marks for a while, and is no part of an interrupted copy.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -16,7 +16,7 @@ pub(super) struct Job<'p> {
     pub(super) after: BTreeSet<usize>,
 }
 
-/// Whether one call can do both: properties of one object, or permissions.
+/// Says whether one call can do both: properties of one object, or permissions.
 fn is_one_job(first: &Step, next: &Step) -> bool {
     let object = |step: &Step| match step {
         Step::Set { object, .. } | Step::Inherit { object, .. } | Step::Record { object, .. } => {

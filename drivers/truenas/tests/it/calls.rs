@@ -160,7 +160,7 @@ const FLOORS: [(&str, u64); 5] = [
     ("delete clone of volume", 10),
 ];
 
-/// What removes the disk of a volume: whether a node is connected is asked first, by one more call.
+/// Verbs that remove the disk of a volume: whether a node is connected is asked first, by one more call.
 const REMOVALS: [&str; 3] = [
     "delete clone of snapshot",
     "delete clone of volume",

@@ -309,7 +309,7 @@ async fn no_key_is_in_a_log_an_error_or_a_driver() {
     assert!(said.len() > 3);
 }
 
-/// What the calls since the last reset have read, without what belongs to a connection.
+/// The questions of the calls since the last reset, without those that belong to a connection.
 fn read(nas: &Simulator) -> Vec<String> {
     let all = nas.counts().methods.into_keys();
     let reads = |name: &String| name.rsplit('.').next() == Some("query") || name == "core.get_jobs";

@@ -1,4 +1,4 @@
-//! Who is connected to a disk, as the kernel shows it: a deletion waits for them.
+//! Nodes that are connected to a disk, as the kernel shows it: a deletion waits for them.
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;

@@ -25,7 +25,7 @@ const ROUNDS: usize = 24;
 /// How long to wait for an object in use. udev lets go within seconds; what a pod uses stays, and the caller asks
 /// again.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What the look after a pause may take: no pause begins with less left, so that the caller hears what is in use.
+/// The time of the look after a pause: no pause begins with less left, so that the caller hears what is in use.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The pauses before an object in use is tried again. What lets go does so within a second.
 const IN_USE: Backoff = Backoff::new(Duration::from_millis(250), PATIENCE);
