@@ -170,17 +170,19 @@ async fn volumes_of_smb_client_on_a_share_that_it_mounts_keep_the_contract() {
 #[ignore = "needs nfsd and samba: run it in the lab"]
 async fn a_share_that_keeps_locks_from_others_is_doubtful_as_the_kernel_mounted_it() {
     let _server = Server::start();
-    for (client, login, doubt) in [
-        (NFS, "nfsvers=3,nolock", Some("nolock")),
-        (NFS, "nfsvers=4.2", None),
+    // A folder for each: what NFS makes is of root, and the user of SMB may not write there.
+    for (client, below, login, doubt) in [
+        (NFS, "three", "nfsvers=3,nolock", Some("nolock")),
+        (NFS, "four", "nfsvers=4.2", None),
         (
             SMB,
+            "smb",
             "username=csi,password=lab-password,nobrl",
             Some("nobrl"),
         ),
     ] {
         let records = tempfile::tempdir().unwrap();
-        let driver = driver(client, "locks", login, records.path(), "");
+        let driver = driver(client, below, login, records.path(), "");
         create(&driver, "first").await.unwrap();
         let found = driver.describe(&call()).await;
         let locks = found.iter().find(|found| found.message.contains("locks"));

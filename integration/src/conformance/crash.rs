@@ -18,7 +18,7 @@ use crate::tree::Tree;
 
 /// The number of times that a stop point is tried before it counts as out of reach: another thread may have done
 /// the work that this one did in the undisturbed run.
-const ATTEMPTS: usize = 4;
+const ATTEMPTS: usize = 20;
 
 /// What is done when the server is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -358,7 +358,8 @@ async fn a_dataset_that_was_replaced_while_the_nas_removed_its_export_is_not_des
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             run(&nas, "pool.dataset.delete", json!([NAME])).await;
-            tokio::time::sleep(Duration::from_secs(3)).await;
+            // Longer than a look is good for.
+            tokio::time::sleep(Duration::from_secs(6)).await;
             run(&nas, "pool.dataset.create", json!([{"name": NAME}])).await;
             nas.faults().release();
         };
