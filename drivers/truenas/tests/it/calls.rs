@@ -143,8 +143,8 @@ async fn life(generation: Generation, kind: &str) -> Vec<(u64, bool)> {
 }
 
 /// What democratic-csi calls for the same on 25.10, by its own code, in the order of the verbs. It has none for what
-/// deletes a clone: that is a volume.
-const SHARE_THERE: [u64; 15] = [13, 11, 5, 11, 13, 14, 17, 1, 1, 4, 6, 6, 1, 3, 6];
+/// deletes a clone: that is a volume. On other generations, where its calls were not counted, it is the aim too.
+const NFS_THERE: [u64; 15] = [13, 11, 5, 11, 13, 14, 17, 1, 1, 4, 6, 6, 1, 3, 6];
 const ISCSI_THERE: [u64; 15] = [14, 8, 5, 11, 14, 15, 18, 2, 1, 4, 9, 9, 1, 3, 9];
 const NVMEOF_THERE: [u64; 15] = [12, 12, 5, 11, 12, 13, 16, 2, 1, 4, 7, 7, 1, 3, 7];
 
@@ -167,7 +167,25 @@ const REMOVALS: [&str; 3] = [
     "delete volume",
 ];
 
-async fn within(generation: Generation, kind: &str, most: [u64; 15], there: Option<[u64; 15]>) {
+/// What 26 needs more: a deletion is read back, since betas of it answered success for a dataset that stayed; and a
+/// clone gets its properties by a call of its own.
+const MORE_ON_26: [(&str, u64); 5] = [
+    ("from volume", 1),
+    ("delete clone of snapshot", 1),
+    ("delete clone of volume", 1),
+    ("delete detached snapshot", 1),
+    ("delete volume", 1),
+];
+
+/// What a verb may cost at most, and what it costs there.
+type Bounds = ([u64; 15], Option<[u64; 15]>);
+
+fn of(list: &[(&str, u64)], verb: &str) -> u64 {
+    let found = list.iter().find(|(name, _)| *name == verb);
+    found.map_or(0, |(_, number)| *number)
+}
+
+async fn within(generation: Generation, kind: &str, (most, there): Bounds) {
     let costs = life(generation, kind).await;
     let calls: Vec<u64> = costs.iter().map(|(calls, _)| *calls).collect();
     for (at, ((verb, (calls_of_it, quick)), most)) in VERBS.iter().zip(&costs).zip(most).enumerate()
@@ -175,10 +193,13 @@ async fn within(generation: Generation, kind: &str, most: [u64; 15], there: Opti
         let what = format!("{kind} on {generation}: {verb}");
         assert!(*calls_of_it <= most, "{what}: {calls_of_it} of {calls:?}");
         assert!(*quick, "{what}: it reads all snapshots");
-        let floor = FLOORS.iter().find(|(name, _)| name == verb);
-        let floor = floor.map_or(0, |(_, floor)| *floor);
-        let asked = u64::from(!kind.ends_with("nfs") && REMOVALS.contains(verb));
-        let aim = there.map_or(u64::MAX, |there| there[at].max(floor) + asked);
+        let asked = u64::from(
+            (kind.ends_with("iscsi") || kind.ends_with("nvmeof")) && REMOVALS.contains(verb),
+        );
+        let mut aim = there.map_or(u64::MAX, |there| there[at].max(of(&FLOORS, verb)) + asked);
+        if generation >= Generation::V26Beta {
+            aim = aim.saturating_add(of(&MORE_ON_26, verb));
+        }
         assert!(most <= aim, "{what}: democratic-csi needs {aim}");
     }
 }
@@ -196,28 +217,62 @@ async fn a_share_costs_few_calls_and_no_walk_over_all_snapshots() {
         ),
         (
             Generation::V26Rc,
-            [6, 2, 4, 10, 9, 12, 11, 2, 1, 3, 7, 8, 2, 7, 7],
+            [6, 2, 4, 10, 9, 12, 11, 2, 1, 3, 7, 8, 2, 6, 7],
         ),
     ] {
-        let there = (generation == Generation::V25_10).then_some(SHARE_THERE);
-        within(generation, "truenas-api-nfs", most, there).await;
+        within(generation, "truenas-api-nfs", (most, Some(NFS_THERE))).await;
+    }
+}
+
+/// Nothing of democratic-csi was counted over SMB: each bound is what this driver takes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_share_of_smb_costs_few_calls_and_no_walk_over_all_snapshots() {
+    for (generation, most) in [
+        (
+            Generation::V24_10,
+            [5, 2, 3, 9, 7, 9, 9, 1, 1, 3, 6, 7, 2, 5, 6],
+        ),
+        (
+            Generation::V25_10,
+            [6, 3, 4, 11, 8, 10, 10, 1, 1, 3, 6, 7, 2, 5, 6],
+        ),
+        (
+            Generation::V26Rc,
+            [5, 2, 4, 10, 8, 11, 10, 1, 1, 3, 7, 8, 2, 6, 7],
+        ),
+    ] {
+        within(generation, "truenas-api-smb", (most, None)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_costs_few_calls_and_no_walk_over_all_snapshots() {
-    for (kind, most, there) in [
+    for (generation, most) in [
         (
-            "truenas-api-iscsi",
-            [10, 6, 4, 11, 12, 14, 14, 2, 1, 3, 10, 11, 2, 5, 10],
-            ISCSI_THERE,
+            Generation::V24_10,
+            [9, 5, 3, 9, 11, 13, 13, 2, 1, 3, 10, 11, 2, 5, 10],
         ),
         (
-            "truenas-api-nvmeof",
-            [10, 6, 4, 11, 12, 14, 14, 2, 1, 3, 8, 9, 2, 5, 8],
-            NVMEOF_THERE,
+            Generation::V25_10,
+            [10, 6, 4, 11, 12, 14, 14, 2, 1, 3, 10, 11, 2, 5, 10],
+        ),
+        (
+            Generation::V26Rc,
+            [9, 5, 4, 10, 12, 15, 14, 2, 1, 3, 11, 12, 2, 6, 11],
         ),
     ] {
-        within(Generation::V25_10, kind, most, Some(there)).await;
+        within(generation, "truenas-api-iscsi", (most, Some(ISCSI_THERE))).await;
+    }
+    for (generation, most) in [
+        (
+            Generation::V25_10,
+            [10, 6, 4, 11, 12, 14, 14, 2, 1, 3, 8, 9, 2, 5, 8],
+        ),
+        (
+            Generation::V26Rc,
+            [9, 5, 4, 10, 12, 15, 14, 2, 1, 3, 9, 10, 2, 6, 9],
+        ),
+    ] {
+        within(generation, "truenas-api-nvmeof", (most, Some(NVMEOF_THERE))).await;
     }
 }
