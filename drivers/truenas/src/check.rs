@@ -4,15 +4,25 @@
 use driver_core::{Call, Error, Kind};
 
 use crate::api::Filter;
-use crate::api::iscsi::{QueryAuths, QueryInitiators, QueryPortals, QueryTargetExtents};
-use crate::api::nvmet::{QueryHosts, QueryPorts};
+use crate::api::iscsi::{
+    QueryAuths, QueryInitiators, QueryPortals, QuerySessions, QueryTargetExtents,
+};
+use crate::api::nvmet::{QueryHosts, QueryNvmeSessions, QueryPorts};
 use crate::api::service::QueryServices;
 use crate::api::system::GetRoles;
 use crate::backend::Nas;
 use crate::command::Look;
-use crate::error::Error as ApiError;
+use crate::error::{Error as ApiError, Kind as ApiKind};
 use crate::failure::understood;
 use crate::{Dialect, Generation};
+
+/// A NAS that has no list of its sessions is asked for none.
+fn known<T>(sessions: Result<T, ApiError>) -> Result<(), ApiError> {
+    match sessions {
+        Err(error) if error.kind() != ApiKind::Unsupported => Err(error),
+        _ => Ok(()),
+    }
+}
 
 /// What a connection relies on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -165,21 +175,27 @@ impl Nas {
         Box::pin(self.look(call, dialect, &look)).await?;
         // What is looked for by the number of something that is there. There is no number 0.
         let links = match needs.service {
-            "iscsitarget" => {
-                let either = [Filter::eq("target", 0), Filter::eq("extent", 0)];
-                let query = QueryTargetExtents(vec![Filter::either(either)]);
-                self.read(call, &query).await.map(drop)
-            }
+            "iscsitarget" => self.iscsi_looks(call).await,
             "nvmet" => self.nvme_looks(call).await,
             _ => Ok(()),
         };
         links.map_err(|error| understood(look.doing(), &error))
     }
 
+    async fn iscsi_looks(&self, call: &Call) -> Result<(), ApiError> {
+        let either = [Filter::eq("target", 0), Filter::eq("extent", 0)];
+        let links = QueryTargetExtents(vec![Filter::either(either)]);
+        self.read(call, &links).await?;
+        let sessions = QuerySessions(vec![Filter::eq("target", "omnibus-csi-check")]);
+        known(self.read(call, &sessions).await)
+    }
+
     async fn nvme_looks(&self, call: &Call) -> Result<(), ApiError> {
         self.nvme_links(call, Some(0), true, true).await?;
         let nqn = Filter::eq("hostnqn", "nqn.2014-08.invalid.omnibus-csi:check");
-        self.read(call, &QueryHosts(vec![nqn])).await.map(drop)
+        self.read(call, &QueryHosts(vec![nqn])).await?;
+        let sessions = QueryNvmeSessions(vec![Filter::eq("subsys_id", 0)]);
+        known(self.read(call, &sessions).await)
     }
 
     async fn service(&self, call: &Call, name: &str) -> Option<Error> {

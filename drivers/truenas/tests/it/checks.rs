@@ -312,7 +312,10 @@ async fn no_key_is_in_a_log_an_error_or_a_driver() {
 /// The questions of the calls since the last reset, without those that belong to a connection.
 fn read(nas: &Simulator) -> Vec<String> {
     let all = nas.counts().methods.into_keys();
-    let reads = |name: &String| name.rsplit('.').next() == Some("query") || name == "core.get_jobs";
+    let reads = |name: &String| {
+        let verb = name.rsplit('.').next().unwrap_or_default();
+        ["query", "sessions", "get_jobs"].contains(&verb)
+    };
     all.filter(reads).collect()
 }
 
