@@ -27,7 +27,7 @@ use tokio::time::Instant;
 
 use crate::blocking::{self, Doing, Limits};
 use crate::kernel::{self, Kernel};
-use csi_types::error::{Effect, Error, Kind};
+use csi_types::error::{Error, Kind};
 
 /// The unit of `size` in sysfs, whatever the device's own blocks are.
 const SECTOR: u64 = 512;
@@ -294,11 +294,7 @@ pub(crate) async fn set(
     let work = {
         let doing = doing.clone();
         move || {
-            let failed = |error| {
-                Error::new(Kind::Internal, doing)
-                    .because(error)
-                    .with_effect(Effect::Possible)
-            };
+            let failed = |error| Error::new(Kind::Internal, doing).because(error);
             kernel::write(&path, text).map_err(failed)
         }
     };

@@ -52,11 +52,7 @@ fn tool_failed(doing: String, error: RunError, package: &str) -> Error {
         _ => Kind::Internal,
     };
     let missing = matches!(error, RunError::NotFound { .. });
-    let effect = match error.effect() {
-        exec::Effect::None => csi_types::error::Effect::None,
-        exec::Effect::Possible => csi_types::error::Effect::Possible,
-    };
-    let failed = Error::new(kind, doing).with_effect(effect).because(error);
+    let failed = error.while_doing(kind, doing);
     if missing {
         failed.advise(format!(
             "install the package `{package}` where the node half runs"

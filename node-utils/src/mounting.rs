@@ -71,7 +71,6 @@ pub async fn mount(
         Found::Nothing => {
             let doing = format!("mount `{}` at `{}`", plan.source, request.staging);
             Err(Error::new(Kind::Internal, doing)
-                .with_effect(Effect::Possible)
                 .advise("its program says that it did, the kernel says that it did not"))
         }
     }

@@ -28,7 +28,7 @@ use crate::node::take_away;
 use crate::tools::Tools;
 use csi_types::attachment::{AbsolutePath, Attachment};
 use csi_types::capability::MountAccess;
-use csi_types::error::{Effect, Error, Kind};
+use csi_types::error::{Error, Kind};
 use csi_types::secrets::StageSecrets;
 
 /// The time that a mounted share may take to answer. As long as a caller waits for a thread.
@@ -468,9 +468,7 @@ impl ShareMount {
         } else {
             Kind::Timeout
         };
-        let error = Error::new(kind, doing)
-            .because(cause.into())
-            .with_effect(Effect::None);
+        let error = Error::new(kind, doing).because(cause.into());
         match advice {
             Some(advice) => error.advise(advice),
             None => error,

@@ -239,7 +239,6 @@ impl Runner {
             self.finish(&entry, answer, result, Some(measured));
         } else {
             let error = Error::new(Kind::Timeout, format!("{} is still at work", rpc.name()))
-                .with_effect(Effect::Possible)
                 .advise("the object stays locked until the work ends");
             self.finish(&entry, answer, Err(error), None);
             let result = folded(rpc, work.await, Some(&call));
@@ -297,14 +296,14 @@ fn torn_down() -> Status {
 /// changed, and what the driver has proved.
 ///
 /// A passing failure says nothing about what is there. After the first change of the call it is never
-/// "nothing was done", whatever the driver says; and in a call that makes something an earlier call may
-/// have started it, unless the storage was asked after the failure and has nothing of it. A judgement about the
-/// request is believed.
+/// "nothing was done", whatever the driver says. In a call whose caller forgets after a final code an earlier
+/// call may have begun something, unless the storage was asked after the failure and has nothing of it. A
+/// judgement about the request is believed.
 fn folded<T>(rpc: Rpc, result: Result<T, Error>, call: Option<&Call>) -> Result<T, Error> {
     result.map_err(|error| {
         let changed = call.is_some_and(|call| call.effect() == Effect::Possible);
         let is_absent = call.is_some_and(Call::is_proved_absent);
-        if is_passing(error.kind()) && (changed || (rpc.makes() && !is_absent)) {
+        if is_passing(error.kind()) && (changed || (rpc.is_forgotten() && !is_absent)) {
             error.with_effect(Effect::Possible)
         } else {
             error

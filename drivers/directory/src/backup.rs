@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use csi_types::Variable;
 use driver_core::config::ConfigError;
-use driver_core::{Call, Effect, Error, Kind, civil};
+use driver_core::{Call, Error, Kind, civil};
 use exec::{Command, RunError};
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -241,11 +241,7 @@ fn share_of(limit: &str) -> Option<String> {
 
 /// The error of a command.
 pub(crate) fn failure(doing: &str, (kind, advice): (Kind, Option<&str>), error: RunError) -> Error {
-    let effect = match error.effect() {
-        exec::Effect::None => Effect::None,
-        exec::Effect::Possible => Effect::Possible,
-    };
-    let failed = Error::new(kind, doing).with_effect(effect).because(error);
+    let failed = error.while_doing(kind, doing);
     match advice {
         Some(advice) => failed.advise(advice),
         None => failed,

@@ -182,11 +182,8 @@ impl DirectoryDriver {
         let (directories, work_call) = (Arc::clone(&self.directories), call.clone());
         let work = move || work(&directories, &work_call);
         let task = node_utils::blocking::spawn_on_account(doing, work).await?;
-        task.await.unwrap_or_else(|join| {
-            Err(Error::new(Kind::Internal, doing)
-                .because(join)
-                .with_effect(call.effect()))
-        })
+        let ended = task.await;
+        ended.unwrap_or_else(|join| Err(Error::new(Kind::Internal, doing).because(join)))
     }
 
     /// The way the class wants a snapshot to be made.

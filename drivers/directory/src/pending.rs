@@ -264,11 +264,11 @@ impl DirectoryDriver {
         };
         let mut task = node_utils::blocking::spawn_on_account("taking a snapshot", copy).await?;
         if let Ok(done) = tokio::time::timeout(self.patience, &mut task).await {
-            return ended(done, call, &doing);
+            return ended(done, &doing);
         }
         // Kubernetes keeps the size of the first answer.
         if size.is_none() || !pending.answer(&dir, created) {
-            return ended(task.await, call, &doing);
+            return ended(task.await, &doing);
         }
         tracing::info!(doing, "the copy goes on, and the snapshot is not ready yet");
         self.unready(call, &dir, &doing).await
@@ -293,10 +293,9 @@ impl DirectoryDriver {
 /// The outcome of a copy whose caller has waited for it.
 fn ended(
     done: Result<Option<Result<Snapshot, Error>>, tokio::task::JoinError>,
-    call: &Call,
     doing: &str,
 ) -> Result<Snapshot, Error> {
-    let defect = || Error::new(Kind::Internal, doing).with_effect(call.effect());
+    let defect = || Error::new(Kind::Internal, doing);
     match done {
         Ok(Some(outcome)) => outcome,
         Ok(None) => Err(defect().because("its outcome went to another call")),

@@ -285,7 +285,6 @@ impl InlineVolumes for ContainerdInline {
             let target = wanted.target.clone();
             if !look("look at a target", move || pods::is_mounted(&target)).await? {
                 return Err(Error::new(Kind::Internal, doing())
-                    .with_effect(call.effect())
                     .because("`ctr` says that it has mounted it, and this process does not see it")
                     .advise("mounts of the host have to reach this container: `mountPropagation: Bidirectional`"));
             }

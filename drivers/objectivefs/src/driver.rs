@@ -204,7 +204,6 @@ impl Driver for ObjectiveFs {
         // The words for a filesystem that is not there are those for a store that shows nothing.
         if self.volumes(call, &env).await?.contains(id) {
             return Err(Error::new(Kind::Internal, format!("delete volume `{id}`"))
-                .with_effect(call.effect())
                 .because("`mount.objectivefs` lists it and does not find it to destroy it")
                 .advise("run `mount.objectivefs list` by hand with the same environment"));
         }

@@ -175,8 +175,8 @@ fn unseen(error: RunError, doing: String, effect: Effect) -> Error {
         _ => (Kind::Internal, "see the log of this process"),
     };
     let effect = match error.effect() {
-        exec::Effect::None => Effect::None,
-        exec::Effect::Possible => effect,
+        Effect::None => Effect::None,
+        Effect::Possible => effect,
     };
     Error::new(kind, doing)
         .with_effect(effect)

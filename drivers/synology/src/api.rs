@@ -641,7 +641,6 @@ impl Client {
         let volume = volume.map_err(|failure| failure.while_doing(call, doing))?;
         volume.ok_or_else(|| {
             Error::new(Kind::Unreachable, doing)
-                .with_effect(call.effect())
                 .because(format!("the NAS has no volume {path}"))
                 .advise("correct synology.volume or httpConnection.host, or look at the volume in Storage Manager")
         })

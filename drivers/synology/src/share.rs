@@ -298,7 +298,7 @@ impl Shares {
             (Named::Copy(share) | Named::Foreign(share), _) => {
                 Err(Error::new(Kind::Conflict, doing).because(foreign(&share)))
             }
-            (Named::Nothing, Ok(())) => Err(changed(call, doing)),
+            (Named::Nothing, Ok(())) => Err(changed(doing)),
             (Named::Nothing, Err(failure)) => {
                 if untouched && failure.code().is_some() {
                     call.undone();
@@ -380,7 +380,7 @@ impl Shares {
         {
             return Ok(());
         }
-        let error = changed(call, doing);
+        let error = changed(doing);
         Err(match advice {
             Some(advice) => error.advise(advice),
             None => error,
@@ -402,7 +402,7 @@ impl Shares {
         match (now, set) {
             (Some(now), _) if now.quota() * MIB >= size => Ok(now),
             (_, Err(failure)) => Err(lost(call, failure, doing)),
-            (_, Ok(())) => Err(changed(call, doing)),
+            (_, Ok(())) => Err(changed(doing)),
         }
     }
 }
@@ -467,14 +467,13 @@ fn rule(client: &str, is_async: bool) -> Value {
 /// The error of a change to a folder that was just listed: if it is gone, another call has deleted it.
 fn lost(call: &Call, failure: Failure, doing: &str) -> Error {
     match failure.code() {
-        Some(Code::NO_SHARE) => changed(call, doing),
+        Some(Code::NO_SHARE) => changed(doing),
         _ => failure.while_doing(call, doing),
     }
 }
 
-fn changed(call: &Call, doing: &str) -> Error {
+fn changed(doing: &str) -> Error {
     Error::new(Kind::Pending, doing)
-        .with_effect(call.effect())
         .because("what was just changed is not as it should be: another call may have changed it")
 }
 

@@ -104,7 +104,7 @@ impl Nas {
             Ok(Ok(dialect)) => Ok(dialect),
             // Which address it is stands in the error.
             Ok(Err(error)) => Err(failure::understood("reach the NAS", &error)),
-            Err(_) => Err(Error::new(Kind::Timeout, doing()).with_effect(call.effect())),
+            Err(_) => Err(Error::new(Kind::Timeout, doing())),
         }
     }
 

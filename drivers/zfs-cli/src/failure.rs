@@ -108,8 +108,8 @@ fn read(error: &RunError, effect: Effect, reason: Option<&Reason>, said: String)
         _ => (Kind::Internal, Next::Tell, ""),
     };
     let effect = match error.effect() {
-        exec::Effect::None => Effect::None,
-        exec::Effect::Possible => effect,
+        Effect::None => Effect::None,
+        Effect::Possible => effect,
     };
     let doing = match error {
         RunError::Unreachable { .. } => "reach the storage host",

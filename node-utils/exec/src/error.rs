@@ -8,6 +8,8 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use csi_types::{Effect, Kind};
+
 use crate::command::{Command, CommandLine, InvalidCommand, Program, printable};
 use crate::output::Status;
 
@@ -103,15 +105,6 @@ pub enum RunError {
     },
 }
 
-/// Whether a command that failed may have changed anything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Effect {
-    /// It never started.
-    None,
-    /// It started, and may have done all, part or nothing of its work.
-    Possible,
-}
-
 /// Standard error without the secrets of the command: at most 4 KiB, its beginning and its end.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StderrTail(String);
@@ -132,7 +125,15 @@ impl RunError {
         }
     }
 
-    /// Whether the command may have changed anything.
+    /// The error of the work that the command was for: as uncertain as the command itself.
+    pub fn while_doing(self, kind: Kind, doing: impl Into<String>) -> csi_types::Error {
+        let effect = self.effect();
+        csi_types::Error::new(kind, doing)
+            .with_effect(effect)
+            .because(self)
+    }
+
+    /// Whether the command may have changed anything: not if it never started.
     pub fn effect(&self) -> Effect {
         match self {
             Self::Invalid { .. }

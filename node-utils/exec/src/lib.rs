@@ -25,8 +25,8 @@ pub use command::{
     Accept, Argument, Command, CommandLine, Input, InvalidCommand, InvalidProgram, InvalidVariable,
     Program, Variable,
 };
-pub use csi_types::Backoff;
-pub use error::{Effect, RunError};
+pub use csi_types::{Backoff, Effect};
+pub use error::RunError;
 pub use host_runner::{Host, HostAccess, HostSettings, InvalidHostSettings};
 pub use local::Local;
 pub use lock::{Lock, Locked};

@@ -11,9 +11,10 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use csi_types::Effect;
 
 use crate::command::{Argument, Command, Program, Script};
-use crate::error::{Effect, RunError};
+use crate::error::RunError;
 use crate::output::{Output, Status};
 use crate::runner::{Batch, Runner};
 use crate::script::Script as List;

@@ -7,10 +7,11 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use csi_types::Effect;
 use tokio::time::Instant;
 
 use crate::command::Command;
-use crate::error::{Effect, RunError};
+use crate::error::RunError;
 use crate::output::Output;
 use crate::runner::{Batch, Runner};
 use crate::stream::{InputStream, OutputStream};

@@ -32,9 +32,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use csi_types::Effect;
 
 use crate::command::{Command, CommandLine};
-use crate::error::{Effect, RunError};
+use crate::error::RunError;
 use crate::output::Output;
 use crate::stream::{InputStream, OutputStream};
 

@@ -182,11 +182,9 @@ pub async fn resize(
     until(deadline.min(Instant::now() + RETRY_PERIOD), &doing, follows)
         .await?
         .ok_or_else(|| {
-            Error::new(Kind::Unreachable, doing)
-                .with_effect(Effect::Possible)
-                .advise(format!(
-                    "its size does not follow that of its paths; multipath said: {said}"
-                ))
+            Error::new(Kind::Unreachable, doing).advise(format!(
+                "its size does not follow that of its paths; multipath said: {said}"
+            ))
         })
 }
 

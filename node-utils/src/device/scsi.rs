@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{BlockDevice, Identity, look, set, unreadable};
 use crate::kernel::{self, Kernel};
-use csi_types::error::{Effect, Error, Kind};
+use csi_types::error::{Error, Kind};
 
 /// The identity that a disk has reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,9 +89,7 @@ pub async fn remove(kernel: &Kernel, disk: &BlockDevice, deadline: Instant) -> R
     if disk.wait_until_gone(kernel, deadline).await? {
         return Ok(());
     }
-    Err(Error::new(Kind::Timeout, doing)
-        .with_effect(Effect::Possible)
-        .advise("the kernel still shows it"))
+    Err(Error::new(Kind::Timeout, doing).advise("the kernel still shows it"))
 }
 
 #[cfg(test)]
@@ -156,10 +154,7 @@ mod tests {
         let (tree, disk) = tree();
         let kernel = tree.kernel();
         let error = remove(&kernel, &disk, soon()).await.expect_err("it stays");
-        assert_eq!(
-            (error.kind(), error.effect()),
-            (Kind::Timeout, Effect::Possible)
-        );
+        assert_eq!(error.kind(), Kind::Timeout);
         assert_eq!(tree.read(&format!("sys/devices/{HOME}/delete")), "1");
     }
 

@@ -41,15 +41,13 @@ pub async fn ensure(
         command(kernel, device, wanted, settings, again)?.within(super::remaining(tools, deadline));
     if let Err(error) = tools.here().perform(&command).await {
         // What never began has left nothing, and so nothing is to be taken up.
-        if error.effect() == exec::Effect::None && !again {
+        if error.effect() == Effect::None && !again {
             mark(kernel, device, false, deadline).await?;
         }
         let doing = format!("make {wanted} on {device}");
         return Err(tool_failed(doing, error, wanted.package()));
     }
-    mark(kernel, device, false, deadline)
-        .await
-        .map_err(|error| error.with_effect(Effect::Possible))?;
+    mark(kernel, device, false, deadline).await?;
     Ok(Ensured::Made)
 }
 
@@ -136,11 +134,7 @@ async fn mark(
                     marker::clear(&file, size)
                 }
             });
-        written.map_err(|error| {
-            Error::new(Kind::Internal, doing)
-                .because(error)
-                .with_effect(Effect::Possible)
-        })
+        written.map_err(|error| Error::new(Kind::Internal, doing).because(error))
     })
     .await
 }

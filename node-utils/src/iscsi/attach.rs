@@ -214,7 +214,6 @@ impl Attaching<'_> {
         if paths.is_empty() {
             return Err(worst(problems).unwrap_or_else(|| {
                 Error::new(Kind::Unreachable, format!("attach {facts}"))
-                    .with_effect(Effect::Possible)
                     .advise("its sessions have ended")
             }));
         }
@@ -241,13 +240,11 @@ impl Attaching<'_> {
                 .is_some_and(|identity| identity.is(expected.as_str()))
         {
             let found = identity.map_or("nothing".to_owned(), |identity| identity.to_string());
-            return Err(Error::new(Kind::Internal, doing)
-                .with_effect(Effect::Possible)
-                .advise(format!(
-                    "its identifier is {found}, but {} is wanted: another volume has its \
+            return Err(Error::new(Kind::Internal, doing).advise(format!(
+                "its identifier is {found}, but {} is wanted: another volume has its \
                      place",
-                    expected.as_str()
-                )));
+                expected.as_str()
+            )));
         }
         let device = multipath::assemble(self.kernel, &paths, self.deadline).await?;
         device.wait_for_node(self.kernel, self.deadline).await?;

@@ -108,7 +108,6 @@ impl Connector<'_> {
         Err(answer.err().unwrap_or_else(|| {
             let doing = format!("find the session with {} at {portal}", facts.iqn());
             Error::new(Kind::Unreachable, doing)
-                .with_effect(Effect::Possible)
                 .advise("the daemon says that there is one, but the kernel does not show it")
         }))
     }

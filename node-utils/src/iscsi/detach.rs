@@ -12,7 +12,7 @@ use crate::device::{BlockDevice, DetachLock, look, multipath, scsi, until};
 use crate::kernel::Kernel;
 use crate::tools::Tools;
 use csi_types::attachment::Portal;
-use csi_types::error::{Effect, Error, Kind};
+use csi_types::error::{Error, Kind};
 
 /// A session of the volume, and the facts that decide whether it is closed.
 #[derive(Debug)]
@@ -189,9 +189,7 @@ impl Seen {
         }
         Err(match answer {
             Err(error) => error,
-            Ok(()) => Error::new(Kind::Timeout, doing)
-                .with_effect(Effect::Possible)
-                .advise("the kernel still shows it"),
+            Ok(()) => Error::new(Kind::Timeout, doing).advise("the kernel still shows it"),
         })
     }
 }

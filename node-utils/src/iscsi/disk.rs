@@ -20,7 +20,7 @@ use crate::mount::MountTable;
 use crate::tools::Tools;
 use csi_types::attachment::{Iqn, Lun};
 use csi_types::backoff::Backoff;
-use csi_types::error::{Effect, Error, Kind};
+use csi_types::error::{Error, Kind};
 
 /// The time that a disk may take to appear once its session works: a target needs this long to export a new
 /// volume.
@@ -92,15 +92,15 @@ impl Seeker<'_> {
             }
             let next = Instant::now() + backoff.pause();
             if next >= give_up_at {
-                return Err(Error::new(Kind::Unreachable, doing)
-                    .with_effect(Effect::Possible)
-                    .advise(match session.state {
+                return Err(
+                    Error::new(Kind::Unreachable, doing).advise(match session.state {
                         State::LoggedIn => {
                             "the target does not show it: is it exported there, to this host's \
                              initiator name?"
                         }
                         _ => "the session has lost its connection, and the portal does not answer",
-                    }));
+                    }),
+                );
             }
             tokio::time::sleep_until(next).await;
         }
@@ -353,7 +353,6 @@ async fn grown(kernel: &Kernel, path: &BlockDevice, deadline: Instant) -> Result
         Shows::Another => {
             fence(kernel, path, deadline).await?;
             Err(Error::new(Kind::Internal, doing)
-                .with_effect(Effect::Possible)
                 .advise("its number was given to another volume: it was taken offline"))
         }
     }

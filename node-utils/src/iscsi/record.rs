@@ -19,7 +19,7 @@ use crate::blocking::{self, Doing, Limits};
 use crate::kernel;
 use crate::tools::Tools;
 use csi_types::attachment::Portal;
-use csi_types::error::{Effect, Error, Kind};
+use csi_types::error::{Error, Kind};
 
 /// The place where distributions have the records, as they were built: Debian from 13 on, Fedora and SUSE;
 /// all others; built from source.
@@ -48,11 +48,8 @@ pub(super) async fn write(
     let work = {
         let doing = doing.clone();
         move || {
-            let failed = |error: io::Error| {
-                Error::new(Kind::Internal, doing.clone())
-                    .because(error)
-                    .with_effect(Effect::Possible)
-            };
+            let failed =
+                |error: io::Error| Error::new(Kind::Internal, doing.clone()).because(error);
             let root = match way {
                 None => Some(PathBuf::from("/")),
                 Some(way) => way.root(),

@@ -14,7 +14,7 @@ use super::facts::IscsiFacts;
 use crate::tools::Tools;
 use csi_types::attachment::Portal;
 use csi_types::backoff::Backoff;
-use csi_types::error::{Effect, Error, Kind};
+use csi_types::error::{Error, Kind};
 
 /// `ISCSI_ERR_SESS_NOT_FOUND`.
 const NO_SESSION: i32 = 2;
@@ -219,11 +219,7 @@ fn explained(doing: &str, error: RunError) -> Error {
         ),
         (None, _) => (Kind::Unreachable, None),
     };
-    let effect = match error.effect() {
-        exec::Effect::None => Effect::None,
-        exec::Effect::Possible => Effect::Possible,
-    };
-    let explained = Error::new(kind, doing).with_effect(effect).because(error);
+    let explained = error.while_doing(kind, doing);
     match advice {
         Some(advice) => explained.advise(advice),
         None => explained,

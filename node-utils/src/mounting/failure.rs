@@ -7,7 +7,7 @@ use exec::RunError;
 
 use super::MountRequest;
 use csi_types::attachment::Attachment;
-use csi_types::error::{Effect, Error, Kind};
+use csi_types::error::{Error, Kind};
 
 /// A piece of the complaint, what it means, and what to do.
 type Reason = (&'static str, Kind, &'static str);
@@ -140,10 +140,6 @@ pub(super) fn to_error(request: &MountRequest<'_>, source: &str, error: RunError
         _ => (&[][..], "oneclient"),
     };
     let said = error.stderr().to_owned();
-    let effect = match error.effect() {
-        exec::Effect::None => Effect::None,
-        exec::Effect::Possible => Effect::Possible,
-    };
     let missing = matches!(error, RunError::NotFound { .. });
     let late = matches!(error, RunError::Deadline { .. });
     let of_daemon = match (request.attachment, error.exit_code()) {
@@ -171,14 +167,10 @@ pub(super) fn to_error(request: &MountRequest<'_>, source: &str, error: RunError
         ),
         None => {
             let Some(advice) = of_daemon else {
-                let failed = Error::new(Kind::Internal, doing).with_effect(effect);
-                return failed.because(error);
+                return error.while_doing(Kind::Internal, doing);
             };
             (Kind::Denied, advice.to_owned())
         }
     };
-    Error::new(kind, doing)
-        .with_effect(effect)
-        .because(error)
-        .advise(advice)
+    error.while_doing(kind, doing).advise(advice)
 }

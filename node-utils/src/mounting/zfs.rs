@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::LABELS;
 use crate::tools::Tools;
 use csi_types::attachment::DatasetName;
-use csi_types::error::{Effect, Error, Kind};
+use csi_types::error::{Error, Kind};
 
 const ZFS: Program = Program::constant("zfs");
 
@@ -117,14 +117,7 @@ fn failed(doing: String, error: RunError) -> Error {
     } else {
         (Kind::Internal, "see `zpool status` on this node")
     };
-    let effect = match error.effect() {
-        exec::Effect::None => Effect::None,
-        exec::Effect::Possible => Effect::Possible,
-    };
-    Error::new(kind, doing)
-        .with_effect(effect)
-        .because(error)
-        .advise(advice)
+    error.while_doing(kind, doing).advise(advice)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::filesystem::{self, Content, Ensured, FilesystemKind};
 use crate::mount::{MountTable, as_listed};
 use csi_types::attachment::AbsolutePath;
 use csi_types::capability::FsType;
-use csi_types::error::{Effect, Error, Kind};
+use csi_types::error::{Error, Kind};
 
 /// Less space than this behind the last partition is ignored: partition tables reserve some and lose
 /// some to alignment.
@@ -215,14 +215,8 @@ async fn grow_partition(
         .within(left.min(context.tools.timeouts().filesystem));
     let done = context.tools.here().perform(&command).await;
     done.map_err(|error| {
-        let effect = match error.effect() {
-            exec::Effect::None => Effect::None,
-            exec::Effect::Possible => Effect::Possible,
-        };
-        Error::new(Kind::Internal, doing)
-            .with_effect(effect)
-            .because(error)
-            .advise("`growpart` is in the package `cloud-guest-utils`; it grows the last partition of a disk only")
+        let failed = error.while_doing(Kind::Internal, doing);
+        failed.advise("`growpart` is in the package `cloud-guest-utils`; it grows the last partition of a disk only")
     })
 }
 
@@ -301,6 +295,7 @@ mod tests {
     use crate::kernel::testing::Tree;
     use crate::node::{Node, NodeConfig};
     use crate::tools::Tools;
+    use csi_types::error::Effect;
 
     #[test]
     fn an_empty_partition_is_not_given_a_filesystem() {

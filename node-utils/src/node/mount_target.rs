@@ -214,7 +214,7 @@ fn make(path: &AbsolutePath, shape: Shape) -> Result<Made, Error> {
             Err(errno) => return Err(failed(errno)),
         }
     }
-    Err(failed(Errno::NOENT).with_effect(Effect::Possible))
+    Err(failed(Errno::NOENT))
 }
 
 // === impl Shape ===

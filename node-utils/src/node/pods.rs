@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::mount::{MountTable, as_listed};
 use csi_types::attachment::AbsolutePath;
-use csi_types::error::{Effect, Error, Kind};
+use csi_types::error::{Error, Kind};
 
 /// Makes the directory that a program is going to mount a volume at. The folder around it exists. One that is there and
 /// has content is refused: the volume would hide it.
@@ -20,7 +20,7 @@ pub fn make_target(target: &AbsolutePath) -> Result<(), Error> {
     match rustix::fs::mkdir(target.as_path(), Mode::from_raw_mode(0o750)) {
         Ok(()) => return Ok(()),
         Err(Errno::EXIST) => {}
-        Err(errno) => return Err(refused(errno).with_effect(Effect::None)),
+        Err(errno) => return Err(refused(errno)),
     }
     // A link would have the volume mounted elsewhere.
     let found = rustix::fs::statat(CWD, target.as_path(), AtFlags::SYMLINK_NOFOLLOW);
@@ -108,6 +108,7 @@ fn pod_of(target: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use csi_types::error::Effect;
 
     fn path(path: &Path) -> AbsolutePath {
         AbsolutePath::parse(path.to_str().expect("text")).expect("a path")

@@ -126,7 +126,6 @@ async fn open(
     if seen.controllers.iter().all(|one| one.state == State::Going) {
         return Err(problems.into_iter().next().unwrap_or_else(|| {
             Error::new(Kind::Unreachable, format!("connect to {}", facts.nqn()))
-                .with_effect(Effect::Possible)
         }));
     }
     if !seen.is_usable() {
@@ -210,7 +209,6 @@ async fn appear(kernel: &Kernel, facts: &NvmeFacts, deadline: Instant) -> Result
     };
     let Some(seen) = until(soon, &doing, live).await? else {
         return Err(Error::new(Kind::Unreachable, doing)
-            .with_effect(Effect::Possible)
             .advise("no connection to its target works; the kernel keeps trying"));
     };
     if !seen.is_usable() {
@@ -253,9 +251,7 @@ async fn finish(
         None => seen.disks.iter().map(|disk| disk.device.clone()).collect(),
     };
     let Some(first) = paths.first().cloned() else {
-        return Err(Error::new(Kind::Unreachable, doing)
-            .with_effect(Effect::Possible)
-            .advise("it was there a moment ago"));
+        return Err(Error::new(Kind::Unreachable, doing).advise("it was there a moment ago"));
     };
     let identity = {
         let (kernel, paths) = (kernel.clone(), paths.clone());
@@ -270,12 +266,10 @@ async fn finish(
             .is_some_and(|identity| identity.is(expected.as_str()))
     {
         let found = identity.map_or("nothing".to_owned(), |identity| identity.to_string());
-        return Err(Error::new(Kind::Internal, doing)
-            .with_effect(Effect::Possible)
-            .advise(format!(
-                "its identifier is {found}, but {} is wanted: another volume has its place",
-                expected.as_str()
-            )));
+        return Err(Error::new(Kind::Internal, doing).advise(format!(
+            "its identifier is {found}, but {} is wanted: another volume has its place",
+            expected.as_str()
+        )));
     }
     let device = match joined {
         Some(_) => first,

@@ -14,7 +14,7 @@ use crate::device::{look, until};
 use crate::kernel::Kernel;
 use crate::tools::Tools;
 use csi_types::attachment::{Fabric, Transport};
-use csi_types::error::{Effect, Error, Kind};
+use csi_types::error::{Error, Kind};
 
 const NVME: Program = Program::constant("nvme");
 const MODPROBE: Program = Program::constant("modprobe");
@@ -126,7 +126,7 @@ impl Resolved {
                 Err(error) => Error::new(Kind::Unreachable, doing.clone()).because(error),
             };
         }
-        Err(last.with_effect(Effect::Possible).advise(format!(
+        Err(last.advise(format!(
             "the kernel's log says why; a target that lets only some hosts in has to allow {}",
             host.nqn
         )))

@@ -11,7 +11,7 @@ use crate::device::{BlockDevice, DetachLock, Usage, look, multipath, set, unread
 use crate::kernel::Kernel;
 use crate::mount::MountTable;
 use crate::tools::Tools;
-use csi_types::error::{Effect, Error, Kind};
+use csi_types::error::{Error, Kind};
 
 /// The facts that decide about a disconnect.
 #[derive(Debug)]
@@ -107,10 +107,8 @@ pub async fn detach(
     // A target that has stopped to answer is waited for by the kernel, for a minute at most; it goes
     // on when we are gone, and a retry finds it done.
     let result = until(deadline, &doing, gone).await;
-    let result = result.map_err(|error| error.with_effect(Effect::Possible));
     result?.ok_or_else(|| {
         Error::new(Kind::Timeout, doing)
-            .with_effect(Effect::Possible)
             .advise("the kernel still shows a connection to its subsystem")
     })
 }

@@ -21,6 +21,7 @@ use super::*;
 use crate::testing::with_own_mounts;
 use csi_types::attachment::VolumeContext;
 use csi_types::capability::MountFlags;
+use csi_types::error::Effect;
 
 /// Opcodes of FUSE.
 const GETATTR: u32 = 3;

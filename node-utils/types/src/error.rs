@@ -115,6 +115,24 @@ impl Error {
         )
     }
 
+    /// The same error in a wider context: of that kind, as uncertain, with that advice.
+    #[must_use]
+    pub fn within(self, doing: impl Into<String>) -> Self {
+        Self {
+            kind: self.kind,
+            effect: self.effect,
+            doing: doing.into(),
+            advice: self.advice.clone(),
+            source: Some(Box::new(self)),
+        }
+    }
+
+    /// The same error, of another kind for its caller.
+    #[must_use]
+    pub fn of_kind(self, kind: Kind) -> Self {
+        Self { kind, ..self }
+    }
+
     /// Adds the cause.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
@@ -186,6 +204,18 @@ impl StdError for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_within_a_wider_context_keeps_its_kind_its_effect_and_its_advice() {
+        let inner = Error::new(Kind::Busy, "unmount it").advise("close its files");
+        let outer = inner.with_effect(Effect::Possible).within("volume `a`");
+        assert_eq!(
+            (outer.kind(), outer.effect()),
+            (Kind::Busy, Effect::Possible)
+        );
+        assert_eq!(outer.chain(), "volume `a`: unmount it (close its files)");
+        assert_eq!(outer.of_kind(Kind::Invalid).kind(), Kind::Invalid);
+    }
 
     #[test]
     fn a_chain_names_the_object_the_cause_and_the_advice_once_each() {

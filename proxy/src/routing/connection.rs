@@ -326,7 +326,7 @@ impl Connection {
         let asked = self.run_limited(WorkClass::Short, patience, ask(&call));
         match timeout(2 * patience, asked).await {
             Ok(answer) => answer,
-            Err(_) => Err(Error::new(Kind::Timeout, doing).with_effect(call.effect())),
+            Err(_) => Err(Error::new(Kind::Timeout, doing)),
         }
     }
 
@@ -370,14 +370,8 @@ impl Connection {
         if !self.name.is_named() || error.kind() != Kind::Unsupported {
             return error;
         }
-        let advice = error.advice().map(str::to_owned);
-        let explained = Error::invalid(format!("connection `{}`", self.name))
-            .with_effect(error.effect())
-            .because(error);
-        match advice {
-            Some(advice) => explained.advise(advice),
-            None => explained,
-        }
+        let explained = error.within(format!("connection `{}`", self.name));
+        explained.of_kind(Kind::Invalid)
     }
 
     /// The id of a volume as the orchestrator has it.

@@ -340,7 +340,7 @@ impl Connections {
             }
         };
         let opened = self.open(&name).await;
-        let connection = opened.map_err(|error| about(doing(), error))?;
+        let connection = opened.map_err(|error| error.within(doing()))?;
         Ok((connection, id))
     }
 
@@ -417,15 +417,4 @@ fn unread(name: &impl Display, why: Error) -> Error {
     Error::new(Kind::Busy, format!("connection `{name}`"))
         .because(why)
         .advise("mount the folder that `proxy.configFolder` names where this process can read it")
-}
-
-/// The error with the object of the call as its context.
-fn about(doing: String, error: Error) -> Error {
-    let (kind, effect) = (error.kind(), error.effect());
-    let advice = error.advice().map(str::to_owned);
-    let outer = Error::new(kind, doing).with_effect(effect).because(error);
-    match advice {
-        Some(advice) => outer.advise(advice),
-        None => outer,
-    }
 }

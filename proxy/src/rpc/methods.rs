@@ -94,16 +94,19 @@ impl Rpc {
             && !matches!(self.group(), RpcGroup::Identity | RpcGroup::Query)
     }
 
-    /// Whether it makes something that its caller forgets after a final code: an earlier call for it may have
-    /// started it.
-    pub(crate) fn makes(self) -> bool {
+    /// Whether an earlier call may have begun something that the caller forgets after a final code: what is to be
+    /// made, or what is there on a node.
+    pub(crate) fn is_forgotten(self) -> bool {
         matches!(
             self,
             Self::CreateVolume
                 | Self::CreateSnapshot
                 | Self::CreateVolumeGroupSnapshot
                 | Self::NodeStageVolume
+                | Self::NodeUnstageVolume
                 | Self::NodePublishVolume
+                | Self::NodeUnpublishVolume
+                | Self::NodeExpandVolume
         )
     }
 

@@ -375,8 +375,8 @@ fn to_error(error: RunError, doing: String, effect: Effect) -> Error {
         _ => (Kind::Internal, "run the same command on the node"),
     };
     let effect = match error.effect() {
-        exec::Effect::None => Effect::None,
-        exec::Effect::Possible => effect,
+        Effect::None => Effect::None,
+        Effect::Possible => effect,
     };
     Error::new(kind, doing)
         .with_effect(effect)

@@ -132,7 +132,7 @@ impl Luns {
             .await?;
         let number = target.number_of(&lun.uuid);
         let shown = Shown {
-            number: number.ok_or_else(|| changed(call, doing))?,
+            number: number.ok_or_else(|| changed(doing))?,
             target: &target,
         };
         self.volume(id.clone(), &lun, shown)
@@ -276,7 +276,7 @@ impl Luns {
                 }
                 Err(failure.while_doing(call, doing))
             }
-            (None, _) => Err(changed(call, doing)),
+            (None, _) => Err(changed(doing)),
         }
     }
 
@@ -396,7 +396,7 @@ impl Luns {
         match now {
             Some(now) if now.size >= size => Ok(now.size),
             Some(_) => Err(failure.while_doing(call, doing)),
-            None => Err(changed(call, doing)),
+            None => Err(changed(doing)),
         }
     }
 

@@ -93,10 +93,10 @@ impl Luns {
             return Err(match mapped {
                 // The LUN or the target is gone: another call deleted it.
                 Err(Failure::Refused(code)) if code.is_no_lun() || code.is_no_target() => {
-                    changed(call, &doing)
+                    changed(&doing)
                 }
                 Err(failure) => failure.while_doing(call, doing),
-                Ok(()) => changed(call, &doing),
+                Ok(()) => changed(&doing),
             });
         };
         // Two calls at once may have chosen two targets: the first in order counts.
@@ -215,14 +215,13 @@ fn no_target(
     }
     match made {
         Err(failure) => failure.while_doing(call, doing),
-        Ok(_) => changed(call, doing),
+        Ok(_) => changed(doing),
     }
 }
 
 /// The error of an object that was made and is missing.
-pub(super) fn changed(call: &Call, doing: &str) -> Error {
+pub(super) fn changed(doing: &str) -> Error {
     Error::new(Kind::Pending, doing)
-        .with_effect(call.effect())
         .because(
             "what was just made is not listed: another call, or an administrator, has changed it",
         )

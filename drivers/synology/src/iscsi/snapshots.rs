@@ -121,7 +121,7 @@ impl Luns {
                         error
                     }
                 }
-                Ok(_) => changed(call, doing),
+                Ok(_) => changed(doing),
             });
         };
         if let Ok(Some(uuid)) = &taken

@@ -231,7 +231,7 @@ impl Snapshots for Shares {
         match (named(&self.of(call, &share.name, &doing).await?), taken) {
             (Some(found), _) => listed(source.clone(), share, &found),
             (None, Err(failure)) => Err(failure.while_doing(call, doing)),
-            (None, Ok(())) => Err(changed(call, &doing)),
+            (None, Ok(())) => Err(changed(&doing)),
         }
     }
 

@@ -5,11 +5,12 @@
 //! [`REMOTE_COMMAND`]: super::REMOTE_COMMAND
 
 use async_trait::async_trait;
+use csi_types::Effect;
 
 use super::Script;
 use super::read::{StepResult, not_found};
 use crate::command::Command;
-use crate::error::{Effect, RunError, StderrTail};
+use crate::error::{RunError, StderrTail};
 use crate::output::Output;
 use crate::runner::{Batch, Runner};
 use crate::stream::{self, InputStream, OutputStream};

@@ -44,7 +44,7 @@ pub(super) async fn stage(
     match staged {
         Ok(()) => Ok(()),
         // The outcome is unknown: the next call looks.
-        Err(error) if error.kind() == Kind::Timeout => Err(error.with_effect(Effect::Possible)),
+        Err(error) if error.kind() == Kind::Timeout => Err(error),
         Err(error) => Err(share::take_back(&limits, &request, made, error).await),
     }
 }
@@ -208,7 +208,7 @@ fn mount_at(
     if place.is_mount_point() && of_volume::is_at(&place, &attachment)? {
         return Ok(());
     }
-    let error = Error::new(Kind::Internal, doing()).with_effect(Effect::Possible);
+    let error = Error::new(Kind::Internal, doing());
     Err(error.advise("the kernel says that it did, and shows something else there"))
 }
 

@@ -62,9 +62,7 @@ pub(super) async fn stage(
     match bring(context, &limits, &request).await {
         Ok(()) => Ok(()),
         // The outcome is unknown, or another volume of the target is at work: the record is for the next call.
-        Err(error) if matches!(error.kind(), Kind::Timeout | Kind::Pending) => {
-            Err(error.with_effect(Effect::Possible))
-        }
+        Err(error) if matches!(error.kind(), Kind::Timeout | Kind::Pending) => Err(error),
         Err(error) => Err(take_back(context, &limits, &request, created, error).await),
     }
 }
@@ -294,14 +292,15 @@ async fn take_back(
     // The record is deleted as a whole, so all of it has to be detached: an earlier call may have had other
     // portals.
     let recorded = blocking::run(limits.clone(), doing, move || unstage::recorded(&path)).await;
+    let left_behind = |error: Error| error.with_effect(Effect::Possible);
     let Ok(mut attached) = recorded else {
-        return error.with_effect(Effect::Possible);
+        return left_behind(error);
     };
     let facts = context.devices.facts(&request.attachment);
     attached.extend(facts.filter(|facts| !attached.contains(facts)));
     if let Err(left) = unstage::detach(context, &limits, &attached).await {
         tracing::warn!(path = %request.staging, error = %left.chain(), "a failed stage leaves its device attached, until it is staged or unstaged");
-        return error.with_effect(Effect::Possible);
+        return left_behind(error);
     }
     let doing = Doing::changing(format!("clean up `{}`", request.staging));
     let path = request.staging.path().clone();
@@ -310,7 +309,7 @@ async fn take_back(
     });
     match cleaned.await {
         Ok(()) => error,
-        Err(_) => error.with_effect(Effect::Possible),
+        Err(_) => left_behind(error),
     }
 }
 

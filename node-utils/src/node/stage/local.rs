@@ -15,7 +15,7 @@ use crate::mount::{self, MountOptions, Place};
 use crate::node::StageRequest;
 use csi_types::attachment::AbsolutePath;
 use csi_types::capability::{AccessMode, MountAccess};
-use csi_types::error::{Effect, Error, Kind};
+use csi_types::error::{Error, Kind};
 
 /// Prepares the filesystem and mounts it.
 pub(super) async fn stage(
@@ -160,8 +160,7 @@ fn verify(context: &Context, staging: &AbsolutePath, device: &BlockDevice) -> Re
     drop(place);
     let error = Error::new(Kind::Unreachable, doing())
         .advise("another device was found there afterwards, and was unmounted again");
-    match mount::unmount(staging.as_path()) {
-        Ok(_) => Err(error),
-        Err(_) => Err(error.with_effect(Effect::Possible)),
-    }
+    // If that fails, too, the next call finds it.
+    let _ = mount::unmount(staging.as_path());
+    Err(error)
 }

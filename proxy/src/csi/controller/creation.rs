@@ -14,7 +14,7 @@ mod unread;
 use std::sync::Arc;
 
 use csi_proto::v1;
-use driver_core::{CreateVolume, Effect, Error, Kind, VolumeId};
+use driver_core::{CreateVolume, Effect, Error, Found, Kind, VolumeId};
 use tracing::debug;
 
 use super::{about_volume, offered};
@@ -117,7 +117,9 @@ async fn make(
     let (mut full, several) = (None, candidates.len() > 1);
     for candidate in candidates {
         // Only a connection that already has the volume skipped this check.
-        let filling = candidate.able.map_err(choice::of_a_whole_one)?;
+        let filling = candidate
+            .able
+            .map_err(|refusal| choice::careful(refusal, Some(Found::Whole)))?;
         let connection = candidate.connection;
         let wanted = CreateVolume {
             name: request.name.clone(),
@@ -152,7 +154,7 @@ async fn make(
             // Nothing of it exists there, so another connection may have the capacity. A part of an
             // earlier attempt may be what filled the storage.
             Err(error) if candidate.is_partial && error.kind() == Kind::OutOfSpace => {
-                return Err(error.with_effect(Effect::Possible));
+                return Err(choice::careful(error, Some(Found::Begun)));
             }
             Err(error)
                 if error.kind() == Kind::OutOfSpace

@@ -310,13 +310,5 @@ pub(super) fn limits(task: &Task) -> Limits {
 
 /// Adds the volume to an error of a verb.
 fn with_volume(id: &VolumeId, error: Error) -> Error {
-    let (kind, effect) = (error.kind(), error.effect());
-    let advice = error.advice().map(str::to_owned);
-    let named = Error::new(kind, format!("volume `{id}`"))
-        .with_effect(effect)
-        .because(error);
-    match advice {
-        Some(advice) => named.advise(advice),
-        None => named,
-    }
+    error.within(format!("volume `{id}`"))
 }

@@ -91,26 +91,19 @@ async fn refused(task: &Task, candidates: Vec<Candidate>) -> Error {
         .iter()
         .map(|candidate| part_of(task, &candidate.connection, &candidate.id));
     let found = in_turns(looks).await;
-    let is_partial = found.contains(&Some(Found::Begun));
     let mut refusals = candidates.into_iter().filter_map(|one| one.able.err());
     let missing = || Error::invalid("request field `parameters`");
     let refusal = refusals.next().unwrap_or_else(missing);
-    if is_partial {
-        refusal.with_effect(Effect::Possible)
-    } else if found.contains(&Some(Found::Whole)) {
-        of_a_whole_one(refusal)
-    } else {
-        refusal
-    }
+    let mut most = [Found::Begun, Found::Whole].into_iter();
+    careful(refusal, most.find(|one| found.contains(&Some(*one))))
 }
 
-/// The error for an existing volume that cannot be returned: it must not be forgotten. Only a wrong
-/// topology is final: the caller then chooses another topology, and finds the volume.
-pub(super) fn of_a_whole_one(refusal: Error) -> Error {
-    if refusal.kind() == Kind::OutOfSpace {
-        refusal
-    } else {
-        refusal.with_effect(Effect::Possible)
+/// The refusal of a volume of which so much exists, which must not be forgotten. Of a complete one a wrong topology
+/// alone is final: the caller then chooses another topology, and finds the volume.
+pub(super) fn careful(refusal: Error, found: Option<Found>) -> Error {
+    match (found, refusal.kind()) {
+        (None, _) | (Some(Found::Whole), Kind::OutOfSpace) => refusal,
+        (Some(Found::Begun | Found::Whole), _) => refusal.with_effect(Effect::Possible),
     }
 }
 
@@ -139,18 +132,14 @@ pub(super) async fn unless_partial(
         return error;
     }
     if sought.is_elsewhere {
-        return error.with_effect(Effect::Possible);
+        return careful(error, Some(Found::Begun));
     }
     let found = has(task, connection, sought.id).await;
     // A judgement needs no proof, and what one connection has says nothing about the next.
     if is_passing && matches!(found, Ok(None)) {
         task.call.found_nothing();
     }
-    match at_most(connection, found) {
-        None => error,
-        Some(Found::Whole) => of_a_whole_one(error),
-        Some(Found::Begun) => error.with_effect(Effect::Possible),
-    }
+    careful(error, at_most(connection, found))
 }
 
 /// The part that a connection has of a volume. One that does not answer counts as one that has started it.
@@ -255,7 +244,7 @@ fn finishing(started: Vec<Candidate>) -> Result<Vec<Candidate>, Error> {
     let refusal = unable.into_iter().find_map(|one| one.able.err());
     match refusal.filter(|_| able.is_empty()) {
         // The problem of this call did not exist for the call that started the volume.
-        Some(refusal) => Err(refusal.with_effect(Effect::Possible)),
+        Some(refusal) => Err(careful(refusal, Some(Found::Begun))),
         None => Ok(able),
     }
 }
