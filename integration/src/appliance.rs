@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Result, anyhow, bail};
 use driver_core::config::{self, Document, Environment};
 use driver_core::contract::{Fresh, keep_contract};
-use driver_core::{Call, Driver, PageRequest, SnapshotFilter};
+use driver_core::{Call, DeleteSnapshot, DeleteVolume, Driver, PageRequest, SnapshotFilter};
 use driver_truenas::api::dataset::{CreateDataset, CreateKind, DeleteDataset, QueryDatasets};
 use driver_truenas::api::{Filter, Request, iscsi, nfs, nvmet, smb};
 use driver_truenas::{Client, HttpConnection, Kind, from_document};
@@ -317,11 +317,15 @@ async fn clear(driver: &dyn Driver) -> Result<()> {
         let filter = SnapshotFilter::default();
         let cut = snapshots.list_snapshots(&call(), &filter, &all).await;
         for snapshot in cut.map_err(well)?.entries {
-            let _ = snapshots.delete_snapshot(&call(), &snapshot.id).await;
+            let _ = snapshots
+                .delete_snapshot(&call(), DeleteSnapshot::new(&snapshot.id))
+                .await;
         }
         let made = lister.list_volumes(&call(), &all).await.map_err(well)?;
         for volume in made.entries {
-            let _ = driver.delete_volume(&call(), &volume.id).await;
+            let _ = driver
+                .delete_volume(&call(), DeleteVolume::new(&volume.id))
+                .await;
         }
     }
     let maintenance = driver.maintenance().context("it knows no orphans")?;

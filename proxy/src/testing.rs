@@ -21,10 +21,11 @@ use csi_types::{AbsolutePath, Attachment};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CapacityReporter,
-    CreateSnapshot, CreateVolume, Driver, Effect, Error, Expanded, Expander, Expansion, Found,
-    Kind, Lister, Modifier, NodeId, Page, PageRequest, PageToken, Parameters, PublishRequest,
-    Published, Publisher, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Snapshots, Source,
-    Topology, Volume, VolumeId, VolumeName,
+    CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Effect, Error,
+    ExpandVolume, Expanded, Expander, Expansion, FindVolume, Found, GetSnapshot, Kind, Lister,
+    Modifier, ModifyVolume, NodeId, Page, PageRequest, PageToken, Parameters, PublishVolume,
+    Published, Publisher, Snapshot, SnapshotFilter, SnapshotId, Snapshots, Source, Topology,
+    UnpublishVolume, Volume, VolumeId, VolumeName,
 };
 use node_utils::{Node, NodeConfig};
 use tokio::sync::Notify;
@@ -346,13 +347,15 @@ impl Driver for Memory {
         Ok(made)
     }
 
-    async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
+    async fn delete_volume(&self, call: &Call, request: DeleteVolume<'_>) -> Result<(), Error> {
+        let id = request.id;
         self.enter(call).await?;
         self.state().volumes.remove(id);
         Ok(())
     }
 
-    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
+    async fn find_volume(&self, call: &Call, request: FindVolume<'_>) -> Result<Found, Error> {
+        let id = request.id;
         if !self.can.get_volume {
             return Err(self.unsupported("get volume"));
         }
@@ -426,9 +429,9 @@ impl Expander for Memory {
     async fn expand_volume(
         &self,
         call: &Call,
-        id: &VolumeId,
-        size: SizeRange,
+        request: ExpandVolume<'_>,
     ) -> Result<Expanded, Error> {
+        let ExpandVolume { id, size, .. } = request;
         self.get_volume(call, id).await?;
         Ok(Expanded {
             capacity: size.choose(1).expect("size"),
@@ -476,13 +479,15 @@ impl Snapshots for Memory {
         Ok(snapshot)
     }
 
-    async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
+    async fn delete_snapshot(&self, call: &Call, request: DeleteSnapshot<'_>) -> Result<(), Error> {
+        let id = request.id;
         self.enter(call).await?;
         self.state().snapshots.remove(id);
         Ok(())
     }
 
-    async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
+    async fn get_snapshot(&self, call: &Call, request: GetSnapshot<'_>) -> Result<Snapshot, Error> {
+        let id = request.id;
         self.enter(call).await?;
         let found = self.state().snapshots.get(id).cloned();
         found.ok_or_else(|| Error::not_found(format!("snapshot `{id}`")))
@@ -510,7 +515,7 @@ impl Publisher for Memory {
     async fn publish_volume(
         &self,
         call: &Call,
-        request: &PublishRequest<'_>,
+        request: PublishVolume<'_>,
     ) -> Result<Published, Error> {
         self.enter(call).await?;
         self.state().nodes.push(format!("+{}", request.node.id));
@@ -520,9 +525,9 @@ impl Publisher for Memory {
     async fn unpublish_volume(
         &self,
         call: &Call,
-        _: &VolumeId,
-        node: Option<&NodeId>,
+        request: UnpublishVolume<'_>,
     ) -> Result<(), Error> {
+        let node = request.node;
         self.enter(call).await?;
         let node = node.map_or("*", NodeId::as_str);
         self.state().nodes.push(format!("-{node}"));
@@ -536,12 +541,8 @@ impl Modifier for Memory {
         &["speed"]
     }
 
-    async fn modify_volume(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        parameters: &Parameters,
-    ) -> Result<(), Error> {
+    async fn modify_volume(&self, call: &Call, request: ModifyVolume<'_>) -> Result<(), Error> {
+        let ModifyVolume { id, parameters, .. } = request;
         self.get_volume(call, id).await?;
         let speed = parameters.raw().get("speed").cloned().unwrap_or_default();
         if speed.is_empty() {

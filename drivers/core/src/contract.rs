@@ -25,6 +25,7 @@ use crate::call::Call;
 use crate::driver::Driver;
 use crate::error::{Error, Kind};
 use crate::parameters::Parameters;
+use crate::request::{DeleteVolume, FindVolume};
 use crate::size::SizeRange;
 use crate::text::{SnapshotName, VolumeId, VolumeName};
 use crate::topology::TopologyRequirement;
@@ -162,12 +163,14 @@ impl Fresh {
     async fn delete(&self, id: &VolumeId) {
         expect(
             &format!("delete {id}"),
-            self.driver.delete_volume(&call(), id).await,
+            self.driver
+                .delete_volume(&call(), DeleteVolume::new(id))
+                .await,
         );
     }
 
     async fn exists(&self, id: &VolumeId) -> bool {
-        match self.driver.find_volume(&call(), id).await {
+        match self.driver.find_volume(&call(), FindVolume::new(id)).await {
             Ok(found) => found == Found::Whole,
             Err(error) if error.kind() == Kind::NotFound => false,
             Err(error) => panic!("find {id}: {}", error.chain()),
@@ -176,7 +179,10 @@ impl Fresh {
 
     /// Whether its creation was started and is not complete.
     async fn is_partial(&self, id: &VolumeId) -> bool {
-        matches!(self.driver.find_volume(&call(), id).await, Ok(Found::Begun))
+        matches!(
+            self.driver.find_volume(&call(), FindVolume::new(id)).await,
+            Ok(Found::Begun)
+        )
     }
 
     async fn try_snapshot(&self, source: &VolumeId, name: &str) -> Result<Snapshot, Error> {
@@ -203,6 +209,7 @@ impl Fresh {
     async fn snapshots(&self, source: Option<&VolumeId>, page: &PageRequest) -> Page<Snapshot> {
         let filter = SnapshotFilter {
             source: source.cloned(),
+            secrets: Secrets::new(),
         };
         let listed = self.driver.list_snapshots(&call(), &filter, page).await;
         expect("list snapshots", listed)

@@ -19,15 +19,16 @@ use csi_types::{Access, AccessMode, Attachment, VolumeCapability};
 pub use self::facets::{
     BlockMetadata, BlockRange, BlockRanges, CapacityReporter, Expander, Exports, GroupSnapshot,
     Groups, InlineFound, InlineMount, InlineVolume, InlineVolumes, Lister, Maintenance, Modifier,
-    PublishRequest, Published, Publisher, Snapshots, Transfer,
+    Published, Publisher, Snapshots, Transfer,
 };
 use crate::call::Call;
 use crate::config::Finding;
 use crate::error::Error;
 use crate::parameters::Parameters;
+use crate::request::{DeleteVolume, FindVolume};
 use crate::text::{VolumeId, VolumeName};
 use crate::topology::Topology;
-use crate::volume::{BackendIdentity, CreateVolume, Found, Secrets, Volume};
+use crate::volume::{BackendIdentity, CreateVolume, Found, Volume};
 
 /// The verbs that a driver has, computed from its facets by `<dyn Driver>::capabilities`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,25 +187,18 @@ pub trait Driver: Send + Sync + Debug {
 
     /// Deletes a volume. Success if it does not exist. Snapshots survive, or the error is `Busy`
     /// and the volume is unchanged.
-    async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error>;
-
-    /// The same with the secrets of the class, for storage whose credentials may be only there.
-    async fn delete_volume_with(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        _secrets: &Secrets,
-    ) -> Result<(), Error> {
-        self.delete_volume(call, id).await
-    }
+    async fn delete_volume(&self, call: &Call, request: DeleteVolume<'_>) -> Result<(), Error>;
 
     /// Whether a volume exists: needed by `ValidateVolumeCapabilities`, and by a class over several
     /// connections. `NotFound` promises that no volume of that name will appear unless another call
     /// creates it. A driver whose interrupted creations leave something, or continue by themselves,
     /// returns [`Found::Begun`] for those; otherwise they would be created a second time elsewhere.
-    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
+    async fn find_volume(&self, call: &Call, request: FindVolume<'_>) -> Result<Found, Error> {
         match self.lister() {
-            Some(lister) => lister.get_volume(call, id).await.map(|_| Found::Whole),
+            Some(lister) => lister
+                .get_volume(call, request.id)
+                .await
+                .map(|_| Found::Whole),
             None => Err(self.unsupported("find volume")),
         }
     }

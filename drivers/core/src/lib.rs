@@ -17,6 +17,7 @@ pub mod naming;
 pub mod orphan;
 pub mod paging;
 pub mod parameters;
+pub mod request;
 pub mod secrets;
 pub mod template;
 pub mod transfer;
@@ -33,12 +34,15 @@ pub use csi_types::{
 pub use driver::{
     AccessRules, BlockMetadata, BlockRange, BlockRanges, Capabilities, CapacityReporter, Driver,
     Expander, Expansion, Exports, GroupSnapshot, Groups, InlineFound, InlineMount, InlineVolume,
-    InlineVolumes, Lister, Maintenance, Modifier, PublishRequest, Published, Publisher, Snapshots,
-    Transfer,
+    InlineVolumes, Lister, Maintenance, Modifier, Published, Publisher, Snapshots, Transfer,
 };
 pub use factory::{DriverFactory, DriverHost};
 pub use orphan::{Orphan, OrphanKind};
 pub use parameters::Parameters;
+pub use request::{
+    BlockRangesQuery, CreateGroup, DeleteSnapshot, DeleteVolume, ExpandVolume, FindVolume,
+    GetSnapshot, GroupMembers, ModifyVolume, PublishVolume, UnpublishVolume,
+};
 pub use transfer::{ExportStream, TransferFormat};
 pub use volume::{
     BackendIdentity, Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Elsewhere, Expanded,

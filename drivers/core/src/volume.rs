@@ -152,6 +152,8 @@ pub struct Snapshot {
 pub struct SnapshotFilter {
     /// Only those of this volume.
     pub source: Option<VolumeId>,
+    /// Secrets of the class.
+    pub secrets: Secrets,
 }
 
 /// The requested page of a list.

@@ -11,9 +11,9 @@ use driver_core::parameters::Scope;
 use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateSnapshot,
-    CreateVolume, Driver, Error, Expanded, Expander, Kind, Lister, NodeId, Page, PageRequest,
-    Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Snapshots, Source, Topology,
-    Transfer, Volume, VolumeId, VolumeName,
+    CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Error, ExpandVolume, Expanded, Expander,
+    GetSnapshot, Kind, Lister, NodeId, Page, PageRequest, Parameters, Snapshot, SnapshotFilter,
+    Snapshots, Source, Topology, Transfer, Volume, VolumeId, VolumeName,
 };
 
 use csi_types::{AbsolutePath, Attachment};
@@ -255,10 +255,11 @@ impl Driver for DirectoryDriver {
         .await
     }
 
-    async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
+    async fn delete_volume(&self, call: &Call, request: DeleteVolume<'_>) -> Result<(), Error> {
+        let id = request.id;
         let id = id.clone();
         self.run(call, "deleting a volume", move |directories, call| {
-            directories.delete_volume(call, &id)
+            directories.delete_volume(call, DeleteVolume::new(&id))
         })
         .await
     }
@@ -356,12 +357,12 @@ impl Expander for DirectoryDriver {
     async fn expand_volume(
         &self,
         call: &Call,
-        id: &VolumeId,
-        size: SizeRange,
+        request: ExpandVolume<'_>,
     ) -> Result<Expanded, Error> {
+        let ExpandVolume { id, size, .. } = request;
         let id = id.clone();
         self.run(call, "expanding a volume", move |directories, call| {
-            directories.expand_volume(call, &id, size)
+            directories.expand_volume(call, ExpandVolume::new(&id, size))
         })
         .await
     }
@@ -395,7 +396,8 @@ impl Snapshots for DirectoryDriver {
         .await
     }
 
-    async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
+    async fn delete_snapshot(&self, call: &Call, request: DeleteSnapshot<'_>) -> Result<(), Error> {
+        let id = request.id;
         let id = id.clone();
         self.run(call, "deleting a snapshot", move |directories, call| {
             directories.delete_any_snapshot(call, &id)
@@ -403,7 +405,8 @@ impl Snapshots for DirectoryDriver {
         .await
     }
 
-    async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
+    async fn get_snapshot(&self, call: &Call, request: GetSnapshot<'_>) -> Result<Snapshot, Error> {
+        let id = request.id;
         let id = id.clone();
         self.run(call, "looking at a snapshot", move |directories, call| {
             directories.get_any_snapshot(call, &id)

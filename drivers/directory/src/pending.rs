@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use driver_core::{Call, CreateSnapshot, Error, Kind, Snapshot, Snapshots as _, Topology};
+use driver_core::{
+    Call, CreateSnapshot, Error, GetSnapshot, Kind, Snapshot, Snapshots as _, Topology,
+};
 
 use crate::driver::DirectoryDriver;
 use crate::id::{NamePart, SnapshotDir, VolumeDir};
@@ -281,7 +283,7 @@ impl DirectoryDriver {
         dir: &SnapshotDir,
         doing: &str,
     ) -> Result<Snapshot, Error> {
-        let found = self.get_snapshot(call, &dir.id()).await;
+        let found = self.get_snapshot(call, GetSnapshot::new(&dir.id())).await;
         found.map_err(|error| match error.kind() {
             // Not found: to the caller that would be its volume.
             Kind::NotFound => Error::new(Kind::Pending, doing).because("its copy has just ended"),

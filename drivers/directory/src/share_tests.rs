@@ -9,8 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    Call, CreateVolume, Driver as _, Error, Kind, Lister as _, NodeId, PageRequest, Parameters,
-    SizeRange, TopologyRequirement, VolumeId, VolumeName,
+    Call, CreateVolume, DeleteVolume, Driver as _, Error, Kind, Lister as _, NodeId, PageRequest,
+    Parameters, SizeRange, TopologyRequirement, VolumeId, VolumeName,
 };
 use node_utils::Tools;
 use tokio::time::Instant;
@@ -135,7 +135,7 @@ async fn a_share_is_mounted_by_the_first_call_that_uses_it_and_again_after_it_wa
     create(&driver, "pvc-2").await.expect("volume");
     share.unmount();
     driver
-        .delete_volume(&call(), &id("pvc-1"))
+        .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
         .await
         .expect("deleted");
     let listed = driver.list_volumes(&call(), &PageRequest::default()).await;
@@ -151,7 +151,10 @@ async fn without_its_server_nothing_is_written_or_declared_deleted() {
     let driver = driver(&share, "", Some(Keeper(Arc::clone(&share))));
     for error in [
         create(&driver, "pvc-2").await.err(),
-        driver.delete_volume(&call(), &id("pvc-1")).await.err(),
+        driver
+            .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
+            .await
+            .err(),
         driver.get_volume(&call(), &id("pvc-1")).await.err(),
         driver.probe(&call()).await.pop(),
     ] {
@@ -173,7 +176,9 @@ async fn what_is_mounted_without_being_a_share_is_not_the_base() {
     let share = Share::new().await;
     std::fs::remove_file(share.top.path().join("share").join(MARKER)).expect("marker");
     let driver = driver(&share, "", Some(Keeper(Arc::clone(&share))));
-    let deleted = driver.delete_volume(&call(), &id("pvc-1")).await;
+    let deleted = driver
+        .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
+        .await;
     let error = deleted.expect_err("refused");
     let cause = std::error::Error::source(&error).expect("a cause");
     assert_eq!(cause.downcast_ref(), Some(&BaseError::NoShare));

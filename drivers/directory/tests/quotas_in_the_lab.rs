@@ -19,8 +19,9 @@ use std::time::Duration;
 
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    Call, CreateSnapshot, CreateVolume, Driver, Expander as _, Kind, NodeId, Parameters, SizeRange,
-    SnapshotName, Snapshots as _, Source, TopologyRequirement, Volume, VolumeId, VolumeName,
+    Call, CreateSnapshot, CreateVolume, DeleteVolume, Driver, ExpandVolume, Expander as _, Kind,
+    NodeId, Parameters, SizeRange, SnapshotName, Snapshots as _, Source, TopologyRequirement,
+    Volume, VolumeId, VolumeName,
 };
 use driver_directory::{DirectoryDriver, from_document};
 use node_utils::host::run;
@@ -279,7 +280,9 @@ async fn fill(driver: &DirectoryDriver, name: &str, bytes: u64, source: Option<S
 }
 
 async fn grow(driver: &DirectoryDriver, name: &str, bytes: u64) {
-    let grown = driver.expand_volume(&call(), &id(name), size(bytes)).await;
+    let grown = driver
+        .expand_volume(&call(), ExpandVolume::new(&id(name), size(bytes)))
+        .await;
     assert_eq!(grown.unwrap().capacity, bytes);
 }
 
@@ -460,7 +463,7 @@ async fn what_is_made_of_a_volume_has_a_limit_of_its_own_and_a_snapshot_has_none
         assert_eq!(less.join("file").metadata().unwrap().len(), 12 * MIB);
         assert_eq!(write(&less, "more", MIB).0, 0, "{name}");
         let small = driver
-            .expand_volume(&call(), &id("less"), size(8 * MIB))
+            .expand_volume(&call(), ExpandVolume::new(&id("less"), size(8 * MIB)))
             .await;
         assert_eq!(small.unwrap_err().kind(), Kind::OutOfRange, "{name}");
         grow(&driver, "less", 13 * MIB + MIB / 2).await;
@@ -489,15 +492,24 @@ async fn a_deleted_volume_gives_its_limit_back_and_that_of_no_other_volume() {
         for volume in ["empty", "full"] {
             let own = image.number(&image.volume(volume));
             assert_eq!(limit(own), 8 * MIB, "{name}: {volume}");
-            driver.delete_volume(&call(), &id(volume)).await.unwrap();
+            driver
+                .delete_volume(&call(), DeleteVolume::new(&id(volume)))
+                .await
+                .unwrap();
             assert_eq!(limit(own), 0, "{name}: {volume}");
             deleted.push(own);
         }
         // A call that ends when the volume has lost its name: the next one finishes.
         let own = image.number(&image.volume("cut"));
         let none = Call::within(Duration::ZERO);
-        driver.delete_volume(&none, &id("cut")).await.unwrap_err();
-        driver.delete_volume(&call(), &id("cut")).await.unwrap();
+        driver
+            .delete_volume(&none, DeleteVolume::new(&id("cut")))
+            .await
+            .unwrap_err();
+        driver
+            .delete_volume(&call(), DeleteVolume::new(&id("cut")))
+            .await
+            .unwrap();
         assert_eq!(limit(own), 0, "{name}");
         deleted.push(own);
         if filesystem.limits != Limits::OfProjects {
@@ -512,14 +524,20 @@ async fn a_deleted_volume_gives_its_limit_back_and_that_of_no_other_volume() {
         projects::assign(&forger, kept).unwrap();
         grow(&driver, "forger", 64 * MIB).await;
         drop(forger);
-        driver.delete_volume(&call(), &id("forger")).await.unwrap();
+        driver
+            .delete_volume(&call(), DeleteVolume::new(&id("forger")))
+            .await
+            .unwrap();
         assert_eq!(image.limit("kept"), 8 * MIB, "{name}");
         assert_eq!(shown(&image.volume("kept")).0, 8 * MIB, "{name}");
 
         // A limit that a killed process left is no obstacle, and not taken over.
         create(&driver, "again", 8 * MIB).await;
         let own = image.number(&image.volume("again"));
-        driver.delete_volume(&call(), &id("again")).await.unwrap();
+        driver
+            .delete_volume(&call(), DeleteVolume::new(&id("again")))
+            .await
+            .unwrap();
         image.set_limit(own, 3 * MIB);
         create(&driver, "again", 16 * MIB).await;
         assert_eq!(image.limit("again"), 16 * MIB, "{name}");
@@ -532,7 +550,10 @@ async fn assert_no_qgroup(image: &Image, driver: &DirectoryDriver, deleted: &[u6
     run("btrfs", &["subvolume", "sync", text(&image.top())]);
     // A later call removes those that the kernel does not.
     create(driver, "later", MIB).await;
-    driver.delete_volume(&call(), &id("later")).await.unwrap();
+    driver
+        .delete_volume(&call(), DeleteVolume::new(&id("later")))
+        .await
+        .unwrap();
     let top = File::open(image.top()).unwrap();
     for number in deleted {
         let found = subvolumes::quota(&top, *number);
@@ -605,7 +626,10 @@ async fn a_filesystem_that_does_not_enforce_limits_is_refused_or_served_without(
             assert_eq!(image.counted_with(&image.volume("one")), 0, "{name}");
             assert_eq!(image.quota(image.number(&image.top())).1, 0, "{name}");
             assert_eq!(image.limit("two"), MIB, "{name}");
-            require.delete_volume(&call(), &id("one")).await.unwrap();
+            require
+                .delete_volume(&call(), DeleteVolume::new(&id("one")))
+                .await
+                .unwrap();
             continue;
         }
 

@@ -22,8 +22,9 @@ use csi_types::AbsolutePath;
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::contract::{Fresh, keep_contract};
 use driver_core::{
-    Call, CreateSnapshot, CreateVolume, Driver, Error, Kind, Lister as _, NodeId, Parameters,
-    SizeRange, Snapshot, SnapshotName, Snapshots as _, TopologyRequirement, VolumeId, VolumeName,
+    Call, CreateSnapshot, CreateVolume, DeleteVolume, Driver, Error, Kind, Lister as _, NodeId,
+    Parameters, SizeRange, Snapshot, SnapshotName, Snapshots as _, TopologyRequirement, VolumeId,
+    VolumeName,
 };
 use driver_directory::{DirectoryDriver, from_document};
 use node_utils::Tools;
@@ -148,7 +149,10 @@ async fn keeps_the_contract(client: Client) {
         let driver = driver(client, &below, client.login, records.path(), "");
         // Nothing is reported as deleted from a base that was never used.
         create(&driver, "first").await.unwrap();
-        driver.delete_volume(&call(), &id("first")).await.unwrap();
+        driver
+            .delete_volume(&call(), DeleteVolume::new(&id("first")))
+            .await
+            .unwrap();
         Fresh::new(Arc::new(driver), records)
     })
     .await;
@@ -189,7 +193,10 @@ async fn a_share_that_keeps_locks_from_others_is_doubtful_as_the_kernel_mounted_
         let said = locks.map(|found| found.message.as_str());
         let expected = doubt.map(|option| said.is_some_and(|said| said.contains(option)));
         assert_eq!(expected, said.map(|_| true), "{login}: {found:?}");
-        driver.delete_volume(&call(), &id("first")).await.unwrap();
+        driver
+            .delete_volume(&call(), DeleteVolume::new(&id("first")))
+            .await
+            .unwrap();
     }
 }
 
@@ -236,7 +243,7 @@ async fn a_wrong_password_or_a_missing_directory_is_no_empty_base() {
     std::fs::remove_dir(Path::new(SHARED).join("b")).unwrap();
     for driver in [wrong, missing] {
         let error = driver
-            .delete_volume(&call(), &id("pvc-1"))
+            .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
             .await
             .unwrap_err();
         assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
@@ -418,10 +425,15 @@ async fn survives_in_mid_copy(client: Client, hurt: impl Fn(), heal: impl Fn()) 
     while copied(&base) > 0 {
         assert!(Instant::now() < deadline, "the copy that failed is left");
         let _ = create(&driver, "pvc-2").await;
-        let _ = driver.delete_volume(&call(), &id("pvc-2")).await;
+        let _ = driver
+            .delete_volume(&call(), DeleteVolume::new(&id("pvc-2")))
+            .await;
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    driver.delete_volume(&call(), &id("pvc-1")).await.unwrap();
+    driver
+        .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
+        .await
+        .unwrap();
     assert!(!base.join("v/pvc-1").exists(), "what is deleted is gone");
 }
 
@@ -471,7 +483,10 @@ async fn a_share_that_is_unmounted_under_a_driver_is_never_taken_for_empty() {
         unmount();
         let volume = Path::new(SHARED).join(client.section).join("v/pvc-1");
         let deadline = Instant::now() + Duration::from_mins(2);
-        while let Err(error) = driver.delete_volume(&call(), &id("pvc-1")).await {
+        while let Err(error) = driver
+            .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
+            .await
+        {
             assert!(volume.exists(), "{}", error.chain());
             assert!(Instant::now() < deadline, "{}", error.chain());
             tokio::time::sleep(Duration::from_secs(1)).await;

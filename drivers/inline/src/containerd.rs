@@ -13,8 +13,9 @@ use csi_types::AbsolutePath;
 use driver_core::config::{ConfigError, Document};
 use driver_core::secrets::scoped;
 use driver_core::{
-    AccessRules, BackendIdentity, Call, CreateVolume, Driver, Error, InlineFound, InlineMount,
-    InlineVolume, InlineVolumes, Kind, NodeId, Parameters, Secrets, Volume, VolumeId, VolumeName,
+    AccessRules, BackendIdentity, Call, CreateVolume, DeleteVolume, Driver, Error, InlineFound,
+    InlineMount, InlineVolume, InlineVolumes, Kind, NodeId, Parameters, Secrets, Volume, VolumeId,
+    VolumeName,
 };
 use exec::Program;
 use node_utils::node::pods;
@@ -231,7 +232,7 @@ impl Driver for ContainerdInline {
         Err(unsupported("create volume"))
     }
 
-    async fn delete_volume(&self, _: &Call, _: &VolumeId) -> Result<(), Error> {
+    async fn delete_volume(&self, _: &Call, _: DeleteVolume<'_>) -> Result<(), Error> {
         Err(unsupported("delete volume"))
     }
 

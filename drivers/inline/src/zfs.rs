@@ -11,8 +11,9 @@ use async_trait::async_trait;
 use csi_types::attachment::{DatasetName as AttachedName, ZfsLocal};
 use csi_types::{AbsolutePath, AccessMode, Attachment};
 use driver_core::{
-    AccessRules, BackendIdentity, Backoff, Call, CreateVolume, Driver, Error, InlineFound,
-    InlineMount, InlineVolume, InlineVolumes, Kind, Parameters, Volume, VolumeId, VolumeName,
+    AccessRules, BackendIdentity, Backoff, Call, CreateVolume, DeleteVolume, Driver, Error,
+    InlineFound, InlineMount, InlineVolume, InlineVolumes, Kind, Parameters, Volume, VolumeId,
+    VolumeName,
 };
 use driver_zfs::backend::{Backend, Entry, ListFilter, ListQuery, ListScope};
 use driver_zfs::name::DatasetName;
@@ -257,7 +258,7 @@ impl<B: Backend> Driver for ZfsInline<B> {
         Err(unsupported("create volume"))
     }
 
-    async fn delete_volume(&self, _: &Call, _: &VolumeId) -> Result<(), Error> {
+    async fn delete_volume(&self, _: &Call, _: DeleteVolume<'_>) -> Result<(), Error> {
         Err(unsupported("delete volume"))
     }
 

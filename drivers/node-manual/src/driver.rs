@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use csi_types::Attachment;
 use driver_core::config::{ConfigError, Document};
 use driver_core::{
-    AccessRules, BackendIdentity, Call, CreateVolume, Driver, Error, Parameters, Volume, VolumeId,
-    VolumeName,
+    AccessRules, BackendIdentity, Call, CreateVolume, DeleteVolume, Driver, Error, Parameters,
+    Volume, VolumeId, VolumeName,
 };
 
 use crate::rules;
@@ -84,7 +84,7 @@ impl Driver for NodeManual {
         Err(self.unsupported("create volume"))
     }
 
-    async fn delete_volume(&self, _: &Call, _: &VolumeId) -> Result<(), Error> {
+    async fn delete_volume(&self, _: &Call, _: DeleteVolume<'_>) -> Result<(), Error> {
         Err(self.unsupported("delete volume"))
     }
 }

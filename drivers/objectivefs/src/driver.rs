@@ -11,8 +11,9 @@ use driver_core::naming::VolumeNaming;
 use driver_core::paging::MAX_PAGE;
 use driver_core::secrets::scoped_below;
 use driver_core::{
-    AccessRules, BackendIdentity, Call, CreateVolume, Driver, DriverFactory, Error, Found, Kind,
-    Lister, Page, PageRequest, PageToken, Parameters, Secrets, Volume, VolumeId, VolumeName,
+    AccessRules, BackendIdentity, Call, CreateVolume, DeleteVolume, Driver, DriverFactory, Error,
+    FindVolume, Found, Kind, Lister, Page, PageRequest, PageToken, Parameters, Secrets, Volume,
+    VolumeId, VolumeName,
 };
 use node_utils::Tools;
 use tracing::info;
@@ -119,6 +120,15 @@ impl ObjectiveFs {
         })
     }
 
+    /// `NotFound` for a volume that the store does not list.
+    async fn look(&self, call: &Call, env: &Env, id: &VolumeId) -> Result<(), Error> {
+        if self.volumes(call, env).await?.contains(id) {
+            return Ok(());
+        }
+        let pool = self.config.pool.as_str();
+        Err(Error::not_found(format!("volume `{id}` in pool `{pool}`")))
+    }
+
     /// The volumes of the pool, by id.
     async fn volumes(&self, call: &Call, env: &Env) -> Result<Vec<VolumeId>, Error> {
         let listed = self.tool.list(call, env).await?;
@@ -186,17 +196,9 @@ impl Driver for ObjectiveFs {
         Ok(volume)
     }
 
-    async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
-        self.delete_volume_with(call, id, &Secrets::new()).await
-    }
-
-    async fn delete_volume_with(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        secrets: &Secrets,
-    ) -> Result<(), Error> {
-        let env = self.env(secrets)?;
+    async fn delete_volume(&self, call: &Call, request: DeleteVolume<'_>) -> Result<(), Error> {
+        let id = request.id;
+        let env = self.env(request.secrets)?;
         let name = self.config.pool.filesystem(id)?;
         if self.tool.destroy(call, &env, &name).await? == Done::Now {
             return Ok(());
@@ -211,13 +213,14 @@ impl Driver for ObjectiveFs {
         Ok(())
     }
 
-    /// Without keys in the configuration they are in the secrets of classes, which this call does not have.
-    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
-        let mut names = self.config.env.keys();
-        if !names.any(|name| name.as_str().contains("KEY")) {
+    /// Without keys in the configuration they are in the secrets of classes, which not every call has.
+    async fn find_volume(&self, call: &Call, request: FindVolume<'_>) -> Result<Found, Error> {
+        let env = self.env(request.secrets)?;
+        if !env.keys().any(|name| name.as_str().contains("KEY")) {
             return Err(self.unsupported("find a volume without keys in `objectivefs.env`"));
         }
-        self.get_volume(call, id).await.map(|_| Found::Whole)
+        self.look(call, &env, request.id).await?;
+        Ok(Found::Whole)
     }
 
     fn lister(&self) -> Option<&dyn Lister> {
@@ -245,12 +248,8 @@ impl Driver for ObjectiveFs {
 impl Lister for ObjectiveFs {
     async fn get_volume(&self, call: &Call, id: &VolumeId) -> Result<Volume, Error> {
         let volume = self.volume(id.clone(), &Parameters::default())?;
-        let all = self.volumes(call, &self.config.env).await?;
-        if all.contains(id) {
-            return Ok(volume);
-        }
-        let pool = self.config.pool.as_str();
-        Err(Error::not_found(format!("volume `{id}` in pool `{pool}`")))
+        self.look(call, &self.config.env, id).await?;
+        Ok(volume)
     }
 
     async fn list_volumes(&self, call: &Call, page: &PageRequest) -> Result<Page<Volume>, Error> {

@@ -20,8 +20,9 @@ use driver_core::parameters::Scope;
 use driver_core::template::Template as Handlebars;
 use driver_core::{
     AccessRules, BackendIdentity, Backoff, Call, Capacity, CapacityQuery, CapacityReporter,
-    CreateVolume, Driver, Error, Expanded, Expander, Found, Kind, Lister, Page, PageRequest,
-    Parameters, SizeRange, Snapshots, Volume, VolumeId, VolumeName, missing,
+    CreateVolume, DeleteVolume, Driver, Error, ExpandVolume, Expanded, Expander, FindVolume, Found,
+    Kind, Lister, Page, PageRequest, Parameters, SizeRange, Snapshots, Volume, VolumeId,
+    VolumeName, missing,
 };
 use futures_util::future::try_join;
 use tokio::sync::SemaphorePermit;
@@ -328,12 +329,14 @@ impl Driver for Luns {
         self.create(call, request, &doing).await
     }
 
-    async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
+    async fn delete_volume(&self, call: &Call, request: DeleteVolume<'_>) -> Result<(), Error> {
+        let id = request.id;
         let doing = format!("delete volume `{id}`");
         self.delete(call, id, &doing).await
     }
 
-    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
+    async fn find_volume(&self, call: &Call, request: FindVolume<'_>) -> Result<Found, Error> {
+        let id = request.id;
         let doing = format!("find volume `{id}`");
         let missing = || Error::not_found(doing.clone());
         let name = self.names.lun(id).ok_or_else(missing)?;
@@ -414,9 +417,9 @@ impl Expander for Luns {
     async fn expand_volume(
         &self,
         call: &Call,
-        id: &VolumeId,
-        size: SizeRange,
+        request: ExpandVolume<'_>,
     ) -> Result<Expanded, Error> {
+        let ExpandVolume { id, size, .. } = request;
         let doing = format!("expand volume `{id}`");
         let _turn = self.turn(call, &doing).await?;
         let lun = self.usable(call, id, &doing).await?;

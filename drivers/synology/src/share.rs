@@ -16,8 +16,9 @@ use driver_core::config::scalar::unless_falsy;
 use driver_core::config::{CommonConfig, ConfigError, Document};
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateVolume,
-    Driver, Effect, Error, Expanded, Expander, Found, Kind, Lister, Page, PageRequest, Parameters,
-    SizeRange, Snapshots, Source, Volume, VolumeId, VolumeName, missing,
+    DeleteVolume, Driver, Effect, Error, ExpandVolume, Expanded, Expander, FindVolume, Found, Kind,
+    Lister, Page, PageRequest, Parameters, Snapshots, Source, Volume, VolumeId, VolumeName,
+    missing,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -566,7 +567,8 @@ impl Driver for Shares {
         self.volume(id.clone(), &share)
     }
 
-    async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
+    async fn delete_volume(&self, call: &Call, request: DeleteVolume<'_>) -> Result<(), Error> {
+        let id = request.id;
         let doing = format!("delete volume `{id}`");
         let _turn = self.turn(call, &doing).await?;
         call.check(&doing)?;
@@ -594,7 +596,8 @@ impl Driver for Shares {
         Ok(())
     }
 
-    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
+    async fn find_volume(&self, call: &Call, request: FindVolume<'_>) -> Result<Found, Error> {
+        let id = request.id;
         let doing = format!("find volume `{id}`");
         let found = match self.find(call, id, &doing).await {
             Err(error) if error.kind() == Kind::Conflict => None,
@@ -674,9 +677,9 @@ impl Expander for Shares {
     async fn expand_volume(
         &self,
         call: &Call,
-        id: &VolumeId,
-        size: SizeRange,
+        request: ExpandVolume<'_>,
     ) -> Result<Expanded, Error> {
+        let ExpandVolume { id, size, .. } = request;
         let doing = format!("expand volume `{id}`");
         let _turn = self.turn(call, &doing).await?;
         let share = self.whole(call, id, &doing).await?;

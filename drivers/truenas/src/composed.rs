@@ -363,8 +363,8 @@ mod tests {
     use csi_types::capability::{Access, AccessMode, VolumeCapability};
     use driver_core::config::{Document, NoEnvironment};
     use driver_core::{
-        CreateVolume, Driver, Parameters, PublishRequest, Secrets, SizeRange, TopologyRequirement,
-        VolumeName,
+        CreateVolume, DeleteVolume, Driver, Parameters, PublishVolume, Secrets, SizeRange,
+        TopologyRequirement, UnpublishVolume, VolumeName,
     };
     use driver_zfs::name::DatasetName;
     use driver_zfs::observed::VolumeKind;
@@ -459,7 +459,7 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
         assert_eq!(context["iqn"], "iqn.2005-10.org.freenas.ctl:pvc-1");
         assert_eq!(rows(&nas, "iscsi.targetextent").await.len(), 1);
         driver
-            .delete_volume(&call, &asked.id)
+            .delete_volume(&call, DeleteVolume::new(&asked.id))
             .await
             .expect("deleted");
         for service in ["iscsi.target", "iscsi.extent", "iscsi.targetextent"] {
@@ -480,20 +480,22 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
         let publisher = driver.publisher().expect("it publishes");
         let id = driver_core::NodeId::parse("a").expect("an id");
         let node = csi_types::NodeIdentity::of(id.clone());
-        let publish = PublishRequest::new(&asked.id, &node, &asked.capabilities[0]);
-        let published = publisher.publish_volume(&call, &publish).await;
+        let publish = PublishVolume::new(&asked.id, &node, &asked.capabilities[0], false);
+        let published = publisher.publish_volume(&call, publish).await;
         published.unwrap_or_else(|error| panic!("{}", error.chain()));
         let list = rows(&nas, "iscsi.initiator").await.remove(0);
         assert_eq!(list["initiators"], json!(["iqn.2004-10.org.x:a"]));
         let target = rows(&nas, "iscsi.target").await.remove(0);
         assert_eq!(target["groups"][0]["initiator"], list["id"]);
         let gone = publisher
-            .unpublish_volume(&call, &asked.id, Some(&id))
+            .unpublish_volume(&call, UnpublishVolume::new(&asked.id, Some(&id)))
             .await;
         gone.unwrap_or_else(|error| panic!("{}", error.chain()));
         let list = rows(&nas, "iscsi.initiator").await.remove(0);
         assert_ne!(list["initiators"], json!(["iqn.2004-10.org.x:a"]));
-        let gone = driver.delete_volume(&call, &asked.id).await;
+        let gone = driver
+            .delete_volume(&call, DeleteVolume::new(&asked.id))
+            .await;
         gone.unwrap_or_else(|error| panic!("{}", error.chain()));
         assert!(rows(&nas, "iscsi.initiator").await.is_empty());
     }
@@ -570,7 +572,10 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
             pool.insert(&name, VolumeKind::Zvol, &[], None);
             nas.faults().release();
         };
-        let (deleted, ()) = tokio::join!(driver.delete_volume(&call, &asked.id), replace);
+        let (deleted, ()) = tokio::join!(
+            driver.delete_volume(&call, DeleteVolume::new(&asked.id)),
+            replace
+        );
         let refused = deleted.expect_err("it is of another");
         assert_eq!(
             refused.kind(),

@@ -23,8 +23,8 @@ use bare::{Bare, settings};
 use common::Counting;
 use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::{
-    BackendIdentity, Call, CreateVolume, Driver, Error, Kind, Parameters, SizeRange, Source,
-    TopologyRequirement, Volume, VolumeId, VolumeName,
+    BackendIdentity, Call, CreateVolume, DeleteVolume, Driver, Error, Kind, Parameters, SizeRange,
+    Source, TopologyRequirement, Volume, VolumeId, VolumeName,
 };
 use driver_ssh::{Key, Settings, Ssh};
 use driver_zfs::ZfsDriver;
@@ -138,7 +138,7 @@ async fn a_user_with_sudo_makes_clones_and_deletes_and_each_exchange_is_one_scri
     // is looked at then, so that it is that clone and no other.
     for (id, exchanges) in [("a", 3), ("b", 2)] {
         driver
-            .delete_volume(&call(), &VolumeId::parse(id).unwrap())
+            .delete_volume(&call(), DeleteVolume::new(&VolumeId::parse(id).unwrap()))
             .await
             .unwrap();
         assert_eq!(host(&driver).runner().take(), exchanges, "{id}");
@@ -167,7 +167,7 @@ async fn without_sudo_zfs_allow_decides() {
     create(&driver, "b", of_a).await.unwrap();
     for id in ["a", "b"] {
         driver
-            .delete_volume(&call(), &VolumeId::parse(id).unwrap())
+            .delete_volume(&call(), DeleteVolume::new(&VolumeId::parse(id).unwrap()))
             .await
             .unwrap();
     }

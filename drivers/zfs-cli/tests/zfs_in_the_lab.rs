@@ -24,9 +24,9 @@ use std::time::Duration;
 
 use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::{
-    Call, CreateSnapshot, CreateVolume, Driver, Expander as _, Kind, Lister as _, PageRequest,
-    Parameters, SizeRange, SnapshotName, Snapshots as _, Source, TopologyRequirement, VolumeId,
-    VolumeName,
+    Call, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver, ExpandVolume,
+    Expander as _, GetSnapshot, Kind, Lister as _, PageRequest, Parameters, SizeRange,
+    SnapshotName, Snapshots as _, Source, TopologyRequirement, VolumeId, VolumeName,
 };
 use driver_zfs::observed::VolumeKind;
 use ground::{Ground, zfs};
@@ -92,7 +92,10 @@ async fn each_verb_takes_as_many_exchanges_as_it_may() {
         counted(2, "a snapshot");
         let size = SizeRange::new(128 << 20, 0).unwrap();
         driver
-            .expand_volume(&call(), &VolumeId::parse("a").unwrap(), size)
+            .expand_volume(
+                &call(),
+                ExpandVolume::new(&VolumeId::parse("a").unwrap(), size),
+            )
             .await
             .unwrap();
         counted(2, "expanding");
@@ -104,11 +107,14 @@ async fn each_verb_takes_as_many_exchanges_as_it_may() {
             .unwrap();
         counted(3, "restoring");
         driver
-            .delete_volume(&call(), &VolumeId::parse("b").unwrap())
+            .delete_volume(&call(), DeleteVolume::new(&VolumeId::parse("b").unwrap()))
             .await
             .unwrap();
         counted(2, "deleting");
-        driver.delete_snapshot(&call(), &id).await.unwrap();
+        driver
+            .delete_snapshot(&call(), DeleteSnapshot::new(&id))
+            .await
+            .unwrap();
         counted(2, "deleting a snapshot");
         driver
             .list_volumes(&call(), &PageRequest::default())
@@ -146,7 +152,10 @@ async fn copies_and_promotions_take_as_many_exchanges_as_they_may() {
         let copy = with(request("d", 64 << 20, from), "detachedVolumesFromVolumes");
         driver.create_volume(&call(), &copy).await.unwrap();
         counted(3, "copying a volume");
-        driver.delete_snapshot(&call(), &taken.id).await.unwrap();
+        driver
+            .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+            .await
+            .unwrap();
         counted(3, "deleting a detached snapshot that something stands on");
         let from = Some(Source::Volume(VolumeId::parse("a").unwrap()));
         driver
@@ -155,7 +164,7 @@ async fn copies_and_promotions_take_as_many_exchanges_as_they_may() {
             .unwrap();
         counted(3, "cloning a volume");
         driver
-            .delete_volume(&call(), &VolumeId::parse("a").unwrap())
+            .delete_volume(&call(), DeleteVolume::new(&VolumeId::parse("a").unwrap()))
             .await
             .unwrap();
         counted(3, "deleting a volume that something stands on");
@@ -242,18 +251,17 @@ async fn copies_hold_what_was_there_and_depend_on_nothing() {
     );
 
     // What clones stand on goes all the same.
-    driver
-        .delete_volume(&call(), &VolumeId::parse("a").unwrap())
-        .await
-        .unwrap();
-    driver.delete_snapshot(&call(), &taken.id).await.unwrap();
+    let id = VolumeId::parse("a").unwrap();
+    let gone = DeleteVolume::new(&id);
+    driver.delete_volume(&call(), gone).await.unwrap();
+    let gone = DeleteSnapshot::new(&taken.id);
+    driver.delete_snapshot(&call(), gone).await.unwrap();
     assert_eq!(std::fs::read_to_string(file("clone")).unwrap(), "second");
     assert_eq!(std::fs::read_to_string(file("restored")).unwrap(), "first");
     for volume in ["copy", "clone", "restored", "whole"] {
-        driver
-            .delete_volume(&call(), &VolumeId::parse(volume).unwrap())
-            .await
-            .unwrap();
+        let id = VolumeId::parse(volume).unwrap();
+        let gone = DeleteVolume::new(&id);
+        driver.delete_volume(&call(), gone).await.unwrap();
     }
     let root = &ground.root;
     assert_eq!(
@@ -287,7 +295,10 @@ async fn what_others_made_is_protected_and_named() {
             zfs(&["snapshot", &auto]);
         }
         zfs(make);
-        let error = driver.delete_volume(&call(), &id).await.unwrap_err();
+        let error = driver
+            .delete_volume(&call(), DeleteVolume::new(&id))
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), Kind::Busy, "{}", error.chain());
         assert!(error.chain().contains(object), "{}", error.chain());
         zfs(unmake);
@@ -295,7 +306,10 @@ async fn what_others_made_is_protected_and_named() {
     let foreign = format!("{}/v/foreign", ground.root);
     zfs(&["create", &foreign]);
     let error = driver
-        .delete_volume(&call(), &VolumeId::parse("foreign").unwrap())
+        .delete_volume(
+            &call(),
+            DeleteVolume::new(&VolumeId::parse("foreign").unwrap()),
+        )
         .await;
     assert_eq!(error.unwrap_err().kind(), Kind::Busy);
     let error = driver
@@ -303,7 +317,10 @@ async fn what_others_made_is_protected_and_named() {
         .await;
     assert_eq!(error.unwrap_err().kind(), Kind::Conflict);
     // A snapshot that neither CSI nor a hold protects goes with its volume.
-    driver.delete_volume(&call(), &id).await.unwrap();
+    driver
+        .delete_volume(&call(), DeleteVolume::new(&id))
+        .await
+        .unwrap();
     assert!(!ground.list().contains("/v/a"), "{}", ground.list());
 }
 
@@ -325,20 +342,29 @@ async fn a_deleted_snapshot_that_a_clone_keeps_frees_its_name() {
         .create_volume(&call(), &request("r", 64 << 20, from))
         .await
         .unwrap();
-    driver.delete_snapshot(&call(), &taken.id).await.unwrap();
-    let gone = driver.get_snapshot(&call(), &taken.id).await.unwrap_err();
+    driver
+        .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+        .await
+        .unwrap();
+    let gone = driver
+        .get_snapshot(&call(), GetSnapshot::new(&taken.id))
+        .await
+        .unwrap_err();
     assert_eq!(gone.kind(), Kind::NotFound);
     driver
         .create_snapshot(&call(), &snapshot("a", "s", false))
         .await
         .unwrap();
-    driver.delete_snapshot(&call(), &taken.id).await.unwrap();
     driver
-        .delete_volume(&call(), &VolumeId::parse("a").unwrap())
+        .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
         .await
         .unwrap();
     driver
-        .delete_volume(&call(), &VolumeId::parse("r").unwrap())
+        .delete_volume(&call(), DeleteVolume::new(&VolumeId::parse("a").unwrap()))
+        .await
+        .unwrap();
+    driver
+        .delete_volume(&call(), DeleteVolume::new(&VolumeId::parse("r").unwrap()))
         .await
         .unwrap();
     assert_eq!(ground.list().lines().count(), 2, "{}", ground.list());
@@ -417,7 +443,10 @@ async fn a_copy_whose_script_dies_at_any_of_its_commands_is_completed_by_the_ret
             "content",
             "cut {cuts}"
         );
-        driver.delete_volume(&call(), &copy.id).await.unwrap();
+        driver
+            .delete_volume(&call(), DeleteVolume::new(&copy.id))
+            .await
+            .unwrap();
         assert_eq!(ground.list(), before, "cut {cuts}");
     }
     assert!(cuts >= 6, "cut at {cuts} commands only");

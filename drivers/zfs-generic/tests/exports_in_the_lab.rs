@@ -20,8 +20,8 @@ use csi_types::NodeIdentity;
 use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    Call, CreateVolume, Driver, NodeId, Parameters, PublishRequest, SizeRange, TopologyRequirement,
-    VolumeId, VolumeName,
+    Call, CreateVolume, DeleteVolume, Driver, ExpandVolume, NodeId, Parameters, PublishVolume,
+    SizeRange, TopologyRequirement, UnpublishVolume, VolumeId, VolumeName,
 };
 use driver_zfs_generic::from_document;
 use node_utils::host::run;
@@ -129,9 +129,18 @@ async fn lives(
     assert!(there());
     let id = VolumeId::parse("pvc-1").unwrap();
     let size = SizeRange::new(128 * MIB, 0).unwrap();
-    driver.expand_volume(&call(), &id, size).await.unwrap();
-    driver.delete_volume(&call(), &id).await.unwrap();
-    driver.delete_volume(&call(), &id).await.unwrap();
+    driver
+        .expand_volume(&call(), ExpandVolume::new(&id, size))
+        .await
+        .unwrap();
+    driver
+        .delete_volume(&call(), DeleteVolume::new(&id))
+        .await
+        .unwrap();
+    driver
+        .delete_volume(&call(), DeleteVolume::new(&id))
+        .await
+        .unwrap();
     assert!(!there());
     assert_eq!(
         run(
@@ -300,13 +309,19 @@ async fn what_nfsd_keeps_is_waited_for_and_not_tried_before() {
         "the machine is too slow: {away:?}"
     );
     let short = Call::within(Duration::from_secs(2));
-    let error = driver.delete_volume(&short, &id).await.unwrap_err();
+    let error = driver
+        .delete_volume(&short, DeleteVolume::new(&id))
+        .await
+        .unwrap_err();
     let why = error.chain();
     assert!(why.contains("nfsd keeps it for"), "{why}");
     assert_eq!(nfsd_forgets().0, second, "it was tried");
 
     let (began, away) = (Instant::now(), nfsd_forgets().1);
-    driver.delete_volume(&call(), &id).await.unwrap();
+    driver
+        .delete_volume(&call(), DeleteVolume::new(&id))
+        .await
+        .unwrap();
     let took = began.elapsed();
     assert!(
         took >= away && took < away + Duration::from_secs(20),
@@ -343,8 +358,8 @@ async fn publish(driver: &Arc<dyn Driver>, name: &str) {
     let id = VolumeId::parse("pvc-1").unwrap();
     let capability = request("pvc-1", MIB).capabilities.remove(0);
     let node = NodeIdentity::of(NodeId::parse(name).unwrap());
-    let request = PublishRequest::new(&id, &node, &capability);
-    driver.publish_volume(&call(), &request).await.unwrap();
+    let request = PublishVolume::new(&id, &node, &capability, false);
+    driver.publish_volume(&call(), request).await.unwrap();
 }
 
 async fn unpublish(driver: &Arc<dyn Driver>, name: &str) {
@@ -354,7 +369,7 @@ async fn unpublish(driver: &Arc<dyn Driver>, name: &str) {
     );
     for _ in 0..2 {
         driver
-            .unpublish_volume(&call(), &id, Some(&node))
+            .unpublish_volume(&call(), UnpublishVolume::new(&id, Some(&node)))
             .await
             .unwrap();
     }
@@ -369,7 +384,10 @@ async fn volume(section: &str) -> Arc<dyn Driver> {
 
 async fn remove(driver: &Arc<dyn Driver>) {
     let id = VolumeId::parse("pvc-1").unwrap();
-    driver.delete_volume(&call(), &id).await.unwrap();
+    driver
+        .delete_volume(&call(), DeleteVolume::new(&id))
+        .await
+        .unwrap();
     run("zfs", &["destroy", "-r", ROOT]);
 }
 
@@ -522,7 +540,10 @@ async fn nvmet_lets_in_a_node_by_name_and_ends_its_session() {
         .args(["disconnect", "-n", NQN])
         .output();
     assert!(!connect('b'), "it was put out");
-    driver.delete_volume(&call(), &other.id).await.unwrap();
+    driver
+        .delete_volume(&call(), DeleteVolume::new(&other.id))
+        .await
+        .unwrap();
     remove(&driver).await;
     std::fs::remove_dir("/sys/kernel/config/nvmet/ports/7").unwrap();
     std::fs::remove_file("/etc/nvmet/config.json").unwrap();

@@ -13,9 +13,10 @@ use csi_types::Attachment;
 use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateSnapshot,
-    CreateVolume, Driver, Error, Expanded, Expander, Found, Kind, Lister, Maintenance, NodeId,
-    Orphan, Page, PageRequest, Parameters, SizeRange, Snapshot, SnapshotFilter, SnapshotId,
-    Snapshots, Source, Topology, Transfer, Volume, VolumeId, VolumeName,
+    CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Error, ExpandVolume, Expanded, Expander,
+    FindVolume, Found, GetSnapshot, Kind, Lister, Maintenance, NodeId, Orphan, Page, PageRequest,
+    Parameters, Snapshot, SnapshotFilter, Snapshots, Source, Topology, Transfer, Volume, VolumeId,
+    VolumeName,
 };
 use driver_zfs::backend::{Backend, Serves};
 use driver_zfs::id::{At, Layout};
@@ -192,7 +193,8 @@ impl Driver for NodeZfs {
         }
     }
 
-    async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
+    async fn delete_volume(&self, call: &Call, request: DeleteVolume<'_>) -> Result<(), Error> {
+        let id = request.id;
         if self.mark.strip(id).is_none() {
             let dataset = self.layout.volume(id)?;
             let seen = self
@@ -203,7 +205,7 @@ impl Driver for NodeZfs {
             let is_foreign = self.mark.is_foreign(id);
             if is_foreign && found.is_some_and(is_ours) {
                 // It was moved with its pool, or created by democratic-csi.
-                let deletion = self.driver.delete_volume(call, id);
+                let deletion = self.driver.delete_volume(call, DeleteVolume::new(id));
                 return self
                     .delete_and_remember(call, seen, &object, deletion)
                     .await;
@@ -217,16 +219,17 @@ impl Driver for NodeZfs {
                 );
             }
         }
-        self.driver.delete_volume(call, id).await
+        self.driver.delete_volume(call, DeleteVolume::new(id)).await
     }
 
-    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
-        let found = self.driver.find_volume(call, id).await;
+    async fn find_volume(&self, call: &Call, request: FindVolume<'_>) -> Result<Found, Error> {
+        let id = request.id;
+        let found = self.driver.find_volume(call, FindVolume::new(id)).await;
         let is_absent = matches!(&found, Err(error) if error.kind() == Kind::NotFound);
         match self.without_mark(id).filter(|_| is_absent) {
             // Created before ids had marks: a partial one is finished under that id, a complete one
             // is the volume.
-            Some(plain) => self.driver.find_volume(call, &plain).await,
+            Some(plain) => self.driver.find_volume(call, FindVolume::new(&plain)).await,
             None => self.or_elsewhere(id, found),
         }
     }
@@ -303,10 +306,15 @@ impl Expander for NodeZfs {
     async fn expand_volume(
         &self,
         call: &Call,
-        id: &VolumeId,
-        size: SizeRange,
+        request: ExpandVolume<'_>,
     ) -> Result<Expanded, Error> {
-        self.or_elsewhere(id, self.driver.expand_volume(call, id, size).await)
+        let ExpandVolume { id, size, .. } = request;
+        self.or_elsewhere(
+            id,
+            self.driver
+                .expand_volume(call, ExpandVolume::new(id, size))
+                .await,
+        )
     }
 }
 
@@ -328,7 +336,8 @@ impl Snapshots for NodeZfs {
         self.or_elsewhere(&request.source, taken)
     }
 
-    async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
+    async fn delete_snapshot(&self, call: &Call, request: DeleteSnapshot<'_>) -> Result<(), Error> {
+        let id = request.id;
         // An id that no driver issued is left to the driver to reject.
         let place = self.layout.snapshot(id).ok();
         if let Some(place) = &place
@@ -346,18 +355,24 @@ impl Snapshots for NodeZfs {
                 return Err(elsewhere(format!("delete snapshot `{id}`")));
             }
             if found().any(is_ours) {
-                let deletion = self.driver.delete_snapshot(call, id);
+                let deletion = self.driver.delete_snapshot(call, DeleteSnapshot::new(id));
                 return self
                     .delete_and_remember(call, seen, &object, deletion)
                     .await;
             }
         }
-        self.driver.delete_snapshot(call, id).await
+        self.driver
+            .delete_snapshot(call, DeleteSnapshot::new(id))
+            .await
     }
 
-    async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
+    async fn get_snapshot(&self, call: &Call, request: GetSnapshot<'_>) -> Result<Snapshot, Error> {
+        let id = request.id;
         let volume = self.layout.snapshot(id)?.volume;
-        self.or_elsewhere(&volume, self.driver.get_snapshot(call, id).await)
+        self.or_elsewhere(
+            &volume,
+            self.driver.get_snapshot(call, GetSnapshot::new(id)).await,
+        )
     }
 
     async fn list_snapshots(

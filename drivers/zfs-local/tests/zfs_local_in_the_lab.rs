@@ -22,8 +22,8 @@ use csi_types::{Access, AccessMode, FsType, MountAccess, StageSecrets, VolumeCap
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::contract::{Fresh, keep_contract};
 use driver_core::{
-    Call, CreateSnapshot, CreateVolume, Driver, Kind, NodeId, Parameters, SizeRange, SnapshotName,
-    Source, TopologyRequirement, Volume, VolumeName,
+    Call, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver, ExpandVolume, Kind,
+    NodeId, Parameters, SizeRange, SnapshotName, Source, TopologyRequirement, Volume, VolumeName,
 };
 use driver_zfs_local::from_document;
 use node_utils::blocking::Limits;
@@ -233,7 +233,9 @@ async fn lives(kind: &str, fs_type: &str) {
 
     let before = in_use.room();
     let larger = SizeRange::new(2 * size, 0).unwrap();
-    let grown = driver.expand_volume(&call(), &volume.id, larger).await;
+    let grown = driver
+        .expand_volume(&call(), ExpandVolume::new(&volume.id, larger))
+        .await;
     if grown.unwrap().node_expansion_required {
         in_use.grow(2 * size).await;
     }
@@ -244,13 +246,24 @@ async fn lives(kind: &str, fs_type: &str) {
     // A node whose pool has nothing of it.
     let elsewhere = Ground::new();
     let stranger = elsewhere.driver(kind, "other");
-    let refused = stranger.delete_volume(&call(), &volume.id).await;
+    let refused = stranger
+        .delete_volume(&call(), DeleteVolume::new(&volume.id))
+        .await;
     assert_eq!(refused.unwrap_err().kind(), Kind::Unreachable);
 
-    driver.delete_volume(&call(), &restored.id).await.unwrap();
-    driver.delete_snapshot(&call(), &taken.id).await.unwrap();
+    driver
+        .delete_volume(&call(), DeleteVolume::new(&restored.id))
+        .await
+        .unwrap();
+    driver
+        .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+        .await
+        .unwrap();
     for _ in 0..2 {
-        driver.delete_volume(&call(), &volume.id).await.unwrap();
+        driver
+            .delete_volume(&call(), DeleteVolume::new(&volume.id))
+            .await
+            .unwrap();
     }
     assert!(!ground.leftover().contains("pvc-"), "{}", ground.leftover());
 }

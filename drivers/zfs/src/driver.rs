@@ -21,10 +21,10 @@ use driver_core::naming::VolumeNaming;
 use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateSnapshot,
-    CreateVolume, Driver, Effect, Error, Expanded, Expander, Exports, Found, Kind, Lister,
-    Maintenance, NodeId, Orphan, Page, PageRequest, Parameters, PublishRequest, Published,
-    Publisher, SizeRange, Snapshot, SnapshotFilter, SnapshotId, Snapshots, Source, Topology,
-    Transfer, Volume, VolumeId, VolumeName, missing,
+    CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Effect, Error, ExpandVolume, Expanded,
+    Expander, Exports, FindVolume, Found, GetSnapshot, Kind, Lister, Maintenance, Orphan, Page,
+    PageRequest, Parameters, PublishVolume, Published, Publisher, Snapshot, SnapshotFilter,
+    Snapshots, Source, Topology, Transfer, UnpublishVolume, Volume, VolumeId, VolumeName, missing,
 };
 use tokio::time::Instant;
 
@@ -34,7 +34,7 @@ use crate::id::{At, Layout};
 use crate::name::DatasetName;
 use crate::observed::{Dataset, Query, Request, State, VolumeKind};
 use crate::plan::access::{Access, AccessChange};
-use crate::plan::destroy::{DeleteSnapshot, DeleteVolume, has_parent};
+use crate::plan::destroy::{DestroySnapshot, DestroyVolume, has_parent};
 use crate::plan::expand::Expand;
 use crate::plan::snapshot::Taken;
 use crate::plan::{ExportRef, Outcome, Verb, is_complete};
@@ -288,12 +288,13 @@ impl Driver for ZfsDriver {
             .map_err(|error| error.with_effect(Effect::Possible))
     }
 
-    async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
+    async fn delete_volume(&self, call: &Call, request: DeleteVolume<'_>) -> Result<(), Error> {
+        let id = request.id;
         let dataset = self.layout().volume(id)?;
         if self.settings.retain {
             return Ok(());
         }
-        let verb = DeleteVolume {
+        let verb = DestroyVolume {
             layout: self.layout(),
             export_ref: self.export_ref(id, &dataset),
             keep_foreign: self.settings.keep_foreign_snapshots,
@@ -301,7 +302,8 @@ impl Driver for ZfsDriver {
         self.converge(call, &verb).await
     }
 
-    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
+    async fn find_volume(&self, call: &Call, request: FindVolume<'_>) -> Result<Found, Error> {
+        let id = request.id;
         let found = match self.dataset_of(call, id).await? {
             None => self.dataset_in_turn(call, id).await?,
             found => found,
@@ -394,9 +396,9 @@ impl Expander for ZfsDriver {
     async fn expand_volume(
         &self,
         call: &Call,
-        id: &VolumeId,
-        size: SizeRange,
+        request: ExpandVolume<'_>,
     ) -> Result<Expanded, Error> {
+        let ExpandVolume { id, size, .. } = request;
         let dataset = self.layout().volume(id)?;
         let verb = Expand {
             policy: &self.settings.policy,
@@ -452,13 +454,14 @@ impl Snapshots for ZfsDriver {
             .map_err(|error| error.with_effect(Effect::Possible))
     }
 
-    async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
+    async fn delete_snapshot(&self, call: &Call, request: DeleteSnapshot<'_>) -> Result<(), Error> {
+        let id = request.id;
         let place = match self.layout().snapshot(id) {
             // There is no such snapshot, and never was.
             Err(error) if error.kind() == Kind::NotFound => return Ok(()),
             place => place?,
         };
-        let verb = DeleteSnapshot {
+        let verb = DestroySnapshot {
             layout: self.layout(),
             place,
             owner: self.settings.policy.owner(),
@@ -468,7 +471,8 @@ impl Snapshots for ZfsDriver {
         self.converge(call, &verb).await
     }
 
-    async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
+    async fn get_snapshot(&self, call: &Call, request: GetSnapshot<'_>) -> Result<Snapshot, Error> {
+        let id = request.id;
         let place = self.layout().snapshot(id)?;
         let query = match &place.at {
             At::Attached(snapshot) => Query::Snapshot(snapshot.clone()),
@@ -542,20 +546,20 @@ impl Publisher for ZfsDriver {
     async fn publish_volume(
         &self,
         call: &Call,
-        request: &PublishRequest<'_>,
+        request: PublishVolume<'_>,
     ) -> Result<Published, Error> {
         let change = AccessChange::Allow(&request.node.id);
-        let allowed = self.access(call, request.volume, change).await;
-        self.about(call, request.volume, allowed).await?;
+        let allowed = self.access(call, request.id, change).await;
+        self.about(call, request.id, allowed).await?;
         Ok(Published::default())
     }
 
     async fn unpublish_volume(
         &self,
         call: &Call,
-        id: &VolumeId,
-        node: Option<&NodeId>,
+        request: UnpublishVolume<'_>,
     ) -> Result<(), Error> {
+        let UnpublishVolume { id, node, .. } = request;
         self.access(call, id, AccessChange::Revoke(node)).await
     }
 }

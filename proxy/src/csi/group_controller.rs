@@ -12,7 +12,7 @@ use csi_proto::v1;
 use csi_proto::v1::group_controller_server::GroupController;
 use csi_proto::v1::group_controller_service_capability as capability;
 use driver_core::text::GroupSnapshotId;
-use driver_core::{Capabilities, Error, SnapshotId};
+use driver_core::{Capabilities, CreateGroup, Error, GroupMembers, SnapshotId};
 use tonic::{Request, Response, Status};
 
 use crate::csi::controller::{about_snapshot, at_one_connection, offered_by_any};
@@ -112,7 +112,15 @@ async fn create(
     let subject = about_snapshot(&connection, request.name.as_str());
     let task = incoming.admit(subject, keys)?;
     let (driver, name) = (connection.driver(), &request.name);
-    let cut = driver.create_group(&task.call, name, &volumes, &request.parameters);
+    let cut = driver.create_group(
+        &task.call,
+        CreateGroup {
+            name,
+            volumes: &volumes,
+            parameters: &request.parameters,
+            secrets: &request.secrets,
+        },
+    );
     let group = task.ask_for_copy(&connection, "create_group", cut).await?;
     let mut reply = encode::created_group(&connection, &group, &volumes)?;
     for (reply, snapshot) in reply.snapshots.iter_mut().zip(&group.snapshots) {
@@ -147,7 +155,14 @@ async fn delete(
     let subject = about_snapshot(&connection, request.group.as_str());
     let task = incoming.admit(subject, keys)?;
     let driver = connection.driver();
-    let deletion = driver.delete_group(&task.call, &id, &snapshots);
+    let deletion = driver.delete_group(
+        &task.call,
+        GroupMembers {
+            id: &id,
+            snapshots: &snapshots,
+            secrets: &request.secrets,
+        },
+    );
     task.ask_for_deletion(&connection, "delete_group", deletion)
         .await?;
     Ok(v1::DeleteVolumeGroupSnapshotResponse {})
@@ -167,7 +182,14 @@ async fn get(
     }
     let subject = about_snapshot(&connection, request.group.as_str());
     let task = incoming.admit(subject, Keys::none())?;
-    let found = connection.driver().get_group(&task.call, &id, &snapshots);
+    let found = connection.driver().get_group(
+        &task.call,
+        GroupMembers {
+            id: &id,
+            snapshots: &snapshots,
+            secrets: &request.secrets,
+        },
+    );
     let group = task.ask(&connection, "get_group", found).await?;
     let handle = request.group.as_str();
     let mut reply = encode::group(&connection, &group, handle);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use csi_proto::v1;
 use csi_proto::v1::BlockMetadataType;
 use csi_proto::v1::snapshot_metadata_server::SnapshotMetadata;
-use driver_core::{BlockRange, Error, Kind};
+use driver_core::{BlockRange, BlockRangesQuery, Error, Kind};
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
@@ -132,7 +132,15 @@ async fn ranges<M>(
     let task = incoming.admit(subject, keys)?;
     let work = async {
         let driver = connection.driver();
-        let found = driver.block_ranges(&task.call, &id, base.as_ref(), request.offset);
+        let found = driver.block_ranges(
+            &task.call,
+            BlockRangesQuery {
+                snapshot: &id,
+                base: base.as_ref(),
+                offset: request.offset,
+                secrets: &request.secrets,
+            },
+        );
         let mut found = found.await?;
         let mut course = Course::new(request.offset, found.capacity())?;
         let mut is_empty = true;

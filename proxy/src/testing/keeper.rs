@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use driver_core::config::CommonConfig;
 use driver_core::{
-    AccessRules, BackendIdentity, Call, CreateVolume, Driver, Error, Exports, Kind, Lister,
-    Maintenance, Orphan, OrphanKind, Page, PageRequest, PageToken, Parameters, Volume, VolumeId,
-    VolumeName,
+    AccessRules, BackendIdentity, Call, CreateVolume, DeleteVolume, Driver, Error, Exports, Kind,
+    Lister, Maintenance, Orphan, OrphanKind, Page, PageRequest, PageToken, Parameters, Volume,
+    VolumeId, VolumeName,
 };
 
 use super::volume;
@@ -141,7 +141,7 @@ impl Driver for Keeper {
         Err(self.unsupported("create volume"))
     }
 
-    async fn delete_volume(&self, _: &Call, _: &VolumeId) -> Result<(), Error> {
+    async fn delete_volume(&self, _: &Call, _: DeleteVolume<'_>) -> Result<(), Error> {
         Err(self.unsupported("delete volume"))
     }
 

@@ -5,6 +5,7 @@ use futures_util::future::{join, join_all};
 
 use super::{Fresh, call};
 use crate::error::Kind;
+use crate::request::DeleteVolume;
 use crate::volume::PageRequest;
 
 /// The number of calls that run at once, unless said otherwise.
@@ -51,7 +52,7 @@ pub(super) async fn creating_against_deleting_converges(fresh: &Fresh) {
         let race = call();
         let (made, gone) = join(
             fresh.try_create("contract-race", None),
-            fresh.driver.delete_volume(&race, &id),
+            fresh.driver.delete_volume(&race, DeleteVolume::new(&id)),
         )
         .await;
         for error in made.err().into_iter().chain(gone.err()) {

@@ -18,14 +18,16 @@ use self::state::{Ranges, State};
 use crate::call::Call;
 use crate::driver::{
     AccessRules, BlockMetadata, BlockRange, BlockRanges, Capabilities, CapacityReporter, Driver,
-    Expander, Expansion, GroupSnapshot, Groups, Lister, Modifier, PublishRequest, Published,
-    Publisher, Snapshots,
+    Expander, Expansion, GroupSnapshot, Groups, Lister, Modifier, Published, Publisher, Snapshots,
 };
 use crate::error::{Error, Kind};
 use crate::naming::VolumeNaming;
 use crate::parameters::Parameters;
-use crate::size::SizeRange;
-use crate::text::{GroupSnapshotId, NodeId, SnapshotId, SnapshotName, VolumeId, VolumeName};
+use crate::request::{
+    BlockRangesQuery, CreateGroup, DeleteSnapshot, DeleteVolume, ExpandVolume, FindVolume,
+    GetSnapshot, GroupMembers, ModifyVolume, PublishVolume, UnpublishVolume,
+};
+use crate::text::{NodeId, VolumeId, VolumeName};
 use crate::topology::Topology;
 use crate::volume::{
     BackendIdentity, Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Expanded, Found, Page,
@@ -231,7 +233,8 @@ impl Driver for FakeDriver {
         self.change(call, Verb::CreateVolume, work).await
     }
 
-    async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
+    async fn delete_volume(&self, call: &Call, request: DeleteVolume<'_>) -> Result<(), Error> {
+        let id = request.id;
         ours(id)?;
         let work = || {
             self.state.delete_volume(id);
@@ -240,7 +243,8 @@ impl Driver for FakeDriver {
         self.change(call, Verb::DeleteVolume, work).await
     }
 
-    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
+    async fn find_volume(&self, call: &Call, request: FindVolume<'_>) -> Result<Found, Error> {
+        let id = request.id;
         ours(id)?;
         let found = || self.state.volume(id).map(|_| Found::Whole);
         self.look(call, Verb::FindVolume, found).await
@@ -310,9 +314,9 @@ impl Expander for FakeDriver {
     async fn expand_volume(
         &self,
         call: &Call,
-        id: &VolumeId,
-        size: SizeRange,
+        request: ExpandVolume<'_>,
     ) -> Result<Expanded, Error> {
+        let ExpandVolume { id, size, .. } = request;
         ours(id)?;
         let work = || self.state.expand(id, size, self.node_expands());
         self.change(call, Verb::ExpandVolume, work).await
@@ -342,12 +346,14 @@ impl Snapshots for FakeDriver {
         self.change(call, Verb::CreateSnapshot, work).await
     }
 
-    async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
+    async fn delete_snapshot(&self, call: &Call, request: DeleteSnapshot<'_>) -> Result<(), Error> {
+        let id = request.id;
         let work = || self.state.delete_snapshot(id);
         self.change(call, Verb::DeleteSnapshot, work).await
     }
 
-    async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
+    async fn get_snapshot(&self, call: &Call, request: GetSnapshot<'_>) -> Result<Snapshot, Error> {
+        let id = request.id;
         self.look(call, Verb::GetSnapshot, || self.state.snapshot(id))
             .await
     }
@@ -368,10 +374,10 @@ impl Publisher for FakeDriver {
     async fn publish_volume(
         &self,
         call: &Call,
-        request: &PublishRequest<'_>,
+        request: PublishVolume<'_>,
     ) -> Result<Published, Error> {
-        ours(request.volume)?;
-        let work = || self.state.publish(request.volume, request.node);
+        ours(request.id)?;
+        let work = || self.state.publish(request.id, request.node);
         self.change(call, Verb::PublishVolume, work).await?;
         Ok(Published::default())
     }
@@ -379,9 +385,9 @@ impl Publisher for FakeDriver {
     async fn unpublish_volume(
         &self,
         call: &Call,
-        id: &VolumeId,
-        node: Option<&NodeId>,
+        request: UnpublishVolume<'_>,
     ) -> Result<(), Error> {
+        let UnpublishVolume { id, node, .. } = request;
         ours(id)?;
         let work = || {
             self.state.unpublish(Some(id), node);
@@ -405,12 +411,8 @@ impl Modifier for FakeDriver {
         &[SPEED]
     }
 
-    async fn modify_volume(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        parameters: &Parameters,
-    ) -> Result<(), Error> {
+    async fn modify_volume(&self, call: &Call, request: ModifyVolume<'_>) -> Result<(), Error> {
+        let ModifyVolume { id, parameters, .. } = request;
         ours(id)?;
         if parameters.raw().get(SPEED).is_some_and(String::is_empty) {
             return Err(Error::invalid(format!("parameter `{SPEED}`")).because("it is empty"));
@@ -425,21 +427,16 @@ impl Groups for FakeDriver {
     async fn create_group(
         &self,
         call: &Call,
-        name: &SnapshotName,
-        volumes: &[VolumeId],
-        _parameters: &Parameters,
+        request: CreateGroup<'_>,
     ) -> Result<GroupSnapshot, Error> {
+        let CreateGroup { name, volumes, .. } = request;
         volumes.iter().try_for_each(ours)?;
         let work = || self.state.create_group(name, volumes);
         self.change(call, Verb::CreateGroup, work).await
     }
 
-    async fn delete_group(
-        &self,
-        call: &Call,
-        id: &GroupSnapshotId,
-        snapshots: &[SnapshotId],
-    ) -> Result<(), Error> {
+    async fn delete_group(&self, call: &Call, request: GroupMembers<'_>) -> Result<(), Error> {
+        let GroupMembers { id, snapshots, .. } = request;
         let work = || self.state.delete_group(id, snapshots);
         self.change(call, Verb::DeleteGroup, work).await
     }
@@ -447,9 +444,9 @@ impl Groups for FakeDriver {
     async fn get_group(
         &self,
         call: &Call,
-        id: &GroupSnapshotId,
-        snapshots: &[SnapshotId],
+        request: GroupMembers<'_>,
     ) -> Result<GroupSnapshot, Error> {
+        let GroupMembers { id, snapshots, .. } = request;
         let work = || self.state.get_group(id, snapshots);
         self.look(call, Verb::GetGroup, work).await
     }
@@ -460,10 +457,14 @@ impl BlockMetadata for FakeDriver {
     async fn block_ranges(
         &self,
         call: &Call,
-        snapshot: &SnapshotId,
-        base: Option<&SnapshotId>,
-        offset: u64,
+        request: BlockRangesQuery<'_>,
     ) -> Result<Box<dyn BlockRanges>, Error> {
+        let BlockRangesQuery {
+            snapshot,
+            base,
+            offset,
+            ..
+        } = request;
         let work = || self.state.ranges(snapshot, base, offset);
         let found = self.look(call, Verb::BlockRanges, work).await?;
         Ok(Box::new(Ranges::new(found, call, &self.hooks)))
@@ -491,7 +492,7 @@ mod tests {
             let (driver, id) = (driver.clone(), id.clone());
             tokio::spawn(async move {
                 let call = Call::within(Duration::from_mins(1));
-                driver.delete_volume(&call, &id).await
+                driver.delete_volume(&call, DeleteVolume::new(&id)).await
             })
         };
         let first = delete().await.unwrap().unwrap_err();

@@ -4,6 +4,7 @@ use super::{Fresh, call, expect, expect_kind};
 use crate::driver::{BlockRange, GroupSnapshot};
 use crate::error::{Error, Kind};
 use crate::parameters::Parameters;
+use crate::request::{BlockRangesQuery, CreateGroup, DeleteSnapshot, GroupMembers};
 use crate::text::{MAX_STRING, SnapshotId, SnapshotName, VolumeId};
 use crate::volume::PageRequest;
 
@@ -14,7 +15,7 @@ async fn try_group(fresh: &Fresh, volumes: &[VolumeId]) -> Result<GroupSnapshot,
     let parameters = Parameters::default();
     let driver = &fresh.driver;
     driver
-        .create_group(&call(), &name, volumes, &parameters)
+        .create_group(&call(), CreateGroup::new(&name, volumes, &parameters))
         .await
 }
 
@@ -66,7 +67,9 @@ pub(super) async fn groups_are_cut_whole_once_and_go_whole(fresh: &Fresh) {
     expect_kind("the name of another group", outcome, &[Kind::Conflict]);
 
     let ids = members(&group);
-    let found = driver.get_group(&call(), &group.id, &ids).await;
+    let found = driver
+        .get_group(&call(), GroupMembers::new(&group.id, &ids))
+        .await;
     assert_eq!(sorted(expect("get", found)), group);
     let listed = fresh.snapshots(Some(a), &PageRequest::default()).await;
     let of_a: Vec<_> = group
@@ -78,17 +81,25 @@ pub(super) async fn groups_are_cut_whole_once_and_go_whole(fresh: &Fresh) {
     assert_eq!(listed.entries, of_a, "listed as it was cut");
 
     let some = &ids[..1];
-    let outcome = driver.get_group(&call(), &group.id, some).await;
+    let outcome = driver
+        .get_group(&call(), GroupMembers::new(&group.id, some))
+        .await;
     expect_kind("get with other snapshots", outcome, &[Kind::Invalid]);
-    let outcome = driver.delete_group(&call(), &group.id, some).await;
+    let outcome = driver
+        .delete_group(&call(), GroupMembers::new(&group.id, some))
+        .await;
     expect_kind("delete with other snapshots", outcome, &[Kind::Invalid]);
     for _ in 0..2 {
         expect(
             "delete",
-            driver.delete_group(&call(), &group.id, &ids).await,
+            driver
+                .delete_group(&call(), GroupMembers::new(&group.id, &ids))
+                .await,
         );
     }
-    let outcome = driver.get_group(&call(), &group.id, &ids).await;
+    let outcome = driver
+        .get_group(&call(), GroupMembers::new(&group.id, &ids))
+        .await;
     expect_kind("get what is deleted", outcome, &[Kind::NotFound]);
     let left = fresh.snapshots(None, &PageRequest::default()).await.entries;
     assert!(left.is_empty(), "a deleted group has left {left:?}");
@@ -99,7 +110,10 @@ async fn ranges(
     snapshot: &SnapshotId,
     base: Option<&SnapshotId>,
 ) -> (u64, Vec<BlockRange>) {
-    let found = fresh.driver.block_ranges(&call(), snapshot, base, 0).await;
+    let found = fresh
+        .driver
+        .block_ranges(&call(), BlockRangesQuery::new(snapshot, base, 0))
+        .await;
     let mut found = expect("ranges", found);
     let mut all = Vec::new();
     while let Some(piece) = expect("more ranges", found.next(1).await) {
@@ -113,7 +127,9 @@ pub(super) async fn ranges_are_sorted_and_end_within_the_snapshot(fresh: &Fresh)
     let driver = &fresh.driver;
     if !driver.capabilities().block_metadata {
         let missing = SnapshotId::parse("contract-missing").expect("an id");
-        let outcome = driver.block_ranges(&call(), &missing, None, 0).await;
+        let outcome = driver
+            .block_ranges(&call(), BlockRangesQuery::new(&missing, None, 0))
+            .await;
         expect_kind("ranges", outcome, &[Kind::Unsupported]);
         return;
     }
@@ -131,7 +147,10 @@ pub(super) async fn ranges_are_sorted_and_end_within_the_snapshot(fresh: &Fresh)
         assert!(ends.zip(starts).all(|(end, next)| end <= next), "{all:?}");
         assert!(all.iter().all(|range| range.length > 0), "{all:?}");
         let outcome = driver
-            .block_ranges(&call(), &newer.id, base, capacity + 1)
+            .block_ranges(
+                &call(),
+                BlockRangesQuery::new(&newer.id, base, capacity + 1),
+            )
             .await;
         expect_kind("beyond the end", outcome, &[Kind::OutOfRange]);
     }
@@ -140,11 +159,18 @@ pub(super) async fn ranges_are_sorted_and_end_within_the_snapshot(fresh: &Fresh)
     let other = fresh.create("contract-b").await;
     let foreign = fresh.snapshot(&other.id, "contract-u").await;
     let outcome = driver
-        .block_ranges(&call(), &newer.id, Some(&foreign.id), 0)
+        .block_ranges(
+            &call(),
+            BlockRangesQuery::new(&newer.id, Some(&foreign.id), 0),
+        )
         .await;
     expect_kind("a base of another volume", outcome, &[Kind::Invalid]);
-    let gone = driver.delete_snapshot(&call(), &newer.id).await;
+    let gone = driver
+        .delete_snapshot(&call(), DeleteSnapshot::new(&newer.id))
+        .await;
     expect("delete", gone);
-    let outcome = driver.block_ranges(&call(), &newer.id, None, 0).await;
+    let outcome = driver
+        .block_ranges(&call(), BlockRangesQuery::new(&newer.id, None, 0))
+        .await;
     expect_kind("ranges of nothing", outcome, &[Kind::NotFound]);
 }

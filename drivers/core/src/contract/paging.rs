@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Fresh, call, expect_kind};
 use crate::error::Kind;
+use crate::request::DeleteSnapshot;
 use crate::text::VolumeId;
 use crate::volume::{Page, PageRequest, PageToken, SnapshotFilter};
 
@@ -126,7 +127,10 @@ pub(super) async fn pages_of_snapshots_neither_lose_nor_repeat(fresh: &Fresh) {
     }
     let come_and_go = async |number: usize| {
         if let Some(id) = goes.get(number) {
-            let outcome = fresh.driver.delete_snapshot(&call(), id).await;
+            let outcome = fresh
+                .driver
+                .delete_snapshot(&call(), DeleteSnapshot::new(id))
+                .await;
             super::expect("delete snapshot", outcome);
         }
         let name = format!("contract-{}-comes-{number}", number * 7 % 9);

@@ -2,13 +2,17 @@
 
 use super::{Fresh, call, expect, expect_kind};
 use crate::error::Kind;
+use crate::request::{DeleteSnapshot, DeleteVolume, GetSnapshot};
 use crate::text::MAX_STRING;
 use crate::volume::{PageRequest, Snapshot, Source};
 
 async fn shown_everywhere(fresh: &Fresh, snapshot: &Snapshot) {
     let verbs = fresh.driver.capabilities();
     if verbs.get_snapshot {
-        let got = fresh.driver.get_snapshot(&call(), &snapshot.id).await;
+        let got = fresh
+            .driver
+            .get_snapshot(&call(), GetSnapshot::new(&snapshot.id))
+            .await;
         assert_eq!(expect("get snapshot", got), *snapshot);
     }
     if verbs.list_snapshots {
@@ -27,7 +31,10 @@ async fn shown_everywhere(fresh: &Fresh, snapshot: &Snapshot) {
 async fn gone(fresh: &Fresh, snapshot: &Snapshot) {
     let verbs = fresh.driver.capabilities();
     if verbs.get_snapshot {
-        let got = fresh.driver.get_snapshot(&call(), &snapshot.id).await;
+        let got = fresh
+            .driver
+            .get_snapshot(&call(), GetSnapshot::new(&snapshot.id))
+            .await;
         expect_kind("get snapshot", got, &[Kind::NotFound]);
     }
     if verbs.list_snapshots {
@@ -37,7 +44,10 @@ async fn gone(fresh: &Fresh, snapshot: &Snapshot) {
 }
 
 async fn delete(fresh: &Fresh, snapshot: &Snapshot) {
-    let outcome = fresh.driver.delete_snapshot(&call(), &snapshot.id).await;
+    let outcome = fresh
+        .driver
+        .delete_snapshot(&call(), DeleteSnapshot::new(&snapshot.id))
+        .await;
     expect(&format!("delete snapshot {}", snapshot.id), outcome);
 }
 
@@ -106,7 +116,11 @@ pub(super) async fn snapshots_outlive_their_volume_or_keep_it(fresh: &Fresh) {
     }
     let volume = fresh.create("contract-a").await;
     let snapshot = fresh.snapshot(&volume.id, "contract-s").await;
-    match fresh.driver.delete_volume(&call(), &volume.id).await {
+    match fresh
+        .driver
+        .delete_volume(&call(), DeleteVolume::new(&volume.id))
+        .await
+    {
         Ok(()) => assert!(!fresh.exists(&volume.id).await),
         Err(error) => {
             assert_eq!(error.kind(), Kind::Busy, "{}", error.chain());
@@ -141,7 +155,11 @@ pub(super) async fn snapshots_become_volumes(fresh: &Fresh) {
     let empty = fresh.try_create("contract-r", None).await;
     expect_kind("the same name without a source", empty, &[Kind::Conflict]);
 
-    match fresh.driver.delete_snapshot(&call(), &snapshot.id).await {
+    match fresh
+        .driver
+        .delete_snapshot(&call(), DeleteSnapshot::new(&snapshot.id))
+        .await
+    {
         Ok(()) => gone(fresh, &snapshot).await,
         Err(error) => {
             assert_eq!(error.kind(), Kind::Busy, "{}", error.chain());

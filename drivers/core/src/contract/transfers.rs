@@ -8,6 +8,7 @@ use super::{Fresh, call, expect, expect_kind};
 use crate::call::Call;
 use crate::driver::Driver;
 use crate::error::{Error, Kind};
+use crate::request::FindVolume;
 use crate::text::VolumeId;
 use crate::transfer::{Bookmark, Bytes, CopyTag, ExportInfo, ExportStream, Stream, TransferFormat};
 use crate::volume::{CreateVolume, Elsewhere, Source, Volume};
@@ -238,7 +239,10 @@ pub(super) async fn what_is_given_up_is_deleted(fresh: &Fresh) {
         let request = wanted(fresh, "contract-copy", &source.id);
         drop(fresh.driver.import(&call(), &request, &from).await);
         fresh.delete(&request.id).await;
-        let found = fresh.driver.find_volume(&call(), &request.id).await;
+        let found = fresh
+            .driver
+            .find_volume(&call(), FindVolume::new(&request.id))
+            .await;
         expect_kind("find what was deleted", found, &[Kind::NotFound]);
         expect("close", from.close(&call()).await);
     }

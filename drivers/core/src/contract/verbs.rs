@@ -6,10 +6,14 @@ use std::time::UNIX_EPOCH;
 use super::{Fresh, call, expect_kind};
 use csi_types::NodeIdentity;
 
-use crate::driver::{Capabilities, Expansion, PublishRequest};
+use crate::driver::{Capabilities, Expansion};
 use crate::error::{Error, Kind};
 use crate::orphan::{Orphan, OrphanKind};
 use crate::parameters::Parameters;
+use crate::request::PublishVolume;
+use crate::request::{
+    DeleteSnapshot, DeleteVolume, ExpandVolume, FindVolume, GetSnapshot, UnpublishVolume,
+};
 use crate::size::SizeRange;
 use crate::text::{MAX_STRING, NodeId, SnapshotId, VolumeId, VolumeName};
 use crate::topology::TopologyRequirement;
@@ -43,22 +47,32 @@ pub(super) async fn advertised_verbs_are_those_that_are_there(fresh: &Fresh) {
     check("capacity", verbs.capacity, outcome.map(drop));
     let outcome = fresh.try_snapshot(&missing, "contract").await.map(drop);
     check("create snapshot", verbs.snapshots, outcome);
-    let outcome = driver.delete_snapshot(&call, &snapshot).await;
+    let outcome = driver
+        .delete_snapshot(&call, DeleteSnapshot::new(&snapshot))
+        .await;
     check("delete snapshot", verbs.snapshots, outcome);
     let outcome = driver.list_snapshots(&call, &filter, &page).await;
     check("list snapshots", verbs.list_snapshots, outcome.map(drop));
-    let outcome = driver.get_snapshot(&call, &snapshot).await.map(drop);
+    let outcome = driver
+        .get_snapshot(&call, GetSnapshot::new(&snapshot))
+        .await
+        .map(drop);
     check("get snapshot", verbs.get_snapshot, outcome);
-    let outcome = driver.expand_volume(&call, &missing, size).await.map(drop);
+    let outcome = driver
+        .expand_volume(&call, ExpandVolume::new(&missing, size))
+        .await
+        .map(drop);
     check("expand", verbs.expand != Expansion::None, outcome);
     let outcome = driver
         .publish_volume(
             &call,
-            &PublishRequest::new(&missing, &identity, &capability),
+            PublishVolume::new(&missing, &identity, &capability, false),
         )
         .await;
     check("publish", verbs.publish, outcome.map(drop));
-    let outcome = driver.unpublish_volume(&call, &missing, Some(&node)).await;
+    let outcome = driver
+        .unpublish_volume(&call, UnpublishVolume::new(&missing, Some(&node)))
+        .await;
     check("unpublish", verbs.publish, outcome);
     for (verb, outcome) in upkeep(fresh, &missing).await {
         let advertised = if verb.contains("orphan") {
@@ -133,9 +147,6 @@ async fn topology(fresh: &Fresh) {
 pub(super) async fn a_driver_without_volumes_has_no_verb(fresh: &Fresh) {
     let driver = &fresh.driver;
     let id = VolumeId::parse("contract-missing").expect("an id");
-    let snapshot = SnapshotId::parse("contract-missing").expect("an id");
-    let node = NodeId::parse("contract-node").expect("a node");
-    let identity = NodeIdentity::of(node.clone());
     let size = SizeRange::new(super::SIZE, 0).expect("a size");
     let (page, filter, call) = (PageRequest::default(), SnapshotFilter::default(), call());
     let capability = fresh.capability();
@@ -152,49 +163,28 @@ pub(super) async fn a_driver_without_volumes_has_no_verb(fresh: &Fresh) {
         topology: TopologyRequirement::default(),
     };
     let query = CapacityQuery::default();
-    for (verb, outcome) in [
+    let outcomes = [
         ("name", named.map(drop)),
         (
             "create",
             driver.create_volume(&call, &wanted).await.map(drop),
         ),
-        ("delete", driver.delete_volume(&call, &id).await),
-        ("find", driver.find_volume(&call, &id).await.map(drop)),
         ("get", driver.get_volume(&call, &id).await.map(drop)),
         ("list", driver.list_volumes(&call, &page).await.map(drop)),
         ("capacity", driver.capacity(&call, &query).await.map(drop)),
-        (
-            "expand",
-            driver.expand_volume(&call, &id, size).await.map(drop),
-        ),
         (
             "snapshot",
             fresh.try_snapshot(&id, "contract").await.map(drop),
         ),
         (
-            "delete snapshot",
-            driver.delete_snapshot(&call, &snapshot).await,
-        ),
-        (
-            "get snapshot",
-            driver.get_snapshot(&call, &snapshot).await.map(drop),
-        ),
-        (
             "list snapshots",
             driver.list_snapshots(&call, &filter, &page).await.map(drop),
         ),
-        (
-            "publish",
-            driver
-                .publish_volume(&call, &PublishRequest::new(&id, &identity, &capability))
-                .await
-                .map(drop),
-        ),
-        (
-            "unpublish",
-            driver.unpublish_volume(&call, &id, Some(&node)).await,
-        ),
-    ] {
+    ];
+    for (verb, outcome) in outcomes {
+        expect_kind(verb, outcome, &[Kind::Unsupported]);
+    }
+    for (verb, outcome) in about_one(fresh, &id).await {
         expect_kind(verb, outcome, &[Kind::Unsupported]);
     }
     for (verb, outcome) in upkeep(fresh, &id).await {
@@ -208,6 +198,40 @@ pub(super) async fn a_driver_without_volumes_has_no_verb(fresh: &Fresh) {
     );
     assert_eq!(driver.backend_identity(), driver.backend_identity());
     assert!(!driver.kind().is_empty());
+}
+
+/// The verbs about one volume or snapshot that exists.
+async fn about_one(fresh: &Fresh, id: &VolumeId) -> [(&'static str, Result<(), Error>); 7] {
+    let (driver, call) = (&fresh.driver, call());
+    let snapshot = SnapshotId::parse("contract-missing").expect("an id");
+    let node = NodeId::parse("contract-node").expect("a node");
+    let identity = NodeIdentity::of(node.clone());
+    let capability = fresh.capability();
+    let size = SizeRange::new(super::SIZE, 0).expect("a size");
+    let find = driver.find_volume(&call, FindVolume::new(id)).await;
+    let expand = ExpandVolume::new(id, size);
+    let expand = driver.expand_volume(&call, expand).await;
+    let get = GetSnapshot::new(&snapshot);
+    let get = driver.get_snapshot(&call, get).await;
+    let delete = DeleteSnapshot::new(&snapshot);
+    let publish = PublishVolume::new(id, &identity, &capability, false);
+    let publish = driver.publish_volume(&call, publish).await;
+    let unpublish = UnpublishVolume::new(id, Some(&node));
+    [
+        (
+            "delete",
+            driver.delete_volume(&call, DeleteVolume::new(id)).await,
+        ),
+        ("find", find.map(drop)),
+        ("expand", expand.map(drop)),
+        ("get snapshot", get.map(drop)),
+        (
+            "delete snapshot",
+            driver.delete_snapshot(&call, delete).await,
+        ),
+        ("publish", publish.map(drop)),
+        ("unpublish", driver.unpublish_volume(&call, unpublish).await),
+    ]
 }
 
 /// The verbs of a driver that creates no volumes: at most inline volumes.
@@ -260,17 +284,23 @@ pub(super) async fn foreign_ids_reach_nothing(fresh: &Fresh) {
         "é",
     ] {
         let id = VolumeId::parse(id).expect("an id");
-        let gone = fresh.driver.delete_volume(&call, &id).await;
+        let gone = fresh
+            .driver
+            .delete_volume(&call, DeleteVolume::new(&id))
+            .await;
         assert!(
             gone.as_ref()
                 .map_or_else(|e| e.kind() == Kind::Invalid, |()| true),
             "delete {id:?}: {gone:?}"
         );
-        let found = fresh.driver.find_volume(&call, &id).await;
+        let found = fresh.driver.find_volume(&call, FindVolume::new(&id)).await;
         expect_kind("find", found, &[Kind::Invalid, Kind::NotFound]);
         if fresh.driver.capabilities().snapshots {
             let snapshot = SnapshotId::parse(id.as_str()).expect("an id");
-            let gone = fresh.driver.delete_snapshot(&call, &snapshot).await;
+            let gone = fresh
+                .driver
+                .delete_snapshot(&call, DeleteSnapshot::new(&snapshot))
+                .await;
             assert!(
                 gone.as_ref()
                     .map_or_else(|e| e.kind() == Kind::Invalid, |()| true),

@@ -8,6 +8,7 @@ use super::{Fresh, SIZE, call, expect, expect_kind};
 use crate::call::Call;
 use crate::driver::Expansion;
 use crate::error::{Effect, Kind};
+use crate::request::{DeleteVolume, ExpandVolume};
 use crate::size::SizeRange;
 use crate::text::{MAX_MAP, VolumeId};
 use crate::volume::{PageRequest, Source, Volume};
@@ -102,7 +103,11 @@ pub(super) async fn a_call_without_time_leaves_what_a_retry_completes(fresh: &Fr
     let volume = fresh.create("contract-late").await;
     shown_everywhere(fresh, &volume).await;
     let late = Call::within(Duration::ZERO);
-    if let Err(error) = fresh.driver.delete_volume(&late, &volume.id).await {
+    if let Err(error) = fresh
+        .driver
+        .delete_volume(&late, DeleteVolume::new(&volume.id))
+        .await
+    {
         assert_eq!(error.kind(), Kind::Timeout, "{}", error.chain());
     }
     fresh.delete(&volume.id).await;
@@ -163,7 +168,10 @@ pub(super) async fn volumes_grow_and_never_shrink(fresh: &Fresh) {
     }
     let grow = async |id, size: i64| {
         let size = SizeRange::new(size, 0).expect("a size");
-        fresh.driver.expand_volume(&call(), id, size).await
+        fresh
+            .driver
+            .expand_volume(&call(), ExpandVolume::new(id, size))
+            .await
     };
     let missing = fresh.id("contract-never");
     expect_kind(
@@ -203,7 +211,11 @@ pub(super) async fn clones_stand_on_their_own(fresh: &Fresh) {
     shown_everywhere(fresh, &clone).await;
     shown_everywhere(fresh, &source).await;
 
-    match fresh.driver.delete_volume(&call(), &source.id).await {
+    match fresh
+        .driver
+        .delete_volume(&call(), DeleteVolume::new(&source.id))
+        .await
+    {
         Ok(()) => assert!(!fresh.exists(&source.id).await),
         Err(error) => {
             assert_eq!(error.kind(), Kind::Busy, "{}", error.chain());

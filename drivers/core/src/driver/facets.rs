@@ -7,14 +7,16 @@ use std::fmt::Debug;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
-use csi_types::{AbsolutePath, Attachment, NodeIdentity, VolumeCapability, VolumeContext};
+use csi_types::{AbsolutePath, Attachment, VolumeContext};
 
 use crate::call::Call;
 use crate::error::Error;
 use crate::orphan::Orphan;
-use crate::parameters::Parameters;
-use crate::size::SizeRange;
-use crate::text::{GroupSnapshotId, NodeId, SnapshotId, SnapshotName, VolumeId};
+use crate::request::{
+    BlockRangesQuery, CreateGroup, DeleteSnapshot, ExpandVolume, GetSnapshot, GroupMembers,
+    ModifyVolume, PublishVolume, UnpublishVolume,
+};
+use crate::text::{GroupSnapshotId, NodeId, VolumeId};
 use crate::transfer::{CopyTag, ExportStream, TransferFormat};
 use crate::volume::{
     Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Expanded, Page, PageRequest, Secrets,
@@ -34,10 +36,10 @@ pub trait Snapshots: Send + Sync {
     ) -> Result<Snapshot, Error>;
 
     /// Removes a snapshot. One that does not exist is removed. `Busy` while something needs it.
-    async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error>;
+    async fn delete_snapshot(&self, call: &Call, request: DeleteSnapshot<'_>) -> Result<(), Error>;
 
     /// A snapshot by its id. `NotFound`.
-    async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error>;
+    async fn get_snapshot(&self, call: &Call, request: GetSnapshot<'_>) -> Result<Snapshot, Error>;
 
     /// Snapshots, sorted like [`Lister::list_volumes`].
     async fn list_snapshots(
@@ -76,8 +78,7 @@ pub trait Expander: Send + Sync {
     async fn expand_volume(
         &self,
         call: &Call,
-        id: &VolumeId,
-        size: SizeRange,
+        request: ExpandVolume<'_>,
     ) -> Result<Expanded, Error>;
 }
 
@@ -86,40 +87,6 @@ pub trait Expander: Send + Sync {
 pub trait CapacityReporter: Send + Sync {
     /// Free space, without side effect.
     async fn capacity(&self, call: &Call, query: &CapacityQuery) -> Result<Capacity, Error>;
-}
-
-/// Which node may reach which volume, and how.
-#[derive(Debug, Clone)]
-pub struct PublishRequest<'a> {
-    /// The volume.
-    pub volume: &'a VolumeId,
-    /// The node.
-    pub node: &'a NodeIdentity,
-    /// The way in which it will be used there.
-    pub capability: &'a VolumeCapability,
-    /// Whether the node may only read it.
-    pub readonly: bool,
-    /// Secrets of the class.
-    pub secrets: &'a Secrets,
-}
-
-static NO_SECRETS: Secrets = Secrets::new();
-
-impl<'a> PublishRequest<'a> {
-    /// To read and write, without secrets.
-    pub fn new(
-        volume: &'a VolumeId,
-        node: &'a NodeIdentity,
-        capability: &'a VolumeCapability,
-    ) -> Self {
-        Self {
-            volume,
-            node,
-            capability,
-            readonly: false,
-            secrets: &NO_SECRETS,
-        }
-    }
 }
 
 /// A volume that a node can reach now.
@@ -136,7 +103,7 @@ pub trait Publisher: Send + Sync {
     async fn publish_volume(
         &self,
         call: &Call,
-        request: &PublishRequest<'_>,
+        request: PublishVolume<'_>,
     ) -> Result<Published, Error>;
 
     /// Stops a node (or, without one, every node) from reaching a volume; returns once that is
@@ -144,8 +111,7 @@ pub trait Publisher: Send + Sync {
     async fn unpublish_volume(
         &self,
         call: &Call,
-        id: &VolumeId,
-        node: Option<&NodeId>,
+        request: UnpublishVolume<'_>,
     ) -> Result<(), Error>;
 
     /// Stops a node from reaching any volume of this driver; returns once that is proved.
@@ -160,14 +126,9 @@ pub trait Modifier: Send + Sync {
     /// The parameters that can be changed.
     fn mutable_keys(&self) -> &'static [&'static str];
 
-    /// Changes a volume as `parameters`, which hold nothing but mutable keys, say. Idempotent.
+    /// Changes a volume as the parameters, which hold nothing but mutable keys, say. Idempotent.
     /// `NotFound`; `Invalid` for a value that cannot be: then nothing was changed.
-    async fn modify_volume(
-        &self,
-        call: &Call,
-        id: &VolumeId,
-        parameters: &Parameters,
-    ) -> Result<(), Error>;
+    async fn modify_volume(&self, call: &Call, request: ModifyVolume<'_>) -> Result<(), Error>;
 }
 
 /// Snapshots of several volumes, taken at one moment.
@@ -192,26 +153,18 @@ pub trait Groups: Send + Sync {
     async fn create_group(
         &self,
         call: &Call,
-        name: &SnapshotName,
-        volumes: &[VolumeId],
-        parameters: &Parameters,
+        request: CreateGroup<'_>,
     ) -> Result<GroupSnapshot, Error>;
 
     /// Removes a group with its snapshots, which are listed in any order. One that does not exist is
     /// removed. `Invalid`: the snapshots are not those of the group. `Busy`: something needs one of them.
-    async fn delete_group(
-        &self,
-        call: &Call,
-        id: &GroupSnapshotId,
-        snapshots: &[SnapshotId],
-    ) -> Result<(), Error>;
+    async fn delete_group(&self, call: &Call, request: GroupMembers<'_>) -> Result<(), Error>;
 
     /// A group by its id. `NotFound`. `Invalid`: the snapshots are not those of the group.
     async fn get_group(
         &self,
         call: &Call,
-        id: &GroupSnapshotId,
-        snapshots: &[SnapshotId],
+        request: GroupMembers<'_>,
     ) -> Result<GroupSnapshot, Error>;
 }
 
@@ -244,9 +197,7 @@ pub trait BlockMetadata: Send + Sync {
     async fn block_ranges(
         &self,
         call: &Call,
-        snapshot: &SnapshotId,
-        base: Option<&SnapshotId>,
-        offset: u64,
+        request: BlockRangesQuery<'_>,
     ) -> Result<Box<dyn BlockRanges>, Error>;
 }
 

@@ -2,14 +2,16 @@
 
 use std::time::SystemTime;
 
-use super::{Capabilities, Driver, Expansion, GroupSnapshot, PublishRequest, Published};
+use super::{Capabilities, Driver, Expansion, GroupSnapshot, Published};
 use crate::call::Call;
 use crate::driver::BlockRanges;
 use crate::error::Error;
 use crate::orphan::Orphan;
-use crate::parameters::Parameters;
-use crate::size::SizeRange;
-use crate::text::{GroupSnapshotId, NodeId, SnapshotId, SnapshotName, VolumeId};
+use crate::request::{
+    BlockRangesQuery, CreateGroup, DeleteSnapshot, ExpandVolume, GetSnapshot, GroupMembers,
+    ModifyVolume, PublishVolume, UnpublishVolume,
+};
+use crate::text::{NodeId, VolumeId};
 use crate::transfer::{CopyTag, ExportStream, TransferFormat};
 use crate::volume::{
     Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Expanded, Page, PageRequest, Snapshot,
@@ -68,45 +70,37 @@ impl dyn Driver + '_ {
         /// See [`super::Lister::list_volumes`].
         lister("list volumes"): list_volumes(page: &PageRequest) -> Page<Volume>;
         /// See [`super::Expander::expand_volume`].
-        expander("expand volume"): expand_volume(id: &VolumeId, size: SizeRange) -> Expanded;
+        expander("expand volume"): expand_volume(request: ExpandVolume<'_>) -> Expanded;
         /// See [`super::CapacityReporter::capacity`].
         capacity_reporter("capacity"): capacity(query: &CapacityQuery) -> Capacity;
         /// See [`super::Snapshots::create_snapshot`].
         snapshots("create snapshot"): create_snapshot(request: &CreateSnapshot) -> Snapshot;
         /// See [`super::Snapshots::delete_snapshot`].
-        snapshots("delete snapshot"): delete_snapshot(id: &SnapshotId) -> ();
+        snapshots("delete snapshot"): delete_snapshot(request: DeleteSnapshot<'_>) -> ();
         /// See [`super::Snapshots::get_snapshot`].
-        snapshots("get snapshot"): get_snapshot(id: &SnapshotId) -> Snapshot;
+        snapshots("get snapshot"): get_snapshot(request: GetSnapshot<'_>) -> Snapshot;
         /// See [`super::Snapshots::list_snapshots`].
         snapshots("list snapshots"):
             list_snapshots(filter: &SnapshotFilter, page: &PageRequest) -> Page<Snapshot>;
         /// See [`super::Publisher::publish_volume`].
-        publisher("publish volume"): publish_volume(request: &PublishRequest<'_>) -> Published;
+        publisher("publish volume"): publish_volume(request: PublishVolume<'_>) -> Published;
         /// See [`super::Publisher::unpublish_volume`].
         publisher("unpublish volume"):
-            unpublish_volume(id: &VolumeId, node: Option<&NodeId>) -> ();
+            unpublish_volume(request: UnpublishVolume<'_>) -> ();
         /// See [`super::Publisher::fence_node`].
         publisher("fence a node"): fence_node(node: &NodeId) -> ();
         /// See [`super::Modifier::modify_volume`].
-        modifier("modify volume"): modify_volume(id: &VolumeId, parameters: &Parameters) -> ();
+        modifier("modify volume"): modify_volume(request: ModifyVolume<'_>) -> ();
         /// See [`super::Groups::create_group`].
-        groups("create group snapshot"): create_group(
-            name: &SnapshotName,
-            volumes: &[VolumeId],
-            parameters: &Parameters
-        ) -> GroupSnapshot;
+        groups("create group snapshot"): create_group(request: CreateGroup<'_>) -> GroupSnapshot;
         /// See [`super::Groups::delete_group`].
         groups("delete group snapshot"):
-            delete_group(id: &GroupSnapshotId, snapshots: &[SnapshotId]) -> ();
+            delete_group(request: GroupMembers<'_>) -> ();
         /// See [`super::Groups::get_group`].
         groups("get group snapshot"):
-            get_group(id: &GroupSnapshotId, snapshots: &[SnapshotId]) -> GroupSnapshot;
+            get_group(request: GroupMembers<'_>) -> GroupSnapshot;
         /// See [`super::BlockMetadata::block_ranges`].
-        block_metadata("list block ranges"): block_ranges(
-            snapshot: &SnapshotId,
-            base: Option<&SnapshotId>,
-            offset: u64
-        ) -> Box<dyn BlockRanges>;
+        block_metadata("list block ranges"): block_ranges(request: BlockRangesQuery<'_>) -> Box<dyn BlockRanges>;
         /// See [`super::Transfer::import`].
         transfer("import the content of another connection"):
             import(request: &CreateVolume, from: &dyn ExportStream) -> Volume;

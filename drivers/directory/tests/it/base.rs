@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{Place, call, driver_with_records, id, leftovers, request, snapshot_id};
 use driver_core::{
-    CapacityQuery, CapacityReporter as _, CreateSnapshot, Driver, Effect, Error, Expander as _,
-    Kind, Lister as _, PageRequest, Parameters, SizeRange, SnapshotFilter, SnapshotName,
-    Snapshots as _,
+    CapacityQuery, CapacityReporter as _, CreateSnapshot, DeleteSnapshot, DeleteVolume, Driver,
+    Effect, Error, ExpandVolume, Expander as _, GetSnapshot, Kind, Lister as _, PageRequest,
+    Parameters, SizeRange, SnapshotFilter, SnapshotName, Snapshots as _,
 };
 use driver_directory::{BaseError, DirectoryDriver};
 
@@ -56,7 +56,9 @@ async fn create(driver: &DirectoryDriver, name: &str) -> Result<(), Error> {
 }
 
 async fn delete(driver: &DirectoryDriver, name: &str) -> Result<(), Error> {
-    driver.delete_volume(&call(), &id(name)).await
+    driver
+        .delete_volume(&call(), DeleteVolume::new(&id(name)))
+        .await
 }
 
 /// Every call that says something about what is in the base.
@@ -79,7 +81,10 @@ async fn outcomes(driver: &DirectoryDriver) -> Vec<(&'static str, Result<(), Err
         ("list", driver.list_volumes(&call, &page).await.map(drop)),
         (
             "expand",
-            driver.expand_volume(&call, &id("v1"), size).await.map(drop),
+            driver
+                .expand_volume(&call, ExpandVolume::new(&id("v1"), size))
+                .await
+                .map(drop),
         ),
         (
             "snapshot",
@@ -87,11 +92,16 @@ async fn outcomes(driver: &DirectoryDriver) -> Vec<(&'static str, Result<(), Err
         ),
         (
             "delete snapshot",
-            driver.delete_snapshot(&call, &taken).await,
+            driver
+                .delete_snapshot(&call, DeleteSnapshot::new(&taken))
+                .await,
         ),
         (
             "get snapshot",
-            driver.get_snapshot(&call, &taken).await.map(drop),
+            driver
+                .get_snapshot(&call, GetSnapshot::new(&taken))
+                .await
+                .map(drop),
         ),
         (
             "list snapshots",

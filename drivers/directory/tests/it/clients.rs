@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::common::{call, id, request};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::contract::{Fresh, keep_contract};
-use driver_core::{Driver, Kind, Lister as _, NodeId};
+use driver_core::{DeleteVolume, Driver, Kind, Lister as _, NodeId};
 use driver_directory::{BaseError, DirectoryDriver, DirectoryKind, from_document};
 
 const CLIENTS: [DirectoryKind; 3] = [
@@ -73,7 +73,10 @@ async fn nothing_is_made_or_deleted_where_no_share_is_mounted() {
             let (call, id) = (call(), id("pvc-1"));
             for error in [
                 driver.create_volume(&call, &request("pvc-2")).await.err(),
-                driver.delete_volume(&call, &id).await.err(),
+                driver
+                    .delete_volume(&call, DeleteVolume::new(&id))
+                    .await
+                    .err(),
                 driver.get_volume(&call, &id).await.err(),
                 driver.probe(&call).await.pop(),
             ] {
@@ -95,7 +98,9 @@ async fn a_marked_base_may_be_on_the_server_itself() {
     let made = marked.create_volume(&call(), &request("pvc-1")).await;
     made.expect("volume");
     let driver = client(CLIENTS[0], dir.path(), "");
-    let deleted = driver.delete_volume(&call(), &id("pvc-1")).await;
+    let deleted = driver
+        .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
+        .await;
     deleted.expect("the base is known by its marker");
 }
 

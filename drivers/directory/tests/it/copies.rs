@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::common::{Place, call, cannot, driver, id, leftovers, request, snapshot};
 use crate::fidelity::{Image, describe, plant};
 use crate::pending::ask;
-use driver_core::{Driver, Kind, Snapshots as _, Source};
+use driver_core::{DeleteSnapshot, DeleteVolume, Driver, Kind, Snapshots as _, Source};
 use rustix::fs::{Mode, OFlags};
 
 /// A driver on `base`, which belongs to another user.
@@ -62,12 +62,12 @@ async fn copies_are_whole_on(base: &Path, reflink: bool) {
     }
     for name in ["pvc-1", "pvc-2", "pvc-3", "pvc-4"] {
         driver
-            .delete_volume(&call(), &id(name))
+            .delete_volume(&call(), DeleteVolume::new(&id(name)))
             .await
             .expect("delete");
     }
     driver
-        .delete_snapshot(&call(), &taken.id)
+        .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
         .await
         .expect("delete");
     assert!(leftovers(base).is_empty());
@@ -175,13 +175,13 @@ async fn a_tree_deeper_than_any_path_is_copied_and_removed() {
     drop(bottom);
     place
         .driver
-        .delete_volume(&call(), &id("pvc-1"))
+        .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
         .await
         .expect("delete");
     let snapshot = crate::common::snapshot_id("pvc-1-s");
     place
         .driver
-        .delete_snapshot(&call(), &snapshot)
+        .delete_snapshot(&call(), DeleteSnapshot::new(&snapshot))
         .await
         .expect("delete");
     assert!(leftovers(&place.base()).is_empty());

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use crate::common::{call, cannot, id, leftovers, listed, request, restore, snapshot, snapshot_id};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    Driver as _, Kind, Lister as _, NodeId, PageRequest, SnapshotFilter, SnapshotId,
-    Snapshots as _, Source,
+    DeleteSnapshot, DeleteVolume, Driver as _, GetSnapshot, Kind, Lister as _, NodeId, PageRequest,
+    SnapshotFilter, SnapshotId, Snapshots as _, Source,
 };
 use driver_directory::{DirectoryDriver, from_document};
 use node_utils::Tools;
@@ -140,9 +140,13 @@ async fn a_snapshot_outlives_its_volume_and_is_restored_as_it_was() {
     assert_eq!(all[0]["tags"]["tag:kept"], "nightly");
 
     std::fs::write(path.join("sub/file"), b"changed").expect("file");
-    let deleted = driver.delete_volume(&call(), &id("pvc-1")).await;
+    let deleted = driver
+        .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
+        .await;
     deleted.expect("deleted");
-    let got = driver.get_snapshot(&call(), &taken.id).await;
+    let got = driver
+        .get_snapshot(&call(), GetSnapshot::new(&taken.id))
+        .await;
     assert_eq!(got.expect("found"), taken);
     let made = restore(&driver, &taken.id, "pvc-2").await.expect("volume");
     assert_eq!(made.source, Some(Source::Snapshot(taken.id.clone())));
@@ -151,7 +155,9 @@ async fn a_snapshot_outlives_its_volume_and_is_restored_as_it_was() {
     assert_eq!(seen.expect("volume"), made);
 
     for _ in 0..2 {
-        let deleted = driver.delete_snapshot(&call(), &taken.id).await;
+        let deleted = driver
+            .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+            .await;
         deleted.expect("deleted");
     }
     assert_eq!(place.all(), Vec::<Value>::new());
@@ -214,7 +220,9 @@ async fn a_repository_of_democratic_csi_is_taken_over_and_given_back() {
         let both = [theirs.clone(), ours.id.clone()];
         assert_eq!(listed(&driver, max).await, both, "{max}");
     }
-    let deleted = driver.delete_snapshot(&call(), &theirs).await;
+    let deleted = driver
+        .delete_snapshot(&call(), DeleteSnapshot::new(&theirs))
+        .await;
     deleted.expect("deleted");
     assert_eq!(listed(&driver, 10).await, [ours.id]);
 }
@@ -250,7 +258,9 @@ async fn snapshots_stay_however_few_the_policy_keeps_and_others_are_not_touched(
         other.to_str().expect("text"),
     ];
     let other = handle(&place.kopia(&other));
-    let error = driver.delete_snapshot(&call(), &other).await;
+    let error = driver
+        .delete_snapshot(&call(), DeleteSnapshot::new(&other))
+        .await;
     assert_eq!(error.expect_err("another's").kind(), Kind::Busy);
     assert_eq!(place.all().len(), 4);
 }
@@ -294,7 +304,10 @@ async fn a_snapshot_that_was_cut_is_none_and_a_retry_replaces_it() {
     let (first, second) = (cut("s"), cut("t"));
     assert_eq!(listed(&driver, 10).await, []);
     for error in [
-        driver.get_snapshot(&call(), &first).await.map(drop),
+        driver
+            .get_snapshot(&call(), GetSnapshot::new(&first))
+            .await
+            .map(drop),
         restore(&driver, &first, "pvc-2").await.map(drop),
     ] {
         assert_eq!(error.expect_err("no snapshot").kind(), Kind::NotFound);
@@ -303,7 +316,9 @@ async fn a_snapshot_that_was_cut_is_none_and_a_retry_replaces_it() {
     assert_ne!(taken.id, first);
     assert_eq!(place.all().len(), 2, "the one of this name is gone");
     // democratic-csi reports it as ready, so it has to be deleted by its id.
-    let deleted = driver.delete_snapshot(&call(), &second).await;
+    let deleted = driver
+        .delete_snapshot(&call(), DeleteSnapshot::new(&second))
+        .await;
     deleted.expect("deleted");
     assert_eq!(listed(&driver, 10).await, [taken.id]);
     assert_eq!(place.all().len(), 1);
@@ -337,7 +352,10 @@ async fn a_whole_backup_that_was_never_found_good_is_no_snapshot_and_a_retry_rep
     let pending = handle(&made);
     assert_eq!(listed(&driver, 10).await, []);
     for error in [
-        driver.get_snapshot(&call(), &pending).await.map(drop),
+        driver
+            .get_snapshot(&call(), GetSnapshot::new(&pending))
+            .await
+            .map(drop),
         restore(&driver, &pending, "pvc-2").await.map(drop),
     ] {
         assert_eq!(error.expect_err("no snapshot").kind(), Kind::NotFound);
@@ -400,9 +418,14 @@ async fn a_repository_that_cannot_be_opened_is_no_empty_one_and_no_secret_is_sho
         let all = driver.list_snapshots(&call(), &filter, &page).await;
         for error in [
             all.map(drop),
-            driver.delete_snapshot(&call(), &taken).await,
+            driver
+                .delete_snapshot(&call(), DeleteSnapshot::new(&taken))
+                .await,
             snapshot(driver, "pvc-1", "s").await.map(drop),
-            driver.get_snapshot(&call(), &taken).await.map(drop),
+            driver
+                .get_snapshot(&call(), GetSnapshot::new(&taken))
+                .await
+                .map(drop),
             restore(driver, &taken, "pvc-2").await.map(drop),
         ] {
             let error = error.expect_err("unknown");
@@ -430,7 +453,9 @@ async fn a_repository_that_cannot_be_opened_is_no_empty_one_and_no_secret_is_sho
     snapshot(&driver, "pvc-1", "s").await.expect("without them");
     for word in ["latest", "", "..%2Fx", "--delete", "k0123456789"] {
         let bad = snapshot_id(&format!("snapshot_driver=kopia&snapshot_id={word}"));
-        let error = driver.delete_snapshot(&call(), &bad).await;
+        let error = driver
+            .delete_snapshot(&call(), DeleteSnapshot::new(&bad))
+            .await;
         assert_eq!(error.expect_err(word).kind(), Kind::Invalid);
     }
 }

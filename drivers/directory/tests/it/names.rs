@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::common::{call, cannot, driver, id, leftovers, request, snapshot, snapshot_id};
 use crate::fidelity::Image;
-use driver_core::{Driver, Kind, Snapshots as _};
+use driver_core::{DeleteSnapshot, DeleteVolume, Driver, Kind, Snapshots as _};
 
 /// NTFS by ntfs-3g, which can ignore case as Windows does.
 fn without_case() -> Result<Image, String> {
@@ -22,7 +22,9 @@ async fn a_volume_whose_name_differs_in_case_alone_is_another_one() {
         made.expect("made");
         std::fs::write(base.join("v").join(name).join("file"), name).expect("written");
     }
-    let deleted = driver.delete_volume(&call(), &id("PVC-A")).await;
+    let deleted = driver
+        .delete_volume(&call(), DeleteVolume::new(&id("PVC-A")))
+        .await;
     deleted.expect("deleted");
     let left = std::fs::read_to_string(base.join("v/pvc-a/file"));
     assert_eq!(left.expect("the other"), "pvc-a");
@@ -52,20 +54,28 @@ async fn where_case_is_ignored_no_volume_is_taken_for_another_one() {
     let lister = driver.lister().expect("it lists");
     let found = lister.get_volume(&call(), &id("PVC-A")).await;
     assert_eq!(found.expect_err("none").kind(), Kind::NotFound);
-    let deleted = driver.delete_volume(&call(), &id("PVC-A")).await;
+    let deleted = driver
+        .delete_volume(&call(), DeleteVolume::new(&id("PVC-A")))
+        .await;
     deleted.expect("there is none of that name");
 
     let taken = snapshot(&driver, "pvc-a", "s").await.expect("a snapshot");
     let twin = snapshot_id(&taken.id.to_string().replace("pvc-a-s", "PVC-A-S"));
-    let deleted = driver.delete_snapshot(&call(), &twin).await;
+    let deleted = driver
+        .delete_snapshot(&call(), DeleteSnapshot::new(&twin))
+        .await;
     deleted.expect("there is none of that name");
     for file in ["v/pvc-a/file", "s/pvc-a-s/file"] {
         let left = std::fs::read_to_string(base.join(file)).expect("the other stays");
         assert_eq!(left, "a", "{file}");
     }
-    let deleted = driver.delete_snapshot(&call(), &taken.id).await;
+    let deleted = driver
+        .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+        .await;
     deleted.expect("deleted");
-    let deleted = driver.delete_volume(&call(), &id("pvc-a")).await;
+    let deleted = driver
+        .delete_volume(&call(), DeleteVolume::new(&id("pvc-a")))
+        .await;
     deleted.expect("deleted");
     assert!(!base.join("v/pvc-a").exists() && !base.join("s/pvc-a-s").exists());
     assert!(leftovers(&base).is_empty());

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use driver_core::{
-    Driver as _, Error, Kind, PageRequest, Snapshot, SnapshotFilter, SnapshotId, Snapshots as _,
+    DeleteSnapshot, DeleteVolume, Driver as _, Error, GetSnapshot, Kind, PageRequest, Snapshot,
+    SnapshotFilter, SnapshotId, Snapshots as _,
 };
 use driver_directory::DirectoryDriver;
 use rustix::fs::{FlockOperation, XattrFlags};
@@ -74,14 +75,19 @@ async fn ready(driver: &DirectoryDriver, volume: &str, name: &str) -> Result<Sna
 
 async fn listed(driver: &DirectoryDriver, source: Option<&str>) -> Vec<Snapshot> {
     let source = source.map(id);
-    let filter = SnapshotFilter { source };
+    let filter = SnapshotFilter {
+        source,
+        ..SnapshotFilter::default()
+    };
     let (call, page) = (call(), PageRequest::default());
     let listed = driver.list_snapshots(&call, &filter, &page).await;
     listed.expect("list").entries
 }
 
 async fn delete(driver: &DirectoryDriver, id: &SnapshotId) -> Result<(), Error> {
-    driver.delete_snapshot(&call(), id).await
+    driver
+        .delete_snapshot(&call(), DeleteSnapshot::new(id))
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -96,7 +102,7 @@ async fn a_snapshot_whose_copy_takes_long_is_answered_before_it_is_ready() {
     for one in [&driver, &place.driver] {
         let again = snapshot(one, "pvc-1", "one").await;
         assert_eq!(again.expect("again"), taken);
-        let found = one.get_snapshot(&call(), &taken.id).await;
+        let found = one.get_snapshot(&call(), GetSnapshot::new(&taken.id)).await;
         assert_eq!(found.expect("found"), taken);
         assert_eq!(listed(one, None).await, std::slice::from_ref(&taken));
         assert_eq!(
@@ -109,7 +115,9 @@ async fn a_snapshot_whose_copy_takes_long_is_answered_before_it_is_ready() {
         assert_eq!(error.kind(), Kind::Pending);
         assert!(error.chain().contains("not ready"), "{}", error.chain());
         // The volume is still needed.
-        let error = one.delete_volume(&call(), &id("pvc-1")).await;
+        let error = one
+            .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
+            .await;
         assert_eq!(error.expect_err("needed").kind(), Kind::Pending);
     }
     assert!(!base.join("s/pvc-1-one").exists());
@@ -126,7 +134,7 @@ async fn a_snapshot_whose_copy_takes_long_is_answered_before_it_is_ready() {
         .expect("restored");
     assert!(base.join("v/restored/a/file").exists());
     driver
-        .delete_volume(&call(), &id("pvc-1"))
+        .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
         .await
         .expect("deleted");
     delete(&driver, &taken.id).await.expect("deleted");
@@ -146,7 +154,9 @@ async fn a_snapshot_that_is_deleted_before_it_is_ready_never_appears() {
     ask(async || listed(&driver, None).await.is_empty().then_some(())).await;
     assert!(!base.join("s/pvc-1-one").exists());
     delete(&driver, &taken.id).await.expect("deleted");
-    let gone = driver.get_snapshot(&call(), &taken.id).await;
+    let gone = driver
+        .get_snapshot(&call(), GetSnapshot::new(&taken.id))
+        .await;
     assert_eq!(gone.expect_err("gone").kind(), Kind::NotFound);
     let again = ready(&driver, "pvc-1", "one").await.expect("again");
     assert!(again.created > taken.created);
@@ -170,7 +180,9 @@ async fn what_keeps_failing_after_the_answer_is_reported_by_the_call_that_makes_
     let made = snapshot(&place.driver, "pvc-1", "one").await;
     let error = made.expect_err("failed again");
     assert_eq!(error.kind(), Kind::Conflict, "{}", error.chain());
-    let gone = driver.get_snapshot(&call(), &taken.id).await;
+    let gone = driver
+        .get_snapshot(&call(), GetSnapshot::new(&taken.id))
+        .await;
     assert_eq!(gone.expect_err("gone").kind(), Kind::NotFound);
     std::fs::remove_dir(&other).expect("remove");
     ready(&driver, "pvc-1", "one").await.expect("made again");

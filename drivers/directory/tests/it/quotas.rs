@@ -1,6 +1,6 @@
 //! Quotas where the filesystem has none. Where it has some, they are tested in the lab: `quotas_in_the_lab.rs`.
 use driver_core::config::{Document, NoEnvironment};
-use driver_core::{Driver as _, Kind};
+use driver_core::{DeleteVolume, Driver as _, Kind};
 use driver_directory::DirectoryConfig;
 
 use crate::common::{Place, call, driver, request};
@@ -35,7 +35,7 @@ async fn a_required_quota_that_cannot_be_is_an_error_of_each_new_volume_and_of_t
     let made = attempt.create_volume(&call(), &request("one")).await;
     made.expect("without a quota");
     attempt
-        .delete_volume(&call(), &request("one").id)
+        .delete_volume(&call(), DeleteVolume::new(&request("one").id))
         .await
         .expect("deleted");
 }

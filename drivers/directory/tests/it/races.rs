@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use driver_core::{Driver as _, Kind, Snapshots as _};
+use driver_core::{DeleteSnapshot, DeleteVolume, Driver as _, Kind, Snapshots as _};
 use rustix::fs::{RenameFlags, renameat_with};
 
 use crate::common::{Place, call, driver, id, leftovers, snapshot, tree};
@@ -90,17 +90,22 @@ async fn what_lies_behind_a_link_is_neither_copied_nor_changed_while_a_pod_excha
         let copy = place.base().join(format!("s/{name}-s"));
         assert!(!has_followed(&copy), "at {number}");
         // A directory that was exchanged too often in the meantime is in use.
-        ask(
-            async || match driver.delete_volume(&call(), &id(&name)).await {
+        ask(async || {
+            match driver
+                .delete_volume(&call(), DeleteVolume::new(&id(&name)))
+                .await
+            {
                 Ok(()) => Some(()),
                 Err(error) => {
                     assert_eq!(error.kind(), Kind::Busy, "{}", error.chain());
                     None
                 }
-            },
-        )
+            }
+        })
         .await;
-        let deleted = driver.delete_snapshot(&call(), &taken.id).await;
+        let deleted = driver
+            .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+            .await;
         deleted.expect("deleted");
     }
     pod.stop.store(true, Ordering::Relaxed);

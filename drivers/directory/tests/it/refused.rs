@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::common::{call, cannot, driver, id, parameters, request};
 use crate::fidelity::Image;
 use driver_core::{
-    Call, CreateSnapshot, Driver, Effect, Error, Expander as _, Kind, SizeRange, SnapshotName,
-    Snapshots as _, Source,
+    Call, CreateSnapshot, DeleteSnapshot, DeleteVolume, Driver, Effect, Error, ExpandVolume,
+    Expander as _, Kind, SizeRange, SnapshotName, Snapshots as _, Source,
 };
 use driver_directory::DirectoryDriver;
 use rustix::fs::{IFlags, Mode, OFlags};
@@ -29,7 +29,9 @@ async fn outcomes(driver: &DirectoryDriver) -> Vec<(&'static str, Call, Result<(
     let taken = crate::common::snapshot_id("pvc-1-old");
     let create = driver.create_volume(&calls[0], &request("new")).await;
     let copy = driver.create_volume(&calls[1], &clone).await;
-    let expand = driver.expand_volume(&calls[2], &id("pvc-1"), size).await;
+    let expand = driver
+        .expand_volume(&calls[2], ExpandVolume::new(&id("pvc-1"), size))
+        .await;
     let take = driver.create_snapshot(&calls[3], &snapshot("new")).await;
     let results = [
         ("create", create.map(drop)),
@@ -38,15 +40,21 @@ async fn outcomes(driver: &DirectoryDriver) -> Vec<(&'static str, Call, Result<(
         ("snapshot", take.map(drop)),
         (
             "delete snapshot",
-            driver.delete_snapshot(&calls[4], &taken).await,
+            driver
+                .delete_snapshot(&calls[4], DeleteSnapshot::new(&taken))
+                .await,
         ),
         (
             "delete empty",
-            driver.delete_volume(&calls[5], &id("empty")).await,
+            driver
+                .delete_volume(&calls[5], DeleteVolume::new(&id("empty")))
+                .await,
         ),
         (
             "delete",
-            driver.delete_volume(&calls[6], &id("pvc-1")).await,
+            driver
+                .delete_volume(&calls[6], DeleteVolume::new(&id("pvc-1")))
+                .await,
         ),
     ];
     let both = results.into_iter().zip(calls);
@@ -83,7 +91,9 @@ async fn on_a_read_only_filesystem_nothing_is_in_doubt() {
     }
     let there = driver.create_volume(&call(), &request("empty")).await;
     there.expect("an earlier call has made it");
-    let gone = driver.delete_volume(&call(), &id("gone")).await;
+    let gone = driver
+        .delete_volume(&call(), DeleteVolume::new(&id("gone")))
+        .await;
     gone.expect("an earlier call has deleted it");
     image.read_only(false);
     for (verb, call, result) in outcomes(&driver).await {
@@ -113,7 +123,9 @@ async fn what_cannot_be_removed_does_not_keep_what_can() {
     if let Err(errno) = immutable(&file, true) {
         return cannot(&format!("making a file immutable: {errno}"));
     }
-    let error = driver.delete_volume(&call(), &id("pvc-1")).await;
+    let error = driver
+        .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
+        .await;
     let error = error.expect_err("an immutable file");
     let seen = (error.kind(), error.effect());
     assert_eq!(seen, (Kind::Internal, Effect::Possible));
@@ -134,7 +146,9 @@ async fn what_cannot_be_removed_does_not_keep_what_can() {
     made.expect("volume");
     assert_eq!(std::fs::read_dir(&trash).expect("list").count(), 1);
     immutable(&stuck.join("file"), false).expect("flag");
-    let again = driver.delete_volume(&call(), &id("pvc-1")).await;
+    let again = driver
+        .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
+        .await;
     again.expect("a retry ends it");
     assert!(crate::common::leftovers(&base).is_empty());
 }

@@ -13,7 +13,10 @@ use std::time::SystemTime;
 use crate::common::{call, cannot, id, leftovers, listed, request, restore, snapshot, snapshot_id};
 use csi_types::AbsolutePath;
 use driver_core::config::{Document, NoEnvironment};
-use driver_core::{Driver as _, Kind, Lister as _, NodeId, Snapshots as _, Source};
+use driver_core::{
+    DeleteSnapshot, DeleteVolume, Driver as _, GetSnapshot, Kind, Lister as _, NodeId,
+    Snapshots as _, Source,
+};
 use driver_directory::{DirectoryDriver, from_document};
 use node_utils::Tools;
 use serde_json::Value;
@@ -146,10 +149,12 @@ async fn a_snapshot_outlives_its_volume_and_is_restored_as_it_was() {
 
     std::fs::write(path.join("sub/file"), b"changed").expect("file");
     driver
-        .delete_volume(&call(), &id("pvc-1"))
+        .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
         .await
         .expect("deleted");
-    let got = driver.get_snapshot(&call(), &taken.id).await;
+    let got = driver
+        .get_snapshot(&call(), GetSnapshot::new(&taken.id))
+        .await;
     assert_eq!(got.expect("found"), taken);
     let made = restore(&driver, &taken.id, "pvc-2").await.expect("volume");
     assert_eq!(made.capacity, Some(1 << 20));
@@ -168,12 +173,14 @@ async fn a_snapshot_outlives_its_volume_and_is_restored_as_it_was() {
 
     for _ in 0..2 {
         driver
-            .delete_snapshot(&call(), &taken.id)
+            .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
             .await
             .expect("deleted");
     }
     assert_eq!(place.count(), 0);
-    let gone = driver.get_snapshot(&call(), &taken.id).await;
+    let gone = driver
+        .get_snapshot(&call(), GetSnapshot::new(&taken.id))
+        .await;
     assert_eq!(gone.expect_err("gone").kind(), Kind::NotFound);
     let gone = restore(&driver, &taken.id, "pvc-3").await;
     assert_eq!(gone.expect_err("gone").kind(), Kind::NotFound);
@@ -258,7 +265,7 @@ async fn a_repository_of_democratic_csi_is_taken_over_and_given_back() {
         );
     }
     driver
-        .delete_snapshot(&call(), &theirs)
+        .delete_snapshot(&call(), DeleteSnapshot::new(&theirs))
         .await
         .expect("deleted");
     assert_eq!(listed(&driver, 10).await, [ours.id]);
@@ -288,7 +295,10 @@ async fn a_backup_that_was_killed_is_never_a_snapshot_and_a_retry_replaces_it() 
     let cut = snapshot_id(&format!("snapshot_driver=restic&snapshot_id={cut}"));
     assert_eq!(listed(&driver, 10).await, []);
     for error in [
-        driver.get_snapshot(&call(), &cut).await.map(drop),
+        driver
+            .get_snapshot(&call(), GetSnapshot::new(&cut))
+            .await
+            .map(drop),
         restore(&driver, &cut, "pvc-2").await.map(drop),
     ] {
         assert_eq!(error.expect_err("no snapshot").kind(), Kind::NotFound);
@@ -317,7 +327,9 @@ async fn a_repository_that_is_not_there_or_not_ours_is_no_empty_one() {
     let driver = place.driver("");
     let digits = "0123456789abcdef";
     let missing = snapshot_id(&format!("snapshot_driver=restic&snapshot_id={digits}"));
-    let error = driver.delete_snapshot(&call(), &missing).await;
+    let error = driver
+        .delete_snapshot(&call(), DeleteSnapshot::new(&missing))
+        .await;
     assert_eq!(error.expect_err("unknown").kind(), Kind::Unreachable);
     assert!(!place.repository().exists());
 
@@ -328,12 +340,16 @@ async fn a_repository_that_is_not_there_or_not_ours_is_no_empty_one() {
     let all = place.restic(&["snapshots", "--json", "--no-lock"]);
     let other = all[0]["id"].as_str().expect("an id");
     let other = snapshot_id(&format!("snapshot_driver=restic&snapshot_id={other}"));
-    let error = driver.delete_snapshot(&call(), &other).await;
+    let error = driver
+        .delete_snapshot(&call(), DeleteSnapshot::new(&other))
+        .await;
     assert_eq!(error.expect_err("another's").kind(), Kind::Busy);
     assert_eq!(place.count(), 1);
     for word in ["latest", "", "..%2Fx", "--prune"] {
         let bad = snapshot_id(&format!("snapshot_driver=restic&snapshot_id={word}"));
-        let error = driver.delete_snapshot(&call(), &bad).await;
+        let error = driver
+            .delete_snapshot(&call(), DeleteSnapshot::new(&bad))
+            .await;
         assert_eq!(error.expect_err(word).kind(), Kind::Invalid);
     }
     // The password is in no text, also where it is refused.
@@ -424,8 +440,14 @@ async fn a_repository_that_was_only_read_is_not_made_anew_nor_is_another_one_tak
         let page = driver_core::PageRequest::default();
         let filter = driver_core::SnapshotFilter::default();
         for error in [
-            driver.delete_snapshot(&call(), &taken.id).await.err(),
-            driver.get_snapshot(&call(), &taken.id).await.err(),
+            driver
+                .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+                .await
+                .err(),
+            driver
+                .get_snapshot(&call(), GetSnapshot::new(&taken.id))
+                .await
+                .err(),
             driver.list_snapshots(&call(), &filter, &page).await.err(),
             snapshot(&driver, "pvc-1", "c").await.err(),
             restore(&driver, &taken.id, "pvc-3").await.err(),
@@ -437,7 +459,9 @@ async fn a_repository_that_was_only_read_is_not_made_anew_nor_is_another_one_tak
         std::fs::remove_dir_all(place.repository()).expect("removed");
         std::fs::rename(&away, place.repository()).expect("mounted");
     }
-    let deleted = driver.delete_snapshot(&call(), &taken.id).await;
+    let deleted = driver
+        .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+        .await;
     deleted.expect("the right one");
     assert_eq!(place.count(), 0);
 }

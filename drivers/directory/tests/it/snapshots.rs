@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::common::{Place, call, id, leftovers, parameters, request, snapshot_id, tree};
 use driver_core::{
-    Call, CreateSnapshot, Driver, Effect, Expander as _, Kind, Lister as _, PageRequest, SizeRange,
+    Call, CreateSnapshot, DeleteSnapshot, DeleteVolume, Driver, Effect, ExpandVolume,
+    Expander as _, FindVolume, GetSnapshot, Kind, Lister as _, PageRequest, SizeRange,
     SnapshotFilter, SnapshotName, Snapshots as _, Source,
 };
 
@@ -44,23 +45,26 @@ async fn a_snapshot_keeps_what_the_volume_was_and_a_restore_brings_it_back() {
     }
     place
         .driver
-        .delete_volume(&call(), &id("pvc-1"))
+        .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
         .await
         .expect("delete");
     let found = place
         .driver
-        .get_snapshot(&call(), &taken.id)
+        .get_snapshot(&call(), GetSnapshot::new(&taken.id))
         .await
         .expect("survives");
     assert_eq!(found, taken);
     for _ in 0..2 {
         place
             .driver
-            .delete_snapshot(&call(), &taken.id)
+            .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
             .await
             .expect("delete");
     }
-    let gone = place.driver.get_snapshot(&call(), &taken.id).await;
+    let gone = place
+        .driver
+        .get_snapshot(&call(), GetSnapshot::new(&taken.id))
+        .await;
     assert_eq!(gone.expect_err("gone").kind(), Kind::NotFound);
     assert!(leftovers(&place.base()).is_empty());
 }
@@ -182,6 +186,7 @@ async fn snapshots_are_listed_in_pages_and_by_volume() {
     ] {
         let filter = SnapshotFilter {
             source: source.map(id),
+            ..SnapshotFilter::default()
         };
         let mut seen = Vec::new();
         let mut after = None;
@@ -222,7 +227,7 @@ async fn snapshots_of_democratic_csi_are_served_with_what_their_names_tell() {
     for (name, source) in [("pvc-1-x-y", "pvc-1"), ("gone-1-snapshot-2-3", "gone-1")] {
         let found = place
             .driver
-            .get_snapshot(&call(), &snapshot_id(name))
+            .get_snapshot(&call(), GetSnapshot::new(&snapshot_id(name)))
             .await
             .expect("found");
         assert_eq!((found.source, found.size), (id(source), 0), "{name}");
@@ -236,12 +241,12 @@ async fn snapshots_of_democratic_csi_are_served_with_what_their_names_tell() {
     );
     let odd = place
         .driver
-        .get_snapshot(&call(), &snapshot_id("odd"))
+        .get_snapshot(&call(), GetSnapshot::new(&snapshot_id("odd")))
         .await;
     assert_eq!(odd.expect_err("no pair makes that").kind(), Kind::NotFound);
     place
         .driver
-        .delete_snapshot(&call(), &snapshot_id("odd"))
+        .delete_snapshot(&call(), DeleteSnapshot::new(&snapshot_id("odd")))
         .await
         .expect("no such snapshot");
     assert!(shelf.join("odd").exists());
@@ -295,7 +300,7 @@ async fn a_copy_past_its_deadline_leaves_nothing() {
     );
     let found = place
         .driver
-        .get_snapshot(&call(), &snapshot_id("pvc-1-s"))
+        .get_snapshot(&call(), GetSnapshot::new(&snapshot_id("pvc-1-s")))
         .await;
     assert_eq!(found.expect_err("nothing").kind(), Kind::NotFound);
     place
@@ -366,9 +371,15 @@ async fn with_snapshot_id(
         if form.len() <= 255 && form.starts_with("snapshot_driver") && text.len() > 128 {
             continue;
         }
-        let deleted = place.driver.delete_snapshot(&call(), &snapshot).await;
+        let deleted = place
+            .driver
+            .delete_snapshot(&call(), DeleteSnapshot::new(&snapshot))
+            .await;
         results.push(("delete snapshot", deleted));
-        let found = place.driver.get_snapshot(&call(), &snapshot).await;
+        let found = place
+            .driver
+            .get_snapshot(&call(), GetSnapshot::new(&snapshot))
+            .await;
         results.push(("get snapshot", found.map(drop)));
         results.push(("restore", place.restore(&snapshot, "new").await.map(drop)));
     }
@@ -391,7 +402,11 @@ async fn ids_that_we_could_never_have_made_change_nothing_on_disk() {
         let mut results = vec![
             (
                 "delete",
-                place.driver.delete_volume(&call(), &volume).await.map(drop),
+                place
+                    .driver
+                    .delete_volume(&call(), DeleteVolume::new(&volume))
+                    .await
+                    .map(drop),
             ),
             (
                 "get",
@@ -399,11 +414,18 @@ async fn ids_that_we_could_never_have_made_change_nothing_on_disk() {
             ),
             (
                 "find",
-                place.driver.find_volume(&call(), &volume).await.map(drop),
+                place
+                    .driver
+                    .find_volume(&call(), FindVolume::new(&volume))
+                    .await
+                    .map(drop),
             ),
         ];
         let size = SizeRange::new(1 << 40, 0).expect("range");
-        let grown = place.driver.expand_volume(&call(), &volume, size).await;
+        let grown = place
+            .driver
+            .expand_volume(&call(), ExpandVolume::new(&volume, size))
+            .await;
         results.push(("expand", grown.map(drop)));
         let mut made = request("new");
         made.id = volume.clone();

@@ -7,8 +7,9 @@ use crate::common::{Place, call, id, leftovers, parameters, request, snapshot_id
 use csi_types::Attachment;
 use driver_core::topology::NODE_KEY;
 use driver_core::{
-    CapacityQuery, CapacityReporter as _, Driver, Effect, Expander as _, Kind, Lister as _,
-    PageRequest, PageToken, SizeRange, Source, Topology, TopologyRequirement,
+    CapacityQuery, CapacityReporter as _, DeleteVolume, Driver, Effect, ExpandVolume,
+    Expander as _, FindVolume, Kind, Lister as _, PageRequest, PageToken, SizeRange, Source,
+    Topology, TopologyRequirement,
 };
 
 #[tokio::test]
@@ -26,7 +27,7 @@ async fn a_volume_is_made_once_and_found_again() {
     assert_eq!(found.expect("found"), first);
     place
         .driver
-        .find_volume(&call(), &id("pvc-1"))
+        .find_volume(&call(), FindVolume::new(&id("pvc-1")))
         .await
         .expect("found");
     assert_eq!(path.metadata().expect("look").mode() & 0o7777, 0o755);
@@ -93,7 +94,7 @@ async fn a_deleted_volume_is_gone_with_everything_in_it_and_nothing_else() {
     for _ in 0..2 {
         place
             .driver
-            .delete_volume(&call(), &id("pvc-1"))
+            .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
             .await
             .expect("delete");
         assert!(!path.exists());
@@ -120,7 +121,10 @@ async fn what_is_not_a_directory_is_never_taken_for_a_volume() {
         assert_eq!(found.expect_err("no volume").kind(), Kind::NotFound);
         let made = place.create(&request(name)).await;
         assert_eq!(made.expect_err("taken").kind(), Kind::Conflict);
-        let deleted = place.driver.delete_volume(&call(), &id(name)).await;
+        let deleted = place
+            .driver
+            .delete_volume(&call(), DeleteVolume::new(&id(name)))
+            .await;
         let error = deleted.expect_err("it would not be deleted");
         assert_eq!((error.kind(), error.effect()), (Kind::Busy, Effect::None));
         assert!(
@@ -152,8 +156,7 @@ async fn volumes_without_a_record_are_served_as_they_are() {
         .driver
         .expand_volume(
             &call(),
-            &id("theirs"),
-            SizeRange::new(5 << 30, 0).expect("range"),
+            ExpandVolume::new(&id("theirs"), SizeRange::new(5 << 30, 0).expect("range")),
         )
         .await
         .expect("grown");
@@ -228,7 +231,11 @@ async fn a_volume_grows_and_never_shrinks() {
     let expand = |required, limit| {
         let size = SizeRange::new(required, limit).expect("range");
         let driver = &place.driver;
-        async move { driver.expand_volume(&call(), &id("pvc-1"), size).await }
+        async move {
+            driver
+                .expand_volume(&call(), ExpandVolume::new(&id("pvc-1"), size))
+                .await
+        }
     };
     assert_eq!(expand(5 << 20, 0).await.expect("grown").capacity, 5 << 20);
     let kept = expand(2 << 20, 0).await.expect("large enough");
@@ -249,7 +256,7 @@ async fn a_volume_grows_and_never_shrinks() {
     let size = SizeRange::new(1, 0).expect("range");
     let missing = place
         .driver
-        .expand_volume(&call(), &id("pvc-2"), size)
+        .expand_volume(&call(), ExpandVolume::new(&id("pvc-2"), size))
         .await;
     assert_eq!(missing.expect_err("missing").kind(), Kind::NotFound);
 }
@@ -280,7 +287,7 @@ async fn pages_neither_lose_nor_repeat_a_volume() {
             // Changes between pages move no other volume.
             place
                 .driver
-                .delete_volume(&call(), &id(&seen[3]))
+                .delete_volume(&call(), DeleteVolume::new(&id(&seen[3])))
                 .await
                 .expect("delete");
             place.volume("a-late-one").await;
@@ -406,7 +413,7 @@ async fn a_shelf_that_is_a_link_leads_nowhere() {
     assert!(
         place
             .driver
-            .delete_volume(&call(), &id("victim"))
+            .delete_volume(&call(), DeleteVolume::new(&id("victim")))
             .await
             .is_err()
     );

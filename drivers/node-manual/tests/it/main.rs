@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use driver_core::config::{Document, NoEnvironment, Severity};
 use driver_core::contract::{Fresh, keep_contract};
-use driver_core::{Call, Driver, PageRequest, VolumeId};
+use driver_core::{Call, DeleteVolume, Driver, PageRequest, VolumeId};
 use driver_node_manual::NodeManual;
 
 fn from(yaml: &str) -> (Document, NodeManual) {
@@ -26,7 +26,7 @@ async fn calls_of_the_controller_are_refused_with_advice() {
     let listed = (&driver as &dyn Driver)
         .list_volumes(&call, &PageRequest::default())
         .await;
-    let deleted = driver.delete_volume(&call, &id).await;
+    let deleted = driver.delete_volume(&call, DeleteVolume::new(&id)).await;
     for error in [listed.expect_err("no list"), deleted.expect_err("no end")] {
         let text = error.chain();
         assert!(text.contains("not supported"), "{text}");

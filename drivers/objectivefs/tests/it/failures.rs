@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use driver_core::{
-    Call, Driver as _, Effect, Kind, Lister as _, PageRequest, PageToken, Secrets, VolumeId,
+    Call, DeleteVolume, Driver as _, Effect, Kind, Lister as _, PageRequest, PageToken, VolumeId,
 };
 
 use crate::stand_in::{PASSPHRASE, SECRET_KEY, StandIn, call, request};
@@ -31,7 +31,9 @@ async fn each_exit_code_is_an_error_of_its_kind_and_a_retry_converges() {
         assert!(error.chain().contains(text), "{}", error.chain());
         assert!(error.chain().contains("csi/pvc-1"), "{}", error.chain());
         assert!(error.advice().is_some());
-        let removed = driver.delete_volume(&call(), &wanted.id).await;
+        let removed = driver
+            .delete_volume(&call(), DeleteVolume::new(&wanted.id))
+            .await;
         assert_eq!(removed.expect_err("the tool failed").kind(), kind);
         let listed = driver.list_volumes(&call(), &PageRequest::default()).await;
         let error = listed.expect_err("what cannot be listed is not empty");
@@ -40,7 +42,7 @@ async fn each_exit_code_is_an_error_of_its_kind_and_a_retry_converges() {
         driver.create_volume(&call(), &wanted).await.expect("now");
         assert!(tool.has("pvc-1"));
         driver
-            .delete_volume(&call(), &wanted.id)
+            .delete_volume(&call(), DeleteVolume::new(&wanted.id))
             .await
             .expect("now");
         assert!(!tool.has("pvc-1"));
@@ -71,16 +73,18 @@ async fn a_filesystem_that_is_listed_and_not_found_to_be_destroyed_is_not_said_t
     let wanted = request(&driver, "pvc-1");
     driver.create_volume(&call(), &wanted).await.expect("made");
     fs::write(tool.path("blind"), "").expect("a file");
-    let removed = driver.delete_volume(&call(), &wanted.id).await;
+    let removed = driver
+        .delete_volume(&call(), DeleteVolume::new(&wanted.id))
+        .await;
     let error = removed.expect_err("it is still there");
     assert_eq!(error.kind(), Kind::Internal, "{}", error.chain());
     fs::remove_file(tool.path("blind")).expect("a file");
     driver
-        .delete_volume(&call(), &wanted.id)
+        .delete_volume(&call(), DeleteVolume::new(&wanted.id))
         .await
         .expect("gone");
     driver
-        .delete_volume(&call(), &wanted.id)
+        .delete_volume(&call(), DeleteVolume::new(&wanted.id))
         .await
         .expect("gone already");
 }
@@ -130,9 +134,7 @@ async fn hostile_ids_and_tokens_reach_no_command() {
         &"a".repeat(63),
     ] {
         let id = VolumeId::parse(id).expect("an id");
-        let removed = driver
-            .delete_volume_with(&call(), &id, &Secrets::new())
-            .await;
+        let removed = driver.delete_volume(&call(), DeleteVolume::new(&id)).await;
         assert_eq!(
             removed.expect_err("refused").kind(),
             Kind::Invalid,

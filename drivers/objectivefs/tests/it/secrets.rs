@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use driver_core::{Driver as _, Kind, Lister as _, PageRequest, Parameters, Secrets};
+use driver_core::{
+    DeleteVolume, Driver as _, FindVolume, Found, Kind, Lister as _, PageRequest, Parameters,
+    Secrets,
+};
 
 use crate::stand_in::{LICENSE, PASSPHRASE, SECRET_KEY, StandIn, call, request};
 
@@ -22,7 +25,7 @@ fn of_class() -> Secrets {
 }
 
 #[tokio::test]
-async fn the_secrets_of_the_class_are_enough_to_make_and_to_delete() {
+async fn the_secrets_of_the_class_are_enough_to_make_to_find_and_to_delete() {
     let tool = StandIn::new();
     let driver = tool.configured("env: {OBJECTSTORE: 's3://'}");
     let mut wanted = request(&driver, "pvc-1");
@@ -34,15 +37,32 @@ async fn the_secrets_of_the_class_are_enough_to_make_and_to_delete() {
     wanted.secrets = of_class();
     driver.create_volume(&call(), &wanted).await.expect("made");
     assert!(tool.has("pvc-1"));
+    let find = FindVolume::new(&wanted.id);
+    let unknown = driver.find_volume(&call(), find).await;
+    assert_eq!(unknown.expect_err("no keys").kind(), Kind::Unsupported);
+    let find = FindVolume {
+        id: &wanted.id,
+        secrets: &wanted.secrets,
+    };
+    let found = driver.find_volume(&call(), find).await;
+    assert_eq!(found.expect("found"), Found::Whole);
     driver
-        .delete_volume(&call(), &wanted.id)
+        .delete_volume(&call(), DeleteVolume::new(&wanted.id))
         .await
         .expect_err("no keys");
     let removed = driver
-        .delete_volume_with(&call(), &wanted.id, &wanted.secrets)
+        .delete_volume(
+            &call(),
+            DeleteVolume {
+                id: &wanted.id,
+                secrets: &wanted.secrets,
+            },
+        )
         .await;
     removed.expect("gone");
     assert!(!tool.has("pvc-1"));
+    let missing = driver.find_volume(&call(), find).await;
+    assert_eq!(missing.expect_err("gone").kind(), Kind::NotFound);
 }
 
 #[tokio::test]
@@ -126,7 +146,13 @@ async fn a_secret_that_would_run_other_code_or_choose_the_store_is_refused_and_n
         wanted.secrets.insert(key.to_owned(), "hunter2".into());
         let made = driver.create_volume(&call(), &wanted).await;
         let gone = driver
-            .delete_volume_with(&call(), &wanted.id, &wanted.secrets)
+            .delete_volume(
+                &call(),
+                DeleteVolume {
+                    id: &wanted.id,
+                    secrets: &wanted.secrets,
+                },
+            )
             .await;
         for error in [made.expect_err(key), gone.expect_err(key)] {
             assert_eq!(error.kind(), Kind::Invalid, "{}", error.chain());

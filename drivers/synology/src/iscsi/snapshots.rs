@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use driver_core::naming::snapshot_leaf;
 use driver_core::{
-    Call, CreateSnapshot, Error, Kind, Page, PageRequest, Snapshot, SnapshotFilter, SnapshotId,
-    Snapshots, VolumeId,
+    Call, CreateSnapshot, DeleteSnapshot, Error, GetSnapshot, Kind, Page, PageRequest, Snapshot,
+    SnapshotFilter, Snapshots, VolumeId,
 };
 
 use super::Luns;
@@ -179,7 +179,8 @@ impl Snapshots for Luns {
         listed(source.clone(), &lun.uuid, &taken)
     }
 
-    async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
+    async fn delete_snapshot(&self, call: &Call, request: DeleteSnapshot<'_>) -> Result<(), Error> {
+        let id = request.id;
         let doing = format!("delete snapshot `{id}`");
         if LunSnapshotId::parse(id).is_none() {
             return Ok(());
@@ -202,7 +203,8 @@ impl Snapshots for Luns {
         Err(failure.while_doing(call, doing))
     }
 
-    async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
+    async fn get_snapshot(&self, call: &Call, request: GetSnapshot<'_>) -> Result<Snapshot, Error> {
+        let id = request.id;
         let doing = format!("get snapshot `{id}`");
         let missing = || Error::not_found(&doing).because(format!("there is no snapshot `{id}`"));
         let (Some(lun), Some(snapshot)) = self.snapshot_source(call, id, &doing).await? else {

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use driver_core::naming::snapshot_leaf;
 use driver_core::{
-    Call, CreateSnapshot, Error, Kind, Page, PageRequest, Snapshot, SnapshotFilter, SnapshotId,
-    Snapshots, VolumeId, civil,
+    Call, CreateSnapshot, DeleteSnapshot, Error, GetSnapshot, Kind, Page, PageRequest, Snapshot,
+    SnapshotFilter, SnapshotId, Snapshots, VolumeId, civil,
 };
 use futures_util::FutureExt as _;
 use futures_util::future::try_join;
@@ -235,7 +235,8 @@ impl Snapshots for Shares {
         }
     }
 
-    async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
+    async fn delete_snapshot(&self, call: &Call, request: DeleteSnapshot<'_>) -> Result<(), Error> {
+        let id = request.id;
         let doing = format!("delete snapshot `{id}`");
         if parts(id).is_none() {
             return Ok(());
@@ -259,7 +260,8 @@ impl Snapshots for Shares {
         Err(failure.while_doing(call, doing))
     }
 
-    async fn get_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
+    async fn get_snapshot(&self, call: &Call, request: GetSnapshot<'_>) -> Result<Snapshot, Error> {
+        let id = request.id;
         let doing = format!("get snapshot `{id}`");
         let (share, snapshot) = self.snapshot(call, id, &doing).await?;
         let source = self

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use driver_core::{PageRequest, SizeRange, SnapshotFilter, Source};
+use driver_core::{
+    DeleteSnapshot, ExpandVolume, GetSnapshot, PageRequest, SizeRange, SnapshotFilter, Source,
+};
 use futures_util::future::join_all;
 use synology_sim::{Simulator, Version};
 
@@ -69,7 +71,9 @@ async fn life(nas: &Nas, most: [Limits; 9]) {
     costs(sim, "of a volume", &clone, nas.create("pvc-3", source)).await;
     let size = SizeRange::new(2 * GIB, 0).expect("a size");
     let time = call();
-    let grown = nas.driver.expand_volume(&time, &volume.id, size);
+    let grown = nas
+        .driver
+        .expand_volume(&time, ExpandVolume::new(&volume.id, size));
     costs(sim, "grow", &grow, grown).await.expect("grown");
     let (page, all) = (PageRequest::default(), SnapshotFilter::default());
     let listed = nas.driver.list_volumes(&time, &page);
@@ -80,7 +84,9 @@ async fn life(nas: &Nas, most: [Limits; 9]) {
     costs(sim, "list snapshots", &Limits(4, 2), listed)
         .await
         .expect("a list");
-    let gone = nas.driver.delete_snapshot(&time, &taken.id);
+    let gone = nas
+        .driver
+        .delete_snapshot(&time, DeleteSnapshot::new(&taken.id));
     costs(sim, "delete a snapshot", &delete_snapshot, gone)
         .await
         .expect("deleted");
@@ -155,12 +161,13 @@ async fn thirty_shared_folders_cost_what_one_costs_where_the_request_names_it() 
     let taken = costs(sim, "snapshot", &new, nas.snapshot(source, "s")).await;
     let again = costs(sim, "again", &Limits(3, 3), nas.snapshot(source, "s")).await;
     assert_eq!(again, taken);
-    let get = nas.driver.get_snapshot(&time, &taken.id);
+    let get = nas.driver.get_snapshot(&time, GetSnapshot::new(&taken.id));
     costs(sim, "get", &Limits(2, 1), get)
         .await
         .expect("it is there");
     let of_one = SnapshotFilter {
         source: Some(source.clone()),
+        ..SnapshotFilter::default()
     };
     let listed = nas.driver.list_snapshots(&time, &of_one, &page);
     let listed = costs(sim, "list of one", &Limits(2, 2), listed).await;
@@ -172,7 +179,9 @@ async fn thirty_shared_folders_cost_what_one_costs_where_the_request_names_it() 
     let listed = nas.driver.list_snapshots(&time, &all, &page);
     let listed = costs(sim, "list", &Limits(31, 10), listed).await;
     assert_eq!(listed.expect("a list").entries.len(), 1);
-    let gone = nas.driver.delete_snapshot(&time, &taken.id);
+    let gone = nas
+        .driver
+        .delete_snapshot(&time, DeleteSnapshot::new(&taken.id));
     costs(sim, "delete", &Limits(3, 2), gone)
         .await
         .expect("deleted");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use csi_types::Attachment;
-use driver_core::{Call, Effect, Kind, Volume};
+use driver_core::{Call, DeleteVolume, Effect, Kind, Volume};
 use synology_sim::Version;
 
 use crate::nas::{Nas, TARGET};
@@ -27,7 +27,10 @@ async fn a_lun_stays_while_an_initiator_is_connected_and_goes_when_it_leaves() {
         );
         nas.sim.connect(&iqn(&volume), &[NODE]);
         let short = Call::within(Duration::from_secs(10));
-        let error = nas.driver.delete_volume(&short, &volume.id).await;
+        let error = nas
+            .driver
+            .delete_volume(&short, DeleteVolume::new(&volume.id))
+            .await;
         let error = error.expect_err("it is in use");
         let text = error.chain();
         assert_eq!((error.kind(), error.effect()), (Kind::Busy, Effect::None));
@@ -43,7 +46,11 @@ async fn a_lun_stays_while_an_initiator_is_connected_and_goes_when_it_leaves() {
             assert_eq!(nas.objects(), (1, 1));
             nas.sim.connect(&iqn(&volume), &[]);
         };
-        let (gone, ()) = tokio::join!(nas.driver.delete_volume(&call, &volume.id), leaves);
+        let (gone, ()) = tokio::join!(
+            nas.driver
+                .delete_volume(&call, DeleteVolume::new(&volume.id)),
+            leaves
+        );
         gone.unwrap_or_else(|error| panic!("{}", error.chain()));
         assert_eq!(nas.objects(), (0, 0));
     }

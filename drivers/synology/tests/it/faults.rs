@@ -1,6 +1,6 @@
 //! Whatever goes wrong at a change: a retry brings it to its end, and nothing is left over.
 
-use driver_core::{Effect, Kind, Source};
+use driver_core::{DeleteSnapshot, DeleteVolume, Effect, ExpandVolume, FindVolume, Kind, Source};
 use synology_sim::{Action, Fault, Options, Version};
 
 use crate::nas::{LUN, MODES, Nas, TARGET, call, id};
@@ -73,7 +73,11 @@ async fn a_deletion_converges_after_a_fault_at_each_change() {
                 let volume = nas.create("pvc-1", None).await;
                 nas.sim.fault(Fault::once(api, method, action));
                 let call = call();
-                if let Err(error) = nas.driver.delete_volume(&call, &volume.id).await {
+                if let Err(error) = nas
+                    .driver
+                    .delete_volume(&call, DeleteVolume::new(&volume.id))
+                    .await
+                {
                     assert_eq!(error.effect(), Effect::Possible, "{}", error.chain());
                 }
                 nas.delete(&volume.id).await;
@@ -97,8 +101,15 @@ async fn a_snapshot_converges_after_a_fault_and_is_taken_once() {
         let there = nas.lun("pvc-1")["snapshots"].as_array().map_or(0, Vec::len);
         assert_eq!(there, 1, "{action:?}");
         nas.sim.fault(Fault::once(LUN, "delete_snapshot", action));
-        drop(nas.driver.delete_snapshot(&call(), &snapshot.id).await);
-        let gone = nas.driver.delete_snapshot(&call(), &snapshot.id).await;
+        drop(
+            nas.driver
+                .delete_snapshot(&call(), DeleteSnapshot::new(&snapshot.id))
+                .await,
+        );
+        let gone = nas
+            .driver
+            .delete_snapshot(&call(), DeleteSnapshot::new(&snapshot.id))
+            .await;
         gone.unwrap_or_else(|error| panic!("{action:?}: {}", error.chain()));
         nas.sim.clear_faults();
         assert_eq!(nas.lun("pvc-1")["snapshots"], serde_json::json!([]));
@@ -114,8 +125,15 @@ async fn growing_converges_after_a_fault() {
         gibibytes += 1;
         let size = driver_core::SizeRange::new(gibibytes << 30, 0).expect("a size");
         nas.sim.fault(Fault::once(LUN, "set", action));
-        drop(nas.driver.expand_volume(&call(), &volume.id, size).await);
-        let grown = nas.driver.expand_volume(&call(), &volume.id, size).await;
+        drop(
+            nas.driver
+                .expand_volume(&call(), ExpandVolume::new(&volume.id, size))
+                .await,
+        );
+        let grown = nas
+            .driver
+            .expand_volume(&call(), ExpandVolume::new(&volume.id, size))
+            .await;
         let grown = grown.unwrap_or_else(|error| panic!("{action:?}: {}", error.chain()));
         assert_eq!(Some(grown.capacity), size.required());
         nas.sim.clear_faults();
@@ -192,9 +210,15 @@ async fn a_nas_that_does_not_answer_is_unreachable_and_never_empty() {
     let page = driver_core::PageRequest::default();
     let listed = nas.driver.list_volumes(&call(), &page).await;
     assert_eq!(listed.expect_err("cut").kind(), Kind::Unreachable);
-    let found = nas.driver.find_volume(&call(), &id("pvc-1")).await;
+    let found = nas
+        .driver
+        .find_volume(&call(), FindVolume::new(&id("pvc-1")))
+        .await;
     assert_eq!(found.expect_err("cut").kind(), Kind::Unreachable);
-    let gone = nas.driver.delete_volume(&call(), &id("pvc-1")).await;
+    let gone = nas
+        .driver
+        .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
+        .await;
     assert_eq!(gone.expect_err("cut").kind(), Kind::Unreachable);
     assert_eq!(nas.driver.probe(&call()).await.len(), 1);
     nas.sim.cutter()(None);
@@ -209,7 +233,10 @@ async fn an_answer_that_comes_too_late_ends_with_the_call() {
         .fault(Fault::once(LUN, "get", Action::Delay(60_000)));
     let short = driver_core::Call::within(std::time::Duration::from_millis(200));
     let began = std::time::Instant::now();
-    let error = nas.driver.find_volume(&short, &id("pvc-1")).await;
+    let error = nas
+        .driver
+        .find_volume(&short, FindVolume::new(&id("pvc-1")))
+        .await;
     assert_eq!(error.expect_err("late").kind(), Kind::Timeout);
     assert!(began.elapsed() < std::time::Duration::from_secs(10));
 }
@@ -235,7 +262,10 @@ async fn a_lun_whose_snapshots_cannot_be_listed_is_not_deleted() {
     for code in [18_990_531, 18_990_505, 118] {
         let fault = Fault::once(LUN, "list_snapshot", Action::Refuse(code));
         nas.sim.fault(fault);
-        let error = nas.driver.delete_volume(&call(), &volume.id).await;
+        let error = nas
+            .driver
+            .delete_volume(&call(), DeleteVolume::new(&volume.id))
+            .await;
         let error = error.expect_err("a snapshot may be there");
         assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
         assert_eq!(nas.sim.state(), before, "{code}");

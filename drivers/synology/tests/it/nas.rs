@@ -6,8 +6,8 @@ use std::time::Duration;
 use csi_types::capability::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    Call, CreateSnapshot, CreateVolume, Driver, Error, Parameters, Secrets, SizeRange, Snapshot,
-    SnapshotName, Source, TopologyRequirement, Volume, VolumeId, VolumeName,
+    Call, CreateSnapshot, CreateVolume, DeleteVolume, Driver, Error, Parameters, Secrets,
+    SizeRange, Snapshot, SnapshotName, Source, TopologyRequirement, Volume, VolumeId, VolumeName,
 };
 use serde_json::Value;
 use synology_sim::{Options, Simulator, Version};
@@ -138,7 +138,10 @@ impl Nas {
     }
 
     pub(crate) async fn delete(&self, id: &VolumeId) {
-        let gone = self.driver.delete_volume(&call(), id).await;
+        let gone = self
+            .driver
+            .delete_volume(&call(), DeleteVolume::new(id))
+            .await;
         gone.unwrap_or_else(|error| panic!("delete {id}: {}", error.chain()));
     }
 

@@ -5,7 +5,10 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::thread;
 
-use driver_core::{Kind, PageRequest, SizeRange, SnapshotFilter, SnapshotId, Source};
+use driver_core::{
+    DeleteSnapshot, DeleteVolume, ExpandVolume, Kind, PageRequest, SizeRange, SnapshotFilter,
+    SnapshotId, Source,
+};
 use serde_json::{Value, json};
 use synology_sim::{Action, Fault, Options, Version};
 
@@ -29,11 +32,11 @@ async fn lives(nas: &Nas, what: &str) {
     assert_eq!(all.expect("a list").entries.len(), 1, "{what}");
     let size = SizeRange::new(2 * GIB, 0).expect("a size");
     nas.driver
-        .expand_volume(&call(), &volume.id, size)
+        .expand_volume(&call(), ExpandVolume::new(&volume.id, size))
         .await
         .expect("grown");
     nas.driver
-        .delete_snapshot(&call(), &snapshot.id)
+        .delete_snapshot(&call(), DeleteSnapshot::new(&snapshot.id))
         .await
         .expect("deleted");
     nas.delete(&volume.id).await;
@@ -136,7 +139,10 @@ async fn a_refusal_inside_a_success_is_the_reason() {
         "delete_snapshot",
         Action::RefuseInside(18_990_540),
     ));
-    let kept = nas.driver.delete_snapshot(&call(), &snapshot.id).await;
+    let kept = nas
+        .driver
+        .delete_snapshot(&call(), DeleteSnapshot::new(&snapshot.id))
+        .await;
     let kept = kept.expect_err("it stays");
     assert_eq!(kept.kind(), Kind::Busy, "{}", kept.chain());
     assert!(kept.chain().contains("18990540"), "{}", kept.chain());
@@ -146,7 +152,10 @@ async fn a_refusal_inside_a_success_is_the_reason() {
     let snapshot = nas.snapshot(&volume.id, "s").await;
     nas.sim
         .fault(Fault::once(SNAPSHOT, "delete", Action::RefuseInside(3350)));
-    let kept = nas.driver.delete_snapshot(&call(), &snapshot.id).await;
+    let kept = nas
+        .driver
+        .delete_snapshot(&call(), DeleteSnapshot::new(&snapshot.id))
+        .await;
     let kept = kept.expect_err("it stays");
     assert!(kept.chain().contains("immutable"), "{}", kept.chain());
 }
@@ -209,13 +218,19 @@ async fn nothing_is_deleted_or_empty_on_a_nas_without_the_volume() {
         let time = call();
         let larger = SizeRange::new(2 * GIB, 0).expect("a size");
         let outcomes = [
-            driver.delete_volume(&time, &id("pvc-1")).await.err(),
-            driver.delete_snapshot(&time, &snapshot).await.err(),
+            driver
+                .delete_volume(&time, DeleteVolume::new(&id("pvc-1")))
+                .await
+                .err(),
+            driver
+                .delete_snapshot(&time, DeleteSnapshot::new(&snapshot))
+                .await
+                .err(),
             driver.list_volumes(&time, &page).await.err(),
             driver.list_snapshots(&time, &all, &page).await.err(),
             driver.get_volume(&time, &id("pvc-1")).await.err(),
             driver
-                .expand_volume(&time, &id("pvc-1"), larger)
+                .expand_volume(&time, ExpandVolume::new(&id("pvc-1"), larger))
                 .await
                 .err(),
         ];
@@ -235,7 +250,10 @@ async fn what_a_list_does_not_find_says_nothing_of_a_volume() {
         "list",
         Action::Refuse(18_990_505),
     ));
-    let gone = nas.driver.delete_volume(&call(), &id("pvc-1")).await;
+    let gone = nas
+        .driver
+        .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
+        .await;
     assert_eq!(gone.expect_err("refused").kind(), Kind::Unreachable);
     nas.sim.fault(Fault::once(
         "SYNO.Core.Storage.Volume",
@@ -261,7 +279,10 @@ async fn a_volume_whose_snapshot_is_kept_by_a_package_stays() {
             json!(true)
         );
         nas.sim.keep_snapshots("pvc-1", "SnapshotReplication");
-        let kept = nas.driver.delete_volume(&call(), &volume.id).await;
+        let kept = nas
+            .driver
+            .delete_volume(&call(), DeleteVolume::new(&volume.id))
+            .await;
         let kept = kept.expect_err("it is replicated");
         assert_eq!(kept.kind(), Kind::Busy, "{}", kept.chain());
         assert!(

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use driver_core::DeleteVolume;
 use synology_sim::{Action, Fault, Options, Version};
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -75,7 +76,11 @@ async fn no_password_is_printed_anywhere() {
             texts.extend(made.err().map(|error| error.chain()));
             nas.sim.clear_faults();
         }
-        drop(driver.delete_volume(&call(), &id("pvc-1")).await);
+        drop(
+            driver
+                .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
+                .await,
+        );
     }
     // A secret that is no YAML must not be quoted by its parser.
     let mut request = nas.request("pvc-1", None);

@@ -1,6 +1,6 @@
 //! Logging in, sessions that end, and what a NAS offers.
 
-use driver_core::{Effect, Kind};
+use driver_core::{Effect, FindVolume, Kind};
 use synology_sim::{Action, Fault, Options, Version};
 
 use crate::nas::{LUN, Nas, call, config, id, open};
@@ -25,7 +25,10 @@ async fn a_session_that_ends_again_at_once_is_an_error() {
     let mut fault = Fault::once(LUN, "get", Action::ExpireSessions);
     fault.times = 2;
     nas.sim.fault(fault);
-    let error = nas.driver.find_volume(&call(), &id("pvc-1")).await;
+    let error = nas
+        .driver
+        .find_volume(&call(), FindVolume::new(&id("pvc-1")))
+        .await;
     assert_eq!(error.expect_err("no session").kind(), Kind::Unreachable);
     assert_eq!(nas.sim.count(LOGIN), 2);
 }
@@ -36,7 +39,9 @@ async fn a_refused_login_is_not_repeated_because_dsm_blocks_addresses() {
     let text = config(&nas.sim, "").replace("password: sesame", "password: wrong");
     let driver = open(&text);
     for _ in 0..5 {
-        let error = driver.find_volume(&call(), &id("pvc-1")).await;
+        let error = driver
+            .find_volume(&call(), FindVolume::new(&id("pvc-1")))
+            .await;
         let error = error.expect_err("refused");
         assert_eq!(error.kind(), Kind::Denied, "{}", error.chain());
         assert!(error.chain().contains("code 400"), "{}", error.chain());
@@ -60,7 +65,10 @@ async fn a_login_refused_because_the_address_is_blocked_proves_nothing() {
 async fn many_calls_at_once_log_in_once() {
     let nas = Nas::start(Version::V7_2, "").await;
     let calls = (0..16).map(|_| async {
-        let found = nas.driver.find_volume(&call(), &id("pvc-1")).await;
+        let found = nas
+            .driver
+            .find_volume(&call(), FindVolume::new(&id("pvc-1")))
+            .await;
         assert_eq!(found.expect_err("nothing").kind(), Kind::NotFound);
     });
     futures_util::future::join_all(calls).await;
@@ -100,7 +108,9 @@ async fn a_nas_that_is_not_there_is_unreachable() {
         &format!("port: {}", nas.sim.address().port()),
         &format!("port: {free}"),
     );
-    let error = open(&text).find_volume(&call(), &id("pvc-1")).await;
+    let error = open(&text)
+        .find_volume(&call(), FindVolume::new(&id("pvc-1")))
+        .await;
     let error = error.expect_err("nothing listens");
     assert_eq!(error.kind(), Kind::Unreachable);
     assert!(
@@ -122,7 +132,9 @@ async fn several_connections_to_one_nas_log_in_once_with_a_wrong_password() {
     let drivers = texts.map(|text| open(&text.replace("password: sesame", "password: wrong")));
     for _ in 0..2 {
         let asked = drivers.iter().map(|driver| async {
-            let found = driver.find_volume(&call(), &id("pvc-1")).await;
+            let found = driver
+                .find_volume(&call(), FindVolume::new(&id("pvc-1")))
+                .await;
             assert_eq!(found.expect_err("refused").kind(), Kind::Denied);
         });
         futures_util::future::join_all(asked).await;
@@ -140,7 +152,10 @@ async fn an_account_that_is_no_administrator_logs_in_once() {
     fault.times = 100;
     nas.sim.fault(fault);
     for _ in 0..5 {
-        let found = nas.driver.find_volume(&call(), &id("pvc-1")).await;
+        let found = nas
+            .driver
+            .find_volume(&call(), FindVolume::new(&id("pvc-1")))
+            .await;
         assert_eq!(found.expect_err("refused").kind(), Kind::Denied);
     }
     assert_eq!(nas.sim.count(LOGIN), 1);
@@ -150,7 +165,9 @@ async fn an_account_that_is_no_administrator_logs_in_once() {
 async fn the_session_of_a_connection_that_is_removed_is_ended() {
     let nas = Nas::start(Version::V7_2, "").await;
     let driver = open(&config(&nas.sim, ""));
-    let found = driver.find_volume(&call(), &id("pvc-1")).await;
+    let found = driver
+        .find_volume(&call(), FindVolume::new(&id("pvc-1")))
+        .await;
     assert_eq!(found.expect_err("nothing").kind(), Kind::NotFound);
     drop(driver);
     for _ in 0..1000 {

@@ -1,6 +1,8 @@
 //! Shared folders: what is made of them, and faults at each change.
 
-use driver_core::{Found, Kind, SizeRange, Source};
+use driver_core::{
+    DeleteSnapshot, DeleteVolume, ExpandVolume, FindVolume, Found, Kind, SizeRange, Source,
+};
 use serde_json::{Value, json};
 use synology_sim::{Action, Fault, Options, Version};
 
@@ -108,13 +110,20 @@ async fn a_folder_converges_after_a_fault_at_each_change() {
                 let gibibytes: u32 = if source.is_some() { 2 } else { 1 };
                 request.size = SizeRange::new(i64::from(gibibytes) << 30, 0).expect("a size");
                 if let Err(error) = nas.try_create(&request).await {
-                    let found = nas.driver.find_volume(&call(), &request.id).await;
+                    let found = nas
+                        .driver
+                        .find_volume(&call(), FindVolume::new(&request.id))
+                        .await;
                     assert_ne!(found.ok(), Some(Found::Whole), "{what}: {}", error.chain());
                 }
                 let made = nas.try_create(&request).await;
                 let made = made.unwrap_or_else(|error| panic!("{what}: {}", error.chain()));
                 assert_usable(&folders(&nas)[1], u64::from(gibibytes) << 10);
-                drop(nas.driver.delete_volume(&call(), &made.id).await);
+                drop(
+                    nas.driver
+                        .delete_volume(&call(), DeleteVolume::new(&made.id))
+                        .await,
+                );
                 nas.delete(&made.id).await;
                 nas.sim.clear_faults();
                 assert_eq!(folders(&nas).len(), 1, "{what}");
@@ -140,7 +149,10 @@ async fn a_copy_that_has_the_quota_of_its_source_is_grown_and_opened() {
             assert_eq!(made.capacity, Some(quota << 20));
             assert_usable(&folders(&nas).pop().expect("the copy"), quota);
             assert_eq!(nas.try_create(&request).await.expect("again"), made);
-            let found = nas.driver.find_volume(&call(), &request.id).await;
+            let found = nas
+                .driver
+                .find_volume(&call(), FindVolume::new(&request.id))
+                .await;
             assert_eq!(found.expect("found"), Found::Whole);
         }
         let mut request = nas.request("smaller", Some(source));
@@ -163,11 +175,21 @@ async fn a_snapshot_of_a_folder_converges_after_a_fault_and_is_taken_once() {
             json!(["csi 1024 s"]),
             "{action:?}"
         );
-        let busy = nas.driver.delete_volume(&call(), &volume.id).await;
+        let busy = nas
+            .driver
+            .delete_volume(&call(), DeleteVolume::new(&volume.id))
+            .await;
         assert_eq!(busy.expect_err("it has a snapshot").kind(), Kind::Busy);
         nas.sim.fault(Fault::once(SNAPSHOT, "delete", action));
-        drop(nas.driver.delete_snapshot(&call(), &snapshot.id).await);
-        let gone = nas.driver.delete_snapshot(&call(), &snapshot.id).await;
+        drop(
+            nas.driver
+                .delete_snapshot(&call(), DeleteSnapshot::new(&snapshot.id))
+                .await,
+        );
+        let gone = nas
+            .driver
+            .delete_snapshot(&call(), DeleteSnapshot::new(&snapshot.id))
+            .await;
         gone.unwrap_or_else(|error| panic!("{action:?}: {}", error.chain()));
         nas.sim.clear_faults();
         assert_eq!(folders(&nas)[0]["snapshots"], json!([]));
@@ -179,7 +201,10 @@ async fn folders_grow_by_their_quota_and_nodes_have_nothing_to_do() {
     let nas = Nas::of_shares(Version::V7_2, "smb").await;
     let volume = nas.create("pvc-1", None).await;
     let size = SizeRange::new((2 << 30) + 1, 0).expect("a size");
-    let grown = nas.driver.expand_volume(&call(), &volume.id, size).await;
+    let grown = nas
+        .driver
+        .expand_volume(&call(), ExpandVolume::new(&volume.id, size))
+        .await;
     let grown = grown.expect("grown");
     assert!(!grown.node_expansion_required);
     assert_eq!(grown.capacity, (2 << 30) + (1 << 20));
@@ -200,10 +225,16 @@ async fn a_foreign_folder_is_neither_taken_nor_deleted() {
     let request = nas.request("pvc-1", None);
     let refused = nas.try_create(&request).await;
     assert_eq!(refused.expect_err("a foreign one").kind(), Kind::Conflict);
-    let found = nas.driver.find_volume(&call(), &request.id).await;
+    let found = nas
+        .driver
+        .find_volume(&call(), FindVolume::new(&request.id))
+        .await;
     assert_eq!(found.expect_err("a foreign one").kind(), Kind::NotFound);
     // Never "exists already", which no caller of a deletion understands.
-    let kept = nas.driver.delete_volume(&call(), &request.id).await;
+    let kept = nas
+        .driver
+        .delete_volume(&call(), DeleteVolume::new(&request.id))
+        .await;
     assert_eq!(kept.expect_err("a foreign one").kind(), Kind::Busy);
     assert_eq!(folders(&nas).len(), 1);
 }
@@ -230,7 +261,10 @@ async fn a_folder_whose_snapshots_cannot_be_listed_is_not_deleted() {
     for code in [402, 3328] {
         nas.sim
             .fault(Fault::once(SNAPSHOT, "list", Action::Refuse(code)));
-        let error = nas.driver.delete_volume(&call(), &volume.id).await;
+        let error = nas
+            .driver
+            .delete_volume(&call(), DeleteVolume::new(&volume.id))
+            .await;
         let error = error.expect_err("a snapshot may be there");
         assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
         assert_eq!(folders(&nas), before, "{code}");
@@ -256,7 +290,10 @@ async fn users_behind_the_first_page_are_found() {
         let params = json!({"name": name, "user_group_type": "local_user", "permissions": users});
         nas.sim.call(PERMISSION, "set", &params);
     }
-    let found = nas.driver.find_volume(&call(), &copy.id).await;
+    let found = nas
+        .driver
+        .find_volume(&call(), FindVolume::new(&copy.id))
+        .await;
     assert!(matches!(found, Ok(Found::Whole)), "{found:?}");
 }
 
@@ -283,7 +320,10 @@ async fn a_copy_is_open_for_its_clients_and_not_for_as_many_others() {
     nas.create("copy", source.clone()).await;
     assert_eq!(saved(), before);
     save(["10.0.1.0/24", "node-8"]);
-    let found = nas.driver.find_volume(&call(), &copy.id).await;
+    let found = nas
+        .driver
+        .find_volume(&call(), FindVolume::new(&copy.id))
+        .await;
     assert!(matches!(found, Ok(Found::Begun)), "{found:?}");
     nas.create("copy", source).await;
     assert_eq!(folders(&nas)[1]["rules"][0]["client"], "10.0.0.0/24");

@@ -1,7 +1,10 @@
 //! Volumes of democratic-csi are ours, and ours are its: names, numbers, notes.
 
 use csi_types::Attachment;
-use driver_core::{Found, Kind, PageRequest, SnapshotFilter, SnapshotId, Source};
+use driver_core::{
+    DeleteSnapshot, DeleteVolume, FindVolume, Found, GetSnapshot, Kind, PageRequest,
+    SnapshotFilter, SnapshotId, Source,
+};
 use serde_json::json;
 use synology_sim::Version;
 
@@ -25,7 +28,11 @@ async fn a_volume_of_democratic_csi_is_found_grown_snapshotted_copied_and_delete
     let nas = Nas::start(Version::V7_1, "namePrefix: K8S-\nnameSuffix: '-X'").await;
     let uuid = made_by_democratic_csi(&nas, "k8s-pvc-1-x");
     let id = id("pvc-1");
-    let found = nas.driver.find_volume(&call(), &id).await.expect("found");
+    let found = nas
+        .driver
+        .find_volume(&call(), FindVolume::new(&id))
+        .await
+        .expect("found");
     assert_eq!(found, Found::Whole);
     let volume = nas.create("pvc-1", None).await;
     assert_eq!(volume.id, id);
@@ -56,11 +63,17 @@ async fn a_volume_of_democratic_csi_is_found_grown_snapshotted_copied_and_delete
         .await;
     assert_eq!(copy.source, Some(Source::Snapshot(ours.id.clone())));
 
-    let busy = nas.driver.delete_volume(&call(), &id).await;
+    let busy = nas
+        .driver
+        .delete_volume(&call(), DeleteVolume::new(&id))
+        .await;
     let busy = busy.expect_err("it has a snapshot");
     assert_eq!(busy.kind(), Kind::Busy);
     assert!(busy.chain().contains("snapshot-1"), "{}", busy.chain());
-    let gone = nas.driver.delete_snapshot(&call(), &ours.id).await;
+    let gone = nas
+        .driver
+        .delete_snapshot(&call(), DeleteSnapshot::new(&ours.id))
+        .await;
     gone.expect("deleted");
     nas.delete(&id).await;
     nas.delete(&copy.id).await;
@@ -97,7 +110,10 @@ async fn snapshots_by_the_number_of_a_lun_are_found() {
     let old = SnapshotId::parse(&format!("/lun/{}/{uuid}", lun["lun_id"])).expect("an id");
     nas.create("copy", Some(Source::Snapshot(old.clone())))
         .await;
-    let gone = nas.driver.delete_snapshot(&call(), &old).await;
+    let gone = nas
+        .driver
+        .delete_snapshot(&call(), DeleteSnapshot::new(&old))
+        .await;
     gone.expect("deleted");
     assert_eq!(nas.lun("pvc-1")["snapshots"], json!([]));
 }
@@ -131,9 +147,12 @@ async fn snapshots_of_others_are_neither_deleted_nor_restored() {
     }
     let before = nas.sim.state();
     for id in &ids {
-        let gone = nas.driver.delete_snapshot(&call(), id).await;
+        let gone = nas
+            .driver
+            .delete_snapshot(&call(), DeleteSnapshot::new(id))
+            .await;
         gone.expect("no snapshot of this connection");
-        let found = nas.driver.get_snapshot(&call(), id).await;
+        let found = nas.driver.get_snapshot(&call(), GetSnapshot::new(id)).await;
         assert_eq!(found.expect_err("foreign").kind(), Kind::NotFound);
         let source = Some(Source::Snapshot(id.clone()));
         let copy = nas.try_create(&nas.request("copy", source)).await;
@@ -167,7 +186,10 @@ async fn what_others_have_made_is_neither_listed_nor_in_the_way() {
     // A snapshot of a schedule goes with the volume; one that a user has locked keeps it.
     let locked = json!({"src_lun_uuid": uuid, "taken_by": "user", "description": "kept", "is_locked": true, "is_app_consistent": false});
     let taken = nas.sim.call(LUN, "take_snapshot", &locked);
-    let busy = nas.driver.delete_volume(&call(), &volume.id).await;
+    let busy = nas
+        .driver
+        .delete_volume(&call(), DeleteVolume::new(&volume.id))
+        .await;
     assert_eq!(busy.expect_err("locked").kind(), Kind::Busy);
     let snapshot = json!({"snapshot_uuid": taken["data"]["snapshot_uuid"]});
     nas.sim.call(LUN, "delete_snapshot", &snapshot);
@@ -238,7 +260,10 @@ async fn a_target_that_shows_the_lun_of_another_is_not_taken_away() {
         "map_target",
         &json!({"uuid": uuid, "target_ids": [target]}),
     );
-    let busy = nas.driver.delete_volume(&call(), &volume.id).await;
+    let busy = nas
+        .driver
+        .delete_volume(&call(), DeleteVolume::new(&volume.id))
+        .await;
     assert_eq!(busy.expect_err("shared by hand").kind(), Kind::Busy);
     assert_eq!(nas.objects(), (2, 1));
 }
@@ -259,6 +284,9 @@ async fn names_that_a_lun_cannot_have_get_ids_of_their_own() {
         .expect("listed");
     assert_eq!(listed.entries.len(), 4);
     // One that democratic-csi made with capital letters is still its LUN.
-    let found = nas.driver.find_volume(&call(), &id("PVC-1")).await;
+    let found = nas
+        .driver
+        .find_volume(&call(), FindVolume::new(&id("PVC-1")))
+        .await;
     assert_eq!(found.expect("the LUN pvc-1"), Found::Whole);
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use base64::Engine as _;
-use driver_core::Kind;
+use driver_core::{FindVolume, Kind};
 use sha2::{Digest, Sha256};
 use synology_sim::{Options, Version};
 
@@ -17,7 +17,9 @@ fn secure(nas: &Nas, keys: &str) -> String {
 
 async fn outcome(nas: &Nas, keys: &str) -> (Kind, String) {
     let driver = open(&secure(nas, keys));
-    let found = driver.find_volume(&call(), &id("pvc-1")).await;
+    let found = driver
+        .find_volume(&call(), FindVolume::new(&id("pvc-1")))
+        .await;
     let error = found.expect_err("there is no such volume");
     (error.kind(), error.chain())
 }
@@ -66,6 +68,9 @@ async fn plain_http_to_a_port_of_https_is_no_answer() {
     let mut options = Options::new(Version::V7_2);
     options.tls = true;
     let nas = Nas::with(options, "").await;
-    let error = nas.driver.find_volume(&call(), &id("pvc-1")).await;
+    let error = nas
+        .driver
+        .find_volume(&call(), FindVolume::new(&id("pvc-1")))
+        .await;
     assert_eq!(error.expect_err("no HTTP").kind(), Kind::Unreachable);
 }

@@ -10,8 +10,9 @@ use csi_types::NodeIdentity;
 use csi_types::capability::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    BackendIdentity, Call, CreateVolume, Driver, Effect, Error, Kind, NodeId, Parameters,
-    PublishRequest, Secrets, SizeRange, TopologyRequirement, VolumeId, VolumeName,
+    BackendIdentity, Call, CreateVolume, DeleteVolume, Driver, Effect, Error, ExpandVolume, Kind,
+    NodeId, Parameters, PublishVolume, Secrets, SizeRange, TopologyRequirement, UnpublishVolume,
+    VolumeId, VolumeName,
 };
 use driver_zfs::backend::{Backend, ListQuery, Listed, Serves};
 use driver_zfs::observed::{Observed, Request, VolumeKind};
@@ -175,19 +176,26 @@ impl Verb {
                     return Ok(());
                 };
                 let node = NodeIdentity::of(node);
-                let asked = PublishRequest::new(&id, &node, &capability);
-                publisher.publish_volume(&call, &asked).await.map(drop)
+                let asked = PublishVolume::new(&id, &node, &capability, false);
+                publisher.publish_volume(&call, asked).await.map(drop)
             }
             Self::Revoke => match publisher {
-                Some(publisher) => publisher.unpublish_volume(&call, &id, Some(&node)).await,
+                Some(publisher) => {
+                    publisher
+                        .unpublish_volume(&call, UnpublishVolume::new(&id, Some(&node)))
+                        .await
+                }
                 None => Ok(()),
             },
             Self::Grow => {
                 let expander = driver.expander().expect("it grows");
                 let size = SizeRange::new(2 << 30, 0).expect("a size");
-                expander.expand_volume(&call, &id, size).await.map(drop)
+                expander
+                    .expand_volume(&call, ExpandVolume::new(&id, size))
+                    .await
+                    .map(drop)
             }
-            Self::Delete => driver.delete_volume(&call, &id).await,
+            Self::Delete => driver.delete_volume(&call, DeleteVolume::new(&id)).await,
         }
     }
 }

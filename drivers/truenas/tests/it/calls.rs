@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use driver_core::{
-    CreateSnapshot, PageRequest, Parameters, Secrets, SizeRange, SnapshotFilter, SnapshotName,
-    Source,
+    CreateSnapshot, DeleteSnapshot, DeleteVolume, ExpandVolume, PageRequest, Parameters, Secrets,
+    SizeRange, SnapshotFilter, SnapshotName, Source,
 };
 use serde_json::json;
 use truenas_sim::{Generation, Simulator};
@@ -92,7 +92,7 @@ async fn life(generation: Generation, kind: &str) -> Vec<(u64, bool)> {
     let each = u64::try_from(EACH.as_micros()).expect("a number");
     nas.faults().set(|settings| settings.per_snapshot_us = each);
     let lister = driver.lister().expect("lists");
-    let page = PageRequest::default();
+    let (page, filter) = (PageRequest::default(), SnapshotFilter::default());
     let mut costs = Costs {
         nas: &nas,
         all: Vec::new(),
@@ -121,24 +121,25 @@ async fn life(generation: Generation, kind: &str) -> Vec<(u64, bool)> {
     costs.of(driver.create_volume(&call(), &copy)).await;
     let expander = driver.expander().expect("growth");
     let size = SizeRange::new(4 << 30, 0).expect("a size");
-    costs.of(expander.expand_volume(&call(), &a.id, size)).await;
+    let growth = ExpandVolume::new(&a.id, size);
+    costs.of(expander.expand_volume(&call(), growth)).await;
     costs.of(lister.list_volumes(&call(), &page)).await;
     // It is about all of them.
     nas.faults().set(|settings| settings.per_snapshot_us = 0);
-    let filter = SnapshotFilter::default();
     costs
         .of(snapshots.list_snapshots(&call(), &filter, &page))
         .await;
     nas.faults().set(|settings| settings.per_snapshot_us = each);
-    costs.of(driver.delete_volume(&call(), &restored.id)).await;
-    costs.of(driver.delete_volume(&call(), &clone.id)).await;
-    costs
-        .of(snapshots.delete_snapshot(&call(), &taken.id))
-        .await;
-    costs
-        .of(snapshots.delete_snapshot(&call(), &detached.id))
-        .await;
-    costs.of(driver.delete_volume(&call(), &a.id)).await;
+    for id in [&restored.id, &clone.id] {
+        let gone = DeleteVolume::new(id);
+        costs.of(driver.delete_volume(&call(), gone)).await;
+    }
+    for id in [&taken.id, &detached.id] {
+        let gone = DeleteSnapshot::new(id);
+        costs.of(snapshots.delete_snapshot(&call(), gone)).await;
+    }
+    let gone = DeleteVolume::new(&a.id);
+    costs.of(driver.delete_volume(&call(), gone)).await;
     costs.all
 }
 

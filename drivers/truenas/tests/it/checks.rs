@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    CreateSnapshot, Driver, Kind, Parameters, Secrets, SizeRange, SnapshotName, Source,
+    CreateSnapshot, DeleteSnapshot, DeleteVolume, Driver, ExpandVolume, Kind, Parameters, Secrets,
+    SizeRange, SnapshotName, Source,
 };
 use driver_truenas::from_document;
 use serde_json::json;
@@ -78,13 +79,17 @@ async fn the_roles_of_the_documentation_are_enough() {
             made.unwrap_or_else(|error| panic!("{kind} on {generation:?}: {}", error.chain()));
             let expander = driver.expander().expect("growth");
             let size = SizeRange::new(4 << 30, 0).expect("a size");
-            let grown = expander.expand_volume(&call(), &volume.id, size).await;
+            let grown = expander
+                .expand_volume(&call(), ExpandVolume::new(&volume.id, size))
+                .await;
             grown.unwrap_or_else(|error| panic!("{kind}: {}", error.chain()));
             for id in [&clone.id, &volume.id] {
                 let snapshots = driver.snapshots().expect("snapshots");
-                let gone = snapshots.delete_snapshot(&call(), &taken.id).await;
+                let gone = snapshots
+                    .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+                    .await;
                 gone.unwrap_or_else(|error| panic!("{kind}: {}", error.chain()));
-                let gone = driver.delete_volume(&call(), id).await;
+                let gone = driver.delete_volume(&call(), DeleteVolume::new(id)).await;
                 gone.unwrap_or_else(|error| panic!("{kind}: {}", error.chain()));
             }
             let said = said(driver.as_ref()).await;
@@ -154,19 +159,25 @@ async fn life(driver: &dyn Driver) -> Vec<String> {
     let expander = driver.expander().expect("growth");
     let size = SizeRange::new(4 << 30, 0).expect("a size");
     add(expander
-        .expand_volume(&call(), &asked.id, size)
+        .expand_volume(&call(), ExpandVolume::new(&asked.id, size))
         .await
         .map(drop));
     let clone = request(driver, "pvc-2", Some(Source::Volume(asked.id.clone())));
     add(driver.create_volume(&call(), &clone).await.map(drop));
-    add(driver.delete_volume(&call(), &clone.id).await);
+    add(driver
+        .delete_volume(&call(), DeleteVolume::new(&clone.id))
+        .await);
     for taken in [first, detached] {
         match taken {
-            Ok(taken) => add(snapshots.delete_snapshot(&call(), &taken.id).await),
+            Ok(taken) => add(snapshots
+                .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+                .await),
             Err(error) => add(Err(error)),
         }
     }
-    add(driver.delete_volume(&call(), &asked.id).await);
+    add(driver
+        .delete_volume(&call(), DeleteVolume::new(&asked.id))
+        .await);
     wrong
 }
 
@@ -328,7 +339,9 @@ async fn observed(nas: &Simulator, driver: &dyn Driver) -> Vec<String> {
         for done in [
             publish(driver, &volume.id, "a").await,
             unpublish(driver, &volume.id, Some("a")).await,
-            driver.delete_volume(&call(), &volume.id).await,
+            driver
+                .delete_volume(&call(), DeleteVolume::new(&volume.id))
+                .await,
         ] {
             done.unwrap_or_else(|error| panic!("{}", error.chain()));
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use driver_core::{Call, Driver, Effect, Error, Kind, VolumeId};
+use driver_core::{Call, DeleteVolume, Driver, Effect, Error, Kind, VolumeId};
 use serde_json::json;
 use truenas_sim::backend::Session;
 use truenas_sim::{Action, Generation, Rule, Simulator};
@@ -47,7 +47,7 @@ fn connect(nas: &Simulator, target: &str) {
 
 async fn deleted(driver: &dyn Driver, id: &VolumeId, within: u64) -> Result<(), Error> {
     let call = Call::within(Duration::from_secs(within));
-    driver.delete_volume(&call, id).await
+    driver.delete_volume(&call, DeleteVolume::new(id)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -107,7 +107,7 @@ async fn a_question_for_nodes_that_fails_says_nothing_of_them_and_is_asked_again
         nas.faults().clear();
         let after = everything(&nas, Generation::V25_10).await;
         assert_eq!(after, before, "{kind}");
-        let gone = driver.delete_volume(&call(), &id).await;
+        let gone = driver.delete_volume(&call(), DeleteVolume::new(&id)).await;
         gone.unwrap_or_else(|error| panic!("{kind}: {}", error.chain()));
     }
 }

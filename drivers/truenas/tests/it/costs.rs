@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use csi_types::capability::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::{
-    Call, CreateSnapshot, CreateVolume, Driver, Parameters, Secrets, SizeRange, Snapshot,
-    SnapshotName, Source, TopologyRequirement, Volume, VolumeName,
+    Call, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver, ExpandVolume,
+    Parameters, Secrets, SizeRange, Snapshot, SnapshotName, Source, TopologyRequirement, Volume,
+    VolumeName,
 };
 use truenas_sim::{Generation, Simulator};
 
@@ -83,19 +84,23 @@ async fn costs(nas: &Simulator, driver: &Arc<dyn Driver>, name: &str) -> [(u64, 
     let there = snapshot(driver, &volume, &format!("s-{name}")).await;
     let snapshots = driver.snapshots().expect("snapshots");
     let untaken = exchanges(nas, async {
-        let gone = snapshots.delete_snapshot(&call(), &there.id).await;
+        let gone = snapshots
+            .delete_snapshot(&call(), DeleteSnapshot::new(&there.id))
+            .await;
         gone.expect("deleted");
     })
     .await;
     let grown = exchanges(nas, async {
         let expander = driver.expander().expect("growth");
         let size = SizeRange::new(4 << 30, 0).expect("a size");
-        let grown = expander.expand_volume(&call(), &id, size).await;
+        let grown = expander
+            .expand_volume(&call(), ExpandVolume::new(&id, size))
+            .await;
         assert!(grown.expect("grown").capacity >= 4 << 30);
     })
     .await;
     let deleted = exchanges(nas, async {
-        let gone = driver.delete_volume(&call(), &id).await;
+        let gone = driver.delete_volume(&call(), DeleteVolume::new(&id)).await;
         gone.unwrap_or_else(|error| panic!("delete: {}", error.chain()));
     })
     .await;

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use driver_core::{Call, Kind, PageRequest, SnapshotFilter, SnapshotId, Source};
+use driver_core::{
+    Call, DeleteSnapshot, DeleteVolume, Kind, PageRequest, SnapshotFilter, SnapshotId, Source,
+};
 use serde_json::{Value, json};
 use truenas_sim::{Action, Generation, Rule, Simulator, exports};
 
@@ -114,7 +116,9 @@ async fn life_with_cuts(generation: Generation, kind: &str, zfs: &str) {
             let is_exported = exports.is_exported(&call(), &asked.id).await;
             assert!(is_exported.expect("seen"), "{what}: made, and not exported");
             retried(&what, async || {
-                driver.delete_volume(&call(), &asked.id).await
+                driver
+                    .delete_volume(&call(), DeleteVolume::new(&asked.id))
+                    .await
             })
             .await;
             let rules = nas.faults().rules();
@@ -157,7 +161,9 @@ async fn a_dataset_that_is_in_use_is_deleted_once_it_is_free() {
         let driver = driver(&nas, "truenas-api-nfs", "");
         let volume = create(driver.as_ref(), "pvc-busy").await;
         nas.faults().busy("tank/csi/v/pvc-busy", 2);
-        let gone = driver.delete_volume(&call(), &volume.id).await;
+        let gone = driver
+            .delete_volume(&call(), DeleteVolume::new(&volume.id))
+            .await;
         gone.unwrap_or_else(|error| panic!("{generation:?}: {}", error.chain()));
         let left = everything(&nas, generation).await;
         assert!(!left.iter().any(|row| row.contains("pvc-busy")), "{left:?}");
@@ -189,7 +195,9 @@ async fn volumes_live_through_an_upgrade() {
         )
         .await;
     }
-    let gone = driver.delete_volume(&call(), &volume.id).await;
+    let gone = driver
+        .delete_volume(&call(), DeleteVolume::new(&volume.id))
+        .await;
     gone.unwrap_or_else(|error| panic!("{}", error.chain()));
 }
 
@@ -251,7 +259,8 @@ async fn a_clone_that_was_interrupted_before_its_marks_is_finished_or_removed() 
                     assert_eq!(nas.counts().methods["pool.snapshot.clone"].calls, 1);
                 }
                 retried("delete", async || {
-                    next.delete_volume(&call(), &asked.id).await
+                    next.delete_volume(&call(), DeleteVolume::new(&asked.id))
+                        .await
                 })
                 .await;
                 let after = everything(&nas, generation).await;
@@ -282,11 +291,17 @@ async fn what_lies_in_a_parent_that_does_not_exist_is_not_taken_for_deleted() {
                     .list_snapshots(&call(), &filter, &page)
                     .await
                     .map(drop),
-                driver.delete_volume(&call(), &volume).await,
+                driver
+                    .delete_volume(&call(), DeleteVolume::new(&volume))
+                    .await,
             ];
             for id in ["pvc-gone@s", "pvc-gone/s"] {
                 let id = SnapshotId::parse(id).expect("an id");
-                all.push(snapshots.delete_snapshot(&call(), &id).await);
+                all.push(
+                    snapshots
+                        .delete_snapshot(&call(), DeleteSnapshot::new(&id))
+                        .await,
+                );
             }
             for (at, outcome) in all.into_iter().enumerate() {
                 let kind = outcome.as_ref().err().map(driver_core::Error::kind);
@@ -311,7 +326,9 @@ async fn an_answer_that_names_no_volume_is_no_proof_that_it_is_gone() {
             nas.faults().add(Rule::new(method, odd));
             let asked = request(driver.as_ref(), "pvc-odd", None);
             let again = driver.create_volume(&call(), &asked).await;
-            let deleted = driver.delete_volume(&call(), &volume.id).await;
+            let deleted = driver
+                .delete_volume(&call(), DeleteVolume::new(&volume.id))
+                .await;
             for (verb, outcome) in [("create", again.map(drop)), ("delete", deleted)] {
                 let error = outcome.expect_err(verb);
                 assert_eq!(error.kind(), Kind::Internal, "{method}: {}", error.chain());
@@ -319,7 +336,9 @@ async fn an_answer_that_names_no_volume_is_no_proof_that_it_is_gone() {
             nas.faults().clear();
         }
     }
-    let gone = driver.delete_volume(&call(), &volume.id).await;
+    let gone = driver
+        .delete_volume(&call(), DeleteVolume::new(&volume.id))
+        .await;
     gone.unwrap_or_else(|error| panic!("{}", error.chain()));
 }
 
@@ -341,16 +360,24 @@ async fn a_deletion_that_finds_something_else_missing_is_no_success() {
             reason: "[ENOENT] no such file".to_owned(),
         };
         nas.faults().add(Rule::new(of_snapshots, odd()));
-        let kept = snapshots.delete_snapshot(&short(), &taken.id).await;
+        let kept = snapshots
+            .delete_snapshot(&short(), DeleteSnapshot::new(&taken.id))
+            .await;
         kept.expect_err("the snapshot is there");
         nas.faults().clear();
-        let gone = snapshots.delete_snapshot(&call(), &taken.id).await;
+        let gone = snapshots
+            .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+            .await;
         gone.unwrap_or_else(|error| panic!("{}", error.chain()));
         nas.faults().add(Rule::new("pool.dataset.delete", odd()));
-        let kept = driver.delete_volume(&short(), &volume.id).await;
+        let kept = driver
+            .delete_volume(&short(), DeleteVolume::new(&volume.id))
+            .await;
         kept.expect_err("the volume is there");
         nas.faults().clear();
-        let gone = driver.delete_volume(&call(), &volume.id).await;
+        let gone = driver
+            .delete_volume(&call(), DeleteVolume::new(&volume.id))
+            .await;
         gone.unwrap_or_else(|error| panic!("{}", error.chain()));
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use driver_core::{
-    CreateSnapshot, Driver, Error, Kind, OrphanKind, PageRequest, Parameters, Secrets, SizeRange,
-    SnapshotId, SnapshotName, Source,
+    CreateSnapshot, DeleteSnapshot, DeleteVolume, Driver, Error, ExpandVolume, Kind, OrphanKind,
+    PageRequest, Parameters, Secrets, SizeRange, SnapshotId, SnapshotName, Source,
 };
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -207,7 +207,9 @@ impl Rpc {
         };
         let uncut = async |id: &str| {
             let snapshots = driver.snapshots().expect("snapshots");
-            snapshots.delete_snapshot(&call(), &snapshot(id)).await
+            snapshots
+                .delete_snapshot(&call(), DeleteSnapshot::new(&snapshot(id)))
+                .await
         };
         let has_nodes = driver.publisher().is_some();
         match self {
@@ -218,18 +220,32 @@ impl Rpc {
             Self::Expand => {
                 let expander = driver.expander().expect("growth");
                 let size = SizeRange::new(3 << 30, 0).expect("a size");
-                let grown = expander.expand_volume(&call(), &id("pvc-1"), size).await;
+                let grown = expander
+                    .expand_volume(&call(), ExpandVolume::new(&id("pvc-1"), size))
+                    .await;
                 grown.map(drop)
             }
             Self::Snapshot => cut("s-1", "false").await,
             Self::Restore => volume("pvc-2", Some(Source::Snapshot(snapshot("pvc-1@s-1")))).await,
             Self::Clone => volume("pvc-3", Some(Source::Volume(id("pvc-1")))).await,
             Self::Detach => cut("s-2", "true").await,
-            Self::DeleteRestored => driver.delete_volume(&call(), &id("pvc-2")).await,
-            Self::DeleteClone => driver.delete_volume(&call(), &id("pvc-3")).await,
+            Self::DeleteRestored => {
+                driver
+                    .delete_volume(&call(), DeleteVolume::new(&id("pvc-2")))
+                    .await
+            }
+            Self::DeleteClone => {
+                driver
+                    .delete_volume(&call(), DeleteVolume::new(&id("pvc-3")))
+                    .await
+            }
             Self::DeleteSnapshot => uncut("pvc-1@s-1").await,
             Self::DeleteDetached => uncut("pvc-1/s-2").await,
-            Self::Delete => driver.delete_volume(&call(), &id("pvc-1")).await,
+            Self::Delete => {
+                driver
+                    .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
+                    .await
+            }
         }
     }
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use csi_types::NodeIdentity;
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::contract::{Fresh, keep_contract};
-use driver_core::{Driver, Error, Kind, NodeId, PublishRequest, VolumeId};
+use driver_core::{
+    DeleteVolume, Driver, Error, Kind, NodeId, PublishVolume, UnpublishVolume, VolumeId,
+};
 use driver_truenas::from_document;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
@@ -72,9 +74,9 @@ pub(crate) fn per_node(nas: &Simulator, kind: &str) -> Arc<dyn Driver> {
 pub(crate) async fn publish(driver: &dyn Driver, id: &VolumeId, node: &str) -> Result<(), Error> {
     let capability = request(driver, "any", None).capabilities.remove(0);
     let node = NodeIdentity::of(NodeId::parse(node).expect("an id"));
-    let request = PublishRequest::new(id, &node, &capability);
+    let request = PublishVolume::new(id, &node, &capability, false);
     let publisher = driver.publisher().expect("it publishes");
-    publisher.publish_volume(&call(), &request).await.map(drop)
+    publisher.publish_volume(&call(), request).await.map(drop)
 }
 
 pub(crate) async fn unpublish(
@@ -84,7 +86,9 @@ pub(crate) async fn unpublish(
 ) -> Result<(), Error> {
     let node = node.map(|node| NodeId::parse(node).expect("an id"));
     let publisher = driver.publisher().expect("it publishes");
-    publisher.unpublish_volume(&call(), id, node.as_ref()).await
+    publisher
+        .unpublish_volume(&call(), UnpublishVolume::new(id, node.as_ref()))
+        .await
 }
 
 fn texts(list: &Value) -> Vec<String> {
@@ -183,7 +187,7 @@ async fn only_the_nodes_that_a_volume_was_published_to_get_in() {
         done(unpublish(driver, &id, None).await);
         assert_eq!(let_in(&nas, kind).await, names(&[]), "{what}: all are out");
         done(publish(driver, &id, "a").await);
-        done(driver.delete_volume(&call(), &id).await);
+        done(driver.delete_volume(&call(), DeleteVolume::new(&id)).await);
         done(unpublish(driver, &id, Some("a")).await);
         let left = everything(&nas, generation).await;
         let left: Vec<_> = left.difference(&before).collect();
@@ -257,7 +261,7 @@ async fn a_host_stays_while_another_volume_lets_it_in() {
             .expect("unpublished");
         assert_eq!(rows(&nas, "nvmet.host").await.len(), 1, "{generation:?}");
         driver
-            .delete_volume(&call(), &ids[1])
+            .delete_volume(&call(), DeleteVolume::new(&ids[1]))
             .await
             .expect("deleted");
         assert!(rows(&nas, "nvmet.host").await.is_empty(), "{generation:?}");
@@ -383,7 +387,7 @@ async fn is_cut(nas: &Simulator, kind: &str, stage: usize, rule: Rule) -> bool {
             }
             1 => publish(driver, &id, "a").await,
             2 => unpublish(driver, &id, Some("a")).await,
-            _ => driver.delete_volume(&call(), &id).await,
+            _ => driver.delete_volume(&call(), DeleteVolume::new(&id)).await,
         })
         .await;
         if number == stage {
@@ -446,7 +450,9 @@ async fn volumes_follow_nodes_that_are_added_to_the_configuration_and_removed_fr
         );
         // Deleted while `nodes` is gone, and before anything was repaired.
         publish(closed.as_ref(), &id, "a").await.expect("published");
-        open.delete_volume(&call(), &id).await.expect("deleted");
+        open.delete_volume(&call(), DeleteVolume::new(&id))
+            .await
+            .expect("deleted");
         let left = everything(&nas, generation).await;
         let left: Vec<_> = left.difference(&before).collect();
         assert!(
@@ -550,7 +556,7 @@ async fn the_login_that_setup_makes_may_change_access() {
             .await
             .unwrap_or_else(fail);
         driver
-            .delete_volume(&call(), &id)
+            .delete_volume(&call(), DeleteVolume::new(&id))
             .await
             .unwrap_or_else(fail);
         let said = driver.examine(&call()).await;

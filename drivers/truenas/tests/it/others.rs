@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    Call, CreateSnapshot, Driver, Effect, Error, Kind, Parameters, Secrets, Snapshot, SnapshotName,
-    VolumeId,
+    Call, CreateSnapshot, DeleteSnapshot, DeleteVolume, Driver, Effect, Error, Kind, Parameters,
+    Secrets, Snapshot, SnapshotName, VolumeId,
 };
 use driver_truenas::from_document;
 use serde_json::{Value, json};
@@ -63,12 +63,20 @@ async fn what_cannot_be_looked_into_is_not_destroyed() {
         let taken = done(detached(driver.as_ref(), &volume.id).await);
         nas.faults().add(Rule::new(method, action));
         let snapshots = driver.snapshots().expect("snapshots");
-        done(snapshots.delete_snapshot(&call(), &taken.id).await);
+        done(
+            snapshots
+                .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+                .await,
+        );
         assert!(!is_there(&nas, "tank/csi/s/pvc-1/s-1").await, "{method}");
         assert!(is_there(&nas, "tank/csi/s/pvc-1").await, "{method}");
         // Once it can be, it goes.
         nas.faults().clear();
-        done(snapshots.delete_snapshot(&call(), &taken.id).await);
+        done(
+            snapshots
+                .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+                .await,
+        );
         assert!(!is_there(&nas, "tank/csi/s/pvc-1").await, "{method}");
     }
 }
@@ -91,12 +99,12 @@ async fn a_target_or_subsystem_of_our_name_without_our_disk_stays() {
     ] {
         let driver = driver(&nas, kind, "");
         let id = request(driver.as_ref(), "pvc-1", None).id;
-        done(driver.delete_volume(&call(), &id).await);
+        done(driver.delete_volume(&call(), DeleteVolume::new(&id)).await);
         assert_eq!(rows(&nas, service).await.len(), 1, "{service}");
         // What is made takes it, and then it is ours.
         create(driver.as_ref(), "pvc-1").await;
         assert_eq!(rows(&nas, service).await.len(), 1, "{service}");
-        done(driver.delete_volume(&call(), &id).await);
+        done(driver.delete_volume(&call(), DeleteVolume::new(&id)).await);
         assert!(rows(&nas, service).await.is_empty(), "{service}");
     }
 }
@@ -110,7 +118,11 @@ async fn a_target_that_was_left_behind_goes_although_its_volume_is_gone() {
     run(&nas, "iscsi.extent.delete", json!([extent])).await;
     run(&nas, "pool.dataset.delete", json!(["tank/csi/v/pvc-1"])).await;
     assert_eq!(rows(&nas, "iscsi.target").await.len(), 1);
-    done(driver.delete_volume(&call(), &volume.id).await);
+    done(
+        driver
+            .delete_volume(&call(), DeleteVolume::new(&volume.id))
+            .await,
+    );
     assert!(rows(&nas, "iscsi.target").await.is_empty());
 }
 
@@ -133,7 +145,11 @@ async fn a_target_that_says_nothing_is_known_by_its_number_or_its_extent() {
             let params = json!(["tank/csi/v/pvc-1", update]);
             run(&nas, "pool.dataset.update", params).await;
         }
-        done(driver.delete_volume(&call(), &volume.id).await);
+        done(
+            driver
+                .delete_volume(&call(), DeleteVolume::new(&volume.id))
+                .await,
+        );
         for service in ["iscsi.target", "iscsi.extent"] {
             assert!(
                 rows(&nas, service).await.is_empty(),
@@ -155,7 +171,11 @@ async fn a_detached_snapshot_in_use_is_not_taken_for_gone() {
             let taken = done(detached(driver.as_ref(), &volume.id).await);
             nas.faults().busy(busy, 2);
             let snapshots = driver.snapshots().expect("snapshots");
-            done(snapshots.delete_snapshot(&call(), &taken.id).await);
+            done(
+                snapshots
+                    .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+                    .await,
+            );
             for gone in ["tank/csi/s/pvc-1/s-1", "tank/csi/s/pvc-1"] {
                 assert!(!is_there(&nas, gone).await, "{gone} on {generation:?}");
             }
@@ -209,7 +229,11 @@ async fn a_detached_snapshot_that_was_cut_is_taken_up_and_leaves_nothing() {
         let name = own(&nas, "tank/csi/s/pvc-1/s-1", "csi_snapshot_name").await;
         assert_eq!(name.as_deref(), Some("s-1"), "{generation:?}");
         let snapshots = driver.snapshots().expect("snapshots");
-        done(snapshots.delete_snapshot(&call(), &taken.id).await);
+        done(
+            snapshots
+                .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+                .await,
+        );
         assert!(!is_there(&nas, "tank/csi/s/pvc-1").await, "{generation:?}");
     }
 }
@@ -364,7 +388,8 @@ async fn a_dataset_that_was_replaced_while_the_nas_removed_its_export_is_not_des
             nas.faults().release();
         };
         let call = call();
-        let (deleted, ()) = tokio::join!(driver.delete_volume(&call, &id), replace);
+        let (deleted, ()) =
+            tokio::join!(driver.delete_volume(&call, DeleteVolume::new(&id)), replace);
         let refused = deleted.expect_err("it is of another");
         let why = refused.chain();
         assert!(why.contains("is not a volume of this driver"), "{why}");

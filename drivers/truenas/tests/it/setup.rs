@@ -1,7 +1,7 @@
 //! The login that `truenas setup-user` makes: what is missing and nothing else, and enough for the driver.
 
 use driver_core::config::{Document, NoEnvironment};
-use driver_core::{Driver, SizeRange, Source};
+use driver_core::{DeleteSnapshot, DeleteVolume, Driver, ExpandVolume, SizeRange, Source};
 use driver_truenas::setup::{Administrator, Plan, Seen, Wanted, dialect_of};
 use driver_truenas::{Client, from_document};
 use secrecy::{ExposeSecret, SecretString};
@@ -98,14 +98,34 @@ async fn live(driver: &dyn Driver, of: &str, generation: Generation) {
         let from = Some(Source::Snapshot(taken.id.clone()));
         let clone = request(driver, "pvc-2", from);
         well(of, driver.create_volume(&call(), &clone).await);
-        well(of, driver.delete_volume(&call(), &clone.id).await);
+        well(
+            of,
+            driver
+                .delete_volume(&call(), DeleteVolume::new(&clone.id))
+                .await,
+        );
     }
     let expander = driver.expander().expect("growth");
     let size = SizeRange::new(4 << 30, 0).expect("a size");
-    well(of, expander.expand_volume(&call(), &volume.id, size).await);
+    well(
+        of,
+        expander
+            .expand_volume(&call(), ExpandVolume::new(&volume.id, size))
+            .await,
+    );
     let snapshots = driver.snapshots().expect("snapshots");
-    well(of, snapshots.delete_snapshot(&call(), &taken.id).await);
-    well(of, driver.delete_volume(&call(), &volume.id).await);
+    well(
+        of,
+        snapshots
+            .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+            .await,
+    );
+    well(
+        of,
+        driver
+            .delete_volume(&call(), DeleteVolume::new(&volume.id))
+            .await,
+    );
     let said = driver.examine(&call()).await;
     let said: Vec<String> = said.iter().map(driver_core::Error::chain).collect();
     let denied = ["lacks", "uthorized", "logged in using"];

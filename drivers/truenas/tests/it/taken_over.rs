@@ -1,6 +1,6 @@
 //! Volumes that democratic-csi has made go on, and ours can go back to it.
 
-use driver_core::{Kind, SizeRange};
+use driver_core::{DeleteVolume, ExpandVolume, Kind, SizeRange};
 use serde_json::{Value, json};
 use truenas_sim::{Generation, Simulator};
 
@@ -85,10 +85,12 @@ async fn an_nfs_volume_of_democratic_csi_goes_on() {
         assert!(exports.is_exported(&call(), &asked.id).await.expect("seen"));
         let expander = driver.expander().expect("growth");
         let size = SizeRange::new(3 << 30, 0).expect("a size");
-        let grown = expander.expand_volume(&call(), &asked.id, size).await;
+        let grown = expander
+            .expand_volume(&call(), ExpandVolume::new(&asked.id, size))
+            .await;
         assert_eq!(grown.expect("grown").capacity, 3 << 30);
         driver
-            .delete_volume(&call(), &asked.id)
+            .delete_volume(&call(), DeleteVolume::new(&asked.id))
             .await
             .expect("deleted");
         assert!(rows(&nas, "sharing.nfs").await.is_empty());
@@ -119,7 +121,7 @@ async fn a_stored_number_of_another_share_is_repaired_and_that_share_is_left_alo
         Some(id.to_string())
     );
     driver
-        .delete_volume(&call(), &volume)
+        .delete_volume(&call(), DeleteVolume::new(&volume))
         .await
         .expect("deleted");
     let left = rows(&nas, "sharing.nfs").await;
@@ -187,7 +189,7 @@ async fn an_iscsi_volume_of_democratic_csi_goes_on() {
         Some(targets[0]["id"].to_string())
     );
     driver
-        .delete_volume(&call(), &asked.id)
+        .delete_volume(&call(), DeleteVolume::new(&asked.id))
         .await
         .expect("deleted");
     for service in ["iscsi.target", "iscsi.extent", "iscsi.targetextent"] {
@@ -248,7 +250,7 @@ async fn what_is_of_another_volume_is_never_taken() {
     let refused = refused.expect_err("the name is taken");
     assert_eq!(refused.kind(), Kind::Conflict, "{}", refused.chain());
     driver
-        .delete_volume(&call(), &asked.id)
+        .delete_volume(&call(), DeleteVolume::new(&asked.id))
         .await
         .expect("deleted");
     let extents = rows(&nas, "iscsi.extent").await;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::contract::{Fresh, keep_contract};
 use driver_core::{
-    CreateSnapshot, Driver, Kind, Parameters, Secrets, Snapshot, SnapshotName, Source,
+    CreateSnapshot, DeleteSnapshot, DeleteVolume, Driver, Kind, Parameters, Secrets, Snapshot,
+    SnapshotName, Source,
 };
 use driver_truenas::from_document;
 use serde_json::json;
@@ -132,16 +133,22 @@ async fn detached_copies_stand_on_their_own_and_leave_nothing() {
         assert_eq!(taken.id.as_str(), "pvc-1/s-1");
         let again = snapshots.create_snapshot(&call(), &asked).await;
         assert_eq!(again.unwrap_or_else(fail), taken);
-        let gone = driver.delete_volume(&call(), &volume.id).await;
+        let gone = driver
+            .delete_volume(&call(), DeleteVolume::new(&volume.id))
+            .await;
         gone.unwrap_or_else(|error| panic!("{kind}: {}", error.chain()));
         let from = Some(Source::Snapshot(taken.id.clone()));
         let mut copy = request(driver.as_ref(), "pvc-2", from);
         copy.parameters = says("detachedVolumesFromSnapshots");
         let made = driver.create_volume(&call(), &copy).await;
         made.unwrap_or_else(|error| panic!("{kind} on {generation:?}: {}", error.chain()));
-        let gone = snapshots.delete_snapshot(&call(), &taken.id).await;
+        let gone = snapshots
+            .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+            .await;
         gone.unwrap_or_else(|error| panic!("{kind} on {generation:?}: {}", error.chain()));
-        let gone = driver.delete_volume(&call(), &copy.id).await;
+        let gone = driver
+            .delete_volume(&call(), DeleteVolume::new(&copy.id))
+            .await;
         gone.unwrap_or_else(|error| panic!("{kind} on {generation:?}: {}", error.chain()));
         let left = nas.call("pool.dataset.query", vec![]).await;
         let left = left.expect("datasets");
@@ -172,7 +179,9 @@ async fn a_volume_whose_share_is_that_of_another_but_for_case_is_refused_before_
                 twin.chain()
             );
         }
-        let gone = driver.delete_volume(&call(), &asked.id).await;
+        let gone = driver
+            .delete_volume(&call(), DeleteVolume::new(&asked.id))
+            .await;
         gone.unwrap_or_else(|error| panic!("{}", error.chain()));
         let left = nas.call("pool.dataset.query", vec![]).await;
         let left = left.expect("datasets").to_string();
@@ -182,7 +191,9 @@ async fn a_volume_whose_share_is_that_of_another_but_for_case_is_refused_before_
         assert_eq!(shares.as_array().map(Vec::len), Some(1), "{shares}");
         let again = create(driver.as_ref(), "pvc-a").await;
         assert_eq!(again.id, first.id);
-        let gone = driver.delete_volume(&call(), &first.id).await;
+        let gone = driver
+            .delete_volume(&call(), DeleteVolume::new(&first.id))
+            .await;
         gone.unwrap_or_else(|error| panic!("{}", error.chain()));
     }
 }
@@ -214,12 +225,16 @@ async fn a_detached_snapshot_with_something_on_or_below_it_is_looked_at_before_i
         nas.call("pool.dataset.create", vec![below])
             .await
             .expect("made");
-        let kept = snapshots.delete_snapshot(&call(), &taken.id).await;
+        let kept = snapshots
+            .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+            .await;
         let kept = kept.expect_err("there is something below it");
         assert_eq!(kept.kind(), Kind::Busy, "{generation}: {}", kept.chain());
         let below = vec![json!("tank/csi/s/pvc-1/s-1/below")];
         nas.call("pool.dataset.delete", below).await.expect("gone");
-        let gone = snapshots.delete_snapshot(&call(), &taken.id).await;
+        let gone = snapshots
+            .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+            .await;
         gone.unwrap_or_else(|error| panic!("{generation}: {}", error.chain()));
         let left = nas.call("pool.dataset.query", vec![]).await;
         let left = left.expect("datasets").to_string();
@@ -238,7 +253,9 @@ async fn a_disk_with_a_name_too_long_for_an_extent_gets_a_shorter_one() {
     assert_ne!(first.attachment, other.attachment);
     assert_eq!(create(driver.as_ref(), &format!("{long}1")).await, first);
     for volume in [first, other] {
-        let gone = driver.delete_volume(&call(), &volume.id).await;
+        let gone = driver
+            .delete_volume(&call(), DeleteVolume::new(&volume.id))
+            .await;
         gone.unwrap_or_else(|error| panic!("{}", error.chain()));
     }
     let left = nas.call("iscsi.extent.query", vec![]).await;

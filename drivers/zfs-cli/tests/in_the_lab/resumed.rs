@@ -1,6 +1,6 @@
 //! What real ZFS keeps of a copy that was cut, and how that goes on.
 
-use driver_core::{Driver, Kind, Snapshots as _, Source, VolumeId};
+use driver_core::{DeleteSnapshot, DeleteVolume, Driver, Kind, Snapshots as _, Source, VolumeId};
 use driver_zfs::observed::VolumeKind;
 
 use crate::ground::{Ground, zfs};
@@ -117,7 +117,10 @@ async fn a_copy_that_was_cut_goes_on_or_begins_again_where_its_source_is_another
             let now = content.read(&ground, "a");
             assert_eq!(now == before, change != "another one");
             assert!(content.read(&ground, "c") == now, "{kind}: {change}");
-            driver.delete_volume(&call(), &copy.id).await.unwrap();
+            driver
+                .delete_volume(&call(), DeleteVolume::new(&copy.id))
+                .await
+                .unwrap();
             assert!(!ground.list().contains('@'), "{}", ground.list());
         }
 
@@ -130,13 +133,19 @@ async fn a_copy_that_was_cut_goes_on_or_begins_again_where_its_source_is_another
         shears.cut(false);
         let made = driver.create_snapshot(&call(), &taken).await.unwrap();
         assert_eq!(one("guid", &part), first);
-        driver.delete_snapshot(&call(), &made.id).await.unwrap();
+        driver
+            .delete_snapshot(&call(), DeleteSnapshot::new(&made.id))
+            .await
+            .unwrap();
         shears.cut(true);
         driver.create_volume(&call(), &copy).await.unwrap_err();
         shears.cut(false);
-        driver.delete_volume(&call(), &copy.id).await.unwrap();
         driver
-            .delete_volume(&call(), &request("a", 0, None).id)
+            .delete_volume(&call(), DeleteVolume::new(&copy.id))
+            .await
+            .unwrap();
+        driver
+            .delete_volume(&call(), DeleteVolume::new(&request("a", 0, None).id))
             .await
             .unwrap();
         let left = ground.list();

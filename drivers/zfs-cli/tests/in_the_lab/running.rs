@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use driver_core::{Driver, Kind, Snapshots as _, Source, VolumeId};
+use driver_core::{DeleteSnapshot, DeleteVolume, Driver, Kind, Snapshots as _, Source, VolumeId};
 use driver_zfs::observed::VolumeKind;
 
 use crate::ground::{Ground, zfs};
@@ -57,7 +57,10 @@ async fn a_copy_that_is_still_running_is_waited_for_and_then_taken_up() {
         assert_eq!(error.kind(), Kind::Pending, "{kind}: {}", error.chain());
         let b = VolumeId::parse("b").unwrap();
         // Without a mark it is not ours, so the driver must not delete it.
-        let error = driver.delete_volume(&call(), &b).await.unwrap_err();
+        let error = driver
+            .delete_volume(&call(), DeleteVolume::new(&b))
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), Kind::Busy, "{kind}: {}", error.chain());
         std::fs::write(&gate, "").unwrap();
         assert!(copy.wait().unwrap().success());
@@ -67,7 +70,10 @@ async fn a_copy_that_is_still_running_is_waited_for_and_then_taken_up() {
             assert_eq!(size.trim(), (64 << 20).to_string());
         }
         assert!(!ground.list().contains("/b@"), "{}", ground.list());
-        driver.delete_volume(&call(), &b).await.unwrap();
+        driver
+            .delete_volume(&call(), DeleteVolume::new(&b))
+            .await
+            .unwrap();
     }
 }
 
@@ -83,15 +89,21 @@ async fn what_holds_detached_snapshots_goes_with_the_last_of_them() {
         driver.create_snapshot(&call(), &asked).await.unwrap();
     }
     let id = |text: &str| driver_core::SnapshotId::parse(text).unwrap();
-    driver.delete_snapshot(&call(), &id("a/s")).await.unwrap();
+    driver
+        .delete_snapshot(&call(), DeleteSnapshot::new(&id("a/s")))
+        .await
+        .unwrap();
     assert!(ground.list().contains("/s/a/t"), "{}", ground.list());
-    driver.delete_snapshot(&call(), &id("a/t")).await.unwrap();
+    driver
+        .delete_snapshot(&call(), DeleteSnapshot::new(&id("a/t")))
+        .await
+        .unwrap();
     assert!(!ground.list().contains("/s/a"), "{}", ground.list());
     // A foreign dataset there stays.
     let photos = format!("{}/s/photos", ground.root);
     zfs(&["create", &photos]);
     driver
-        .delete_snapshot(&call(), &id("photos/x"))
+        .delete_snapshot(&call(), DeleteSnapshot::new(&id("photos/x")))
         .await
         .unwrap();
     assert!(ground.list().contains("/s/photos"), "{}", ground.list());

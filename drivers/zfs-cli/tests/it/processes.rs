@@ -6,7 +6,8 @@ use std::path::Path;
 use crate::bare::{Bare, settings};
 use crate::fake::{call, host};
 use driver_core::{
-    CreateSnapshot, Expander as _, Parameters, SizeRange, SnapshotName, Snapshots as _, VolumeId,
+    CreateSnapshot, DeleteSnapshot, ExpandVolume, Expander as _, Parameters, SizeRange,
+    SnapshotName, Snapshots as _, VolumeId,
 };
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
@@ -71,7 +72,10 @@ async fn no_call_about_one_volume_needs_more_than_a_few_calls_of_zfs() {
     let driver = driver(folder);
 
     let size = SizeRange::new(2 << 30, 0).unwrap();
-    let grown = driver.expand_volume(&call(), &id, size).await.unwrap();
+    let grown = driver
+        .expand_volume(&call(), ExpandVolume::new(&id, size))
+        .await
+        .unwrap();
     assert_eq!(grown.capacity, 2 << 30);
     // A look and the size.
     assert_eq!(calls(folder), 2);
@@ -88,7 +92,10 @@ async fn no_call_about_one_volume_needs_more_than_a_few_calls_of_zfs() {
         let taken = driver.create_snapshot(&call(), &request).await.unwrap();
         assert_eq!(calls(folder), to_take, "{name}");
 
-        driver.delete_snapshot(&call(), &taken.id).await.unwrap();
+        driver
+            .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+            .await
+            .unwrap();
         // The kernel looks and destroys.
         assert_eq!(calls(folder), 1, "{name}");
     }

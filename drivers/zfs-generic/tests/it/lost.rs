@@ -9,8 +9,8 @@ use crate::common::Host;
 use async_trait::async_trait;
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    BackendIdentity, Call, Expander as _, Exports as _, Kind, Lister as _, PageRequest, SizeRange,
-    VolumeId,
+    BackendIdentity, Call, ExpandVolume, Expander as _, Exports as _, Kind, Lister as _,
+    PageRequest, SizeRange, VolumeId,
 };
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::{ZfsConfig, ZfsDriver};
@@ -228,7 +228,10 @@ async fn a_filesystem_whose_key_is_not_loaded_grows_and_is_not_called_exported()
     let driver = unmounted(&host, "/tank/v/pvc-1", "unavailable");
     let size = SizeRange::new(2 << 20, 0).unwrap();
     for _ in 0..2 {
-        let grown = driver.expand_volume(&call(), &id, size).await.unwrap();
+        let grown = driver
+            .expand_volume(&call(), ExpandVolume::new(&id, size))
+            .await
+            .unwrap();
         assert_eq!(grown.capacity, 2 << 20);
         assert_eq!(host.text("quota"), "2097152\n");
     }
@@ -239,7 +242,10 @@ async fn a_filesystem_whose_key_is_not_loaded_grows_and_is_not_called_exported()
     // One that is not mounted for another reason is put back before it grows, or that is an error.
     let driver = unmounted(&host, "/tank/v/pvc-1", "-");
     let size = SizeRange::new(4 << 20, 0).unwrap();
-    driver.expand_volume(&call(), &id, size).await.unwrap_err();
+    driver
+        .expand_volume(&call(), ExpandVolume::new(&id, size))
+        .await
+        .unwrap_err();
 }
 
 #[tokio::test(flavor = "multi_thread")]

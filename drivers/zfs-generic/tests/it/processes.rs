@@ -14,9 +14,9 @@ use crate::common::{Host, Volume};
 use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    BackendIdentity, Call, CreateSnapshot, CreateVolume, Driver, Expander as _, Lister as _,
-    PageRequest, Parameters, SizeRange, SnapshotFilter, SnapshotId, SnapshotName, Snapshots as _,
-    TopologyRequirement, VolumeId, VolumeName,
+    BackendIdentity, Call, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver,
+    ExpandVolume, Expander as _, Lister as _, PageRequest, Parameters, SizeRange, SnapshotFilter,
+    SnapshotId, SnapshotName, Snapshots as _, TopologyRequirement, VolumeId, VolumeName,
 };
 use driver_zfs::property::PropertyName;
 use driver_zfs::{Export, ZfsConfig, ZfsDriver};
@@ -148,6 +148,23 @@ fn detached(host: &Host, kind: &str) {
     std::fs::write(host.path("zfs/tank+s+pvc-1+s1"), snapshot).unwrap();
 }
 
+/// The volume that the calls are about.
+fn volume(id: &VolumeId) -> CreateVolume {
+    CreateVolume {
+        name: VolumeName::parse("pvc-1").unwrap(),
+        id: id.clone(),
+        size: SizeRange::new(1 << 30, 0).unwrap(),
+        capabilities: vec![VolumeCapability {
+            access: Access::Mount(MountAccess::default()),
+            mode: AccessMode::SingleNodeWriter,
+        }],
+        parameters: Parameters::default(),
+        secrets: BTreeMap::new(),
+        source: None,
+        topology: TopologyRequirement::default(),
+    }
+}
+
 /// The calls about one volume, and the lists; what each costs.
 async fn calls(
     host: &Host,
@@ -164,19 +181,7 @@ async fn calls(
     };
     costs("");
     if makes {
-        let request = CreateVolume {
-            name: VolumeName::parse("pvc-1").unwrap(),
-            id: id.clone(),
-            size: SizeRange::new(1 << 30, 0).unwrap(),
-            capabilities: vec![VolumeCapability {
-                access: Access::Mount(MountAccess::default()),
-                mode: AccessMode::SingleNodeWriter,
-            }],
-            parameters: Parameters::default(),
-            secrets: BTreeMap::new(),
-            source: None,
-            topology: TopologyRequirement::default(),
-        };
+        let request = volume(&id);
         driver.create_volume(&call(), &request).await.unwrap();
         costs("CreateVolume");
     }
@@ -203,7 +208,7 @@ async fn calls(
         let volumes = driver.list_volumes(&call(), &page).await.unwrap();
         assert!(volumes.entries.iter().any(|volume| volume.id == id));
         costs("ListVolumes");
-        let filter = SnapshotFilter { source: None };
+        let filter = SnapshotFilter::default();
         let snapshots = driver
             .list_snapshots(&call(), &filter, &page)
             .await
@@ -212,23 +217,28 @@ async fn calls(
         costs("ListSnapshots");
     }
     let size = SizeRange::new(2 << 30, 0).unwrap();
-    let grown = driver.expand_volume(&call(), &id, size).await.unwrap();
+    let growth = ExpandVolume::new(&id, size);
+    let grown = driver.expand_volume(&call(), growth).await.unwrap();
     assert_eq!(grown.capacity, 2 << 30);
     costs("ControllerExpandVolume");
-    driver.delete_snapshot(&call(), &snapshot.id).await.unwrap();
+    let gone = DeleteSnapshot::new(&snapshot.id);
+    driver.delete_snapshot(&call(), gone).await.unwrap();
     costs("DeleteSnapshot");
     let other = SnapshotId::parse("pvc-1@s1").unwrap();
-    driver.delete_snapshot(&call(), &other).await.unwrap();
+    let gone = DeleteSnapshot::new(&other);
+    driver.delete_snapshot(&call(), gone).await.unwrap();
     costs("DeleteSnapshot of any name");
     detached(host, if makes { "filesystem" } else { "volume" });
     let detached = SnapshotId::parse("pvc-1/s1").unwrap();
-    driver.delete_snapshot(&call(), &detached).await.unwrap();
+    let gone = DeleteSnapshot::new(&detached);
+    driver.delete_snapshot(&call(), gone).await.unwrap();
     for gone in ["zfs/tank+s+pvc-1", "zfs/tank+s+pvc-1+s1"] {
         assert_eq!(host.text(gone), "", "{gone}");
     }
     costs("DeleteSnapshot, detached");
     if makes {
-        driver.delete_volume(&call(), &id).await.unwrap();
+        let gone = DeleteVolume::new(&id);
+        driver.delete_volume(&call(), gone).await.unwrap();
         costs("DeleteVolume");
     }
     all.remove("");

@@ -7,9 +7,10 @@ use std::time::Duration;
 use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    Call, CapacityQuery, CapacityReporter as _, CreateSnapshot, CreateVolume, Driver, Effect,
-    Expander as _, Kind, Lister as _, NodeId, PageRequest, Parameters, SizeRange, SnapshotName,
-    Snapshots as _, Source, Topology, TopologyRequirement, Volume, VolumeId, VolumeName,
+    Call, CapacityQuery, CapacityReporter as _, CreateSnapshot, CreateVolume, DeleteSnapshot,
+    DeleteVolume, Driver, Effect, ExpandVolume, Expander as _, FindVolume, GetSnapshot, Kind,
+    Lister as _, NodeId, PageRequest, Parameters, SizeRange, SnapshotName, Snapshots as _, Source,
+    Topology, TopologyRequirement, Volume, VolumeId, VolumeName,
 };
 use driver_zfs::name::{DatasetName, Object};
 use driver_zfs::observed::VolumeKind;
@@ -97,14 +98,19 @@ async fn a_deletion_that_arrives_at_another_node_is_an_error_and_on_the_right_on
     let volume = make(&one, "pvc-1").await;
     let again = make(&other, "pvc-1").await;
     assert_ne!(volume.id, again.id, "each says where it is");
-    let error = other.delete_volume(&call(), &volume.id).await.unwrap_err();
+    let error = other
+        .delete_volume(&call(), DeleteVolume::new(&volume.id))
+        .await
+        .unwrap_err();
     assert_eq!(
         (error.kind(), error.effect()),
         (Kind::Unreachable, Effect::None)
     );
     assert!(error.advice().unwrap().contains("--node-deployment"));
     for _ in 0..2 {
-        one.delete_volume(&call(), &volume.id).await.unwrap();
+        one.delete_volume(&call(), DeleteVolume::new(&volume.id))
+            .await
+            .unwrap();
     }
     assert!(other.get_volume(&call(), &again.id).await.is_ok());
 }
@@ -117,9 +123,13 @@ async fn no_verb_says_of_a_volume_of_another_node_that_it_does_not_exist() {
     let size = SizeRange::new(2 * SIZE, 0).unwrap();
     let mut kinds = vec![
         other.get_volume(&call, id).await.unwrap_err().kind(),
-        other.find_volume(&call, id).await.unwrap_err().kind(),
         other
-            .expand_volume(&call, id, size)
+            .find_volume(&call, FindVolume::new(id))
+            .await
+            .unwrap_err()
+            .kind(),
+        other
+            .expand_volume(&call, ExpandVolume::new(id, size))
             .await
             .unwrap_err()
             .kind(),
@@ -129,16 +139,24 @@ async fn no_verb_says_of_a_volume_of_another_node_that_it_does_not_exist() {
         let refused = other.create_snapshot(&call, &request).await;
         kinds.push(refused.unwrap_err().kind());
         let taken = one.create_snapshot(&call, &request).await.unwrap().id;
-        kinds.push(other.get_snapshot(&call, &taken).await.unwrap_err().kind());
         kinds.push(
             other
-                .delete_snapshot(&call, &taken)
+                .get_snapshot(&call, GetSnapshot::new(&taken))
+                .await
+                .unwrap_err()
+                .kind(),
+        );
+        kinds.push(
+            other
+                .delete_snapshot(&call, DeleteSnapshot::new(&taken))
                 .await
                 .unwrap_err()
                 .kind(),
         );
         for _ in 0..2 {
-            one.delete_snapshot(&call, &taken).await.unwrap();
+            one.delete_snapshot(&call, DeleteSnapshot::new(&taken))
+                .await
+                .unwrap();
         }
     }
     assert!(
@@ -169,7 +187,9 @@ async fn a_copy_of_what_is_elsewhere_is_to_be_made_there() {
         let mut copy = named(&one, "pvc-2");
         copy.source = Some(source);
         let made = one.create_volume(&call(), &copy).await.unwrap();
-        one.delete_volume(&call(), &made.id).await.unwrap();
+        one.delete_volume(&call(), DeleteVolume::new(&made.id))
+            .await
+            .unwrap();
     }
 }
 
@@ -185,12 +205,21 @@ async fn volumes_go_with_their_pool_to_a_node_of_another_name() {
     assert!(renamed.get_volume(&call(), &volume.id).await.is_ok());
     // The second deletion is a retry, as after a lost answer.
     for _ in 0..2 {
-        renamed.delete_snapshot(&call(), &taken.id).await.unwrap();
+        renamed
+            .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+            .await
+            .unwrap();
     }
     for _ in 0..2 {
-        renamed.delete_volume(&call(), &volume.id).await.unwrap();
+        renamed
+            .delete_volume(&call(), DeleteVolume::new(&volume.id))
+            .await
+            .unwrap();
     }
-    renamed.delete_snapshot(&call(), &taken.id).await.unwrap();
+    renamed
+        .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+        .await
+        .unwrap();
     let page = PageRequest::default();
     let left = renamed.list_volumes(&call(), &page).await.unwrap();
     assert!(left.entries.is_empty());
@@ -209,9 +238,13 @@ async fn a_volume_of_a_moved_pool_is_deleted_after_any_interruption() {
     for of_snapshot in [true, false] {
         let delete = async |driver: &Local| {
             if of_snapshot {
-                driver.delete_snapshot(&call(), &detached).await
+                driver
+                    .delete_snapshot(&call(), DeleteSnapshot::new(&detached))
+                    .await
             } else {
-                driver.delete_volume(&call(), &volume.id).await
+                driver
+                    .delete_volume(&call(), DeleteVolume::new(&volume.id))
+                    .await
             }
         };
         let whole = on("renamed", MemoryHost::from_state(begin.clone()));
@@ -229,7 +262,10 @@ async fn a_volume_of_a_moved_pool_is_deleted_after_any_interruption() {
             }
             // It still knows no others, not even those with the same mark.
             for elsewhere in [&foreign, &sibling] {
-                let error = again.delete_volume(&call(), elsewhere).await.unwrap_err();
+                let error = again
+                    .delete_volume(&call(), DeleteVolume::new(elsewhere))
+                    .await
+                    .unwrap_err();
                 assert_eq!(error.kind(), Kind::Unreachable, "{elsewhere}");
             }
             cuts += 1;
@@ -253,7 +289,10 @@ async fn an_id_that_only_seems_to_have_a_mark_is_deleted_twice() {
         .await
         .unwrap();
     let second = on("one", pool_of(&driver));
-    second.delete_volume(&call(), &other).await.unwrap();
+    second
+        .delete_volume(&call(), DeleteVolume::new(&other))
+        .await
+        .unwrap();
     let name = PropertyName::parse("omnibus-csi:deleted_of_others").unwrap();
     let parent = DatasetName::parse("tank/csi/v").unwrap();
     let list =
@@ -269,12 +308,21 @@ async fn an_id_that_only_seems_to_have_a_mark_is_deleted_twice() {
         state.pool.apply(&Step::DestroyDataset(gone)).unwrap();
     });
     for _ in 0..2 {
-        driver.delete_volume(&call(), &id).await.unwrap();
+        driver
+            .delete_volume(&call(), DeleteVolume::new(&id))
+            .await
+            .unwrap();
     }
-    driver.delete_volume(&call(), &other).await.unwrap();
+    driver
+        .delete_volume(&call(), DeleteVolume::new(&other))
+        .await
+        .unwrap();
     // One with the same mark that was never here is on its node.
     let never = VolumeId::parse("never-n00000001").unwrap();
-    let error = driver.delete_volume(&call(), &never).await.unwrap_err();
+    let error = driver
+        .delete_volume(&call(), DeleteVolume::new(&never))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::Unreachable);
 }
 
@@ -283,7 +331,10 @@ async fn a_list_of_deletions_that_was_sent_to_another_pool_says_nothing_there() 
     let (one, other) = (fresh("one"), on("other", MemoryHost::empty()));
     let volume = make(&one, "pvc-1").await.id;
     let renamed = on("renamed", pool_of(&one));
-    renamed.delete_volume(&call(), &volume).await.unwrap();
+    renamed
+        .delete_volume(&call(), DeleteVolume::new(&volume))
+        .await
+        .unwrap();
     let name = PropertyName::parse("omnibus-csi:deleted_of_others").unwrap();
     let parent = DatasetName::parse("tank/csi/v").unwrap();
     let things = renamed.backend().state().pool.things();
@@ -299,7 +350,10 @@ async fn a_list_of_deletions_that_was_sent_to_another_pool_says_nothing_there() 
     };
     state.pool.apply(&step).unwrap();
     let other = on("other", MemoryHost::from_state(state));
-    let error = other.delete_volume(&call(), &volume).await.unwrap_err();
+    let error = other
+        .delete_volume(&call(), DeleteVolume::new(&volume))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::Unreachable);
 }
 
@@ -308,7 +362,9 @@ async fn an_unknown_snapshot_id_is_not_on_any_node() {
     let driver = fresh("one");
     for id in ["no-volume", "no-snapshot@", "gone-n00000000@s"] {
         let id = driver_core::SnapshotId::parse(id).unwrap();
-        let deleted = driver.delete_snapshot(&call(), &id).await;
+        let deleted = driver
+            .delete_snapshot(&call(), DeleteSnapshot::new(&id))
+            .await;
         let kind = deleted.map_err(|error| error.kind());
         // The last one has the mark of another node.
         let elsewhere = id.as_str().starts_with("gone");
@@ -331,7 +387,7 @@ async fn volumes_of_democratic_csi_are_found_by_name_and_deleted_by_their_ids() 
     assert_eq!(found.id, theirs.id, "no second volume of that name");
     let size = SizeRange::new(2 * SIZE, 0).unwrap();
     driver
-        .expand_volume(&call(), &theirs.id, size)
+        .expand_volume(&call(), ExpandVolume::new(&theirs.id, size))
         .await
         .unwrap();
     let taken = driver
@@ -339,9 +395,15 @@ async fn volumes_of_democratic_csi_are_found_by_name_and_deleted_by_their_ids() 
         .await
         .unwrap();
     assert!(taken.id.as_str().starts_with("pvc-1@"), "{}", taken.id);
-    driver.delete_snapshot(&call(), &taken.id).await.unwrap();
+    driver
+        .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
+        .await
+        .unwrap();
     for _ in 0..2 {
-        driver.delete_volume(&call(), &theirs.id).await.unwrap();
+        driver
+            .delete_volume(&call(), DeleteVolume::new(&theirs.id))
+            .await
+            .unwrap();
     }
     let made = make(&driver, "pvc-1").await;
     assert!(made.id.as_str().len() == "pvc-1".len() + NodeMark::LENGTH);

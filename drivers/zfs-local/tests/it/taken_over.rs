@@ -10,8 +10,8 @@ use crate::beside::{Facts, OF_DATASETS, all_are_listed, compare, of_pool};
 use crate::replay::{Said, ask, call, captured, failed, made, of_volume, said};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    Driver as _, Expander as _, Lister as _, NodeId, PageRequest, SizeRange, SnapshotId,
-    Snapshots as _, VolumeId,
+    DeleteSnapshot, DeleteVolume, Driver as _, ExpandVolume, Expander as _, Lister as _, NodeId,
+    PageRequest, SizeRange, SnapshotId, Snapshots as _, VolumeId,
 };
 use driver_zfs::ZfsConfig;
 use driver_zfs::observed::VolumeKind;
@@ -101,7 +101,9 @@ async fn what_it_made_is_shown_and_listed_and_grows() {
             let shown = driver.get_volume(&call(), &id).await.unwrap();
             assert_eq!(of_volume(&shown), answer, "{kind}");
             let larger = SizeRange::new(1 << 30, 0).unwrap();
-            let grown = driver.expand_volume(&call(), &id, larger).await;
+            let grown = driver
+                .expand_volume(&call(), ExpandVolume::new(&id, larger))
+                .await;
             let grown = grown.unwrap_or_else(|error| panic!("{kind} {id}: {}", error.chain()));
             assert_eq!(grown.capacity, 1 << 30, "{kind} {id}");
         }
@@ -170,7 +172,9 @@ async fn what_it_made_is_the_source_of_more_and_all_of_it_can_be_deleted_in_eith
 
 async fn delete(driver: &NodeZfs, id: &str) {
     for _ in 0..2 {
-        let deleted = driver.delete_volume(&call(), &volume(id)).await;
+        let deleted = driver
+            .delete_volume(&call(), DeleteVolume::new(&volume(id)))
+            .await;
         deleted.unwrap_or_else(|error| panic!("{id}: {}", error.chain()));
     }
 }
@@ -179,7 +183,9 @@ async fn delete_snapshots(driver: &NodeZfs, ids: &[String]) {
     for id in ids {
         let id = SnapshotId::parse(id).unwrap();
         for _ in 0..2 {
-            let deleted = driver.delete_snapshot(&call(), &id).await;
+            let deleted = driver
+                .delete_snapshot(&call(), DeleteSnapshot::new(&id))
+                .await;
             deleted.unwrap_or_else(|error| panic!("{id}: {}", error.chain()));
         }
     }

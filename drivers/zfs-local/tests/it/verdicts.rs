@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::{
-    Call, CreateVolume, Driver, Found, Kind, NodeId, Parameters, SizeRange, TopologyRequirement,
-    VolumeId, VolumeName,
+    Call, CreateVolume, DeleteVolume, Driver, FindVolume, Found, Kind, NodeId, Parameters,
+    SizeRange, TopologyRequirement, VolumeId, VolumeName,
 };
 use driver_zfs::name::DatasetName;
 use driver_zfs::observed::VolumeKind;
@@ -63,7 +63,11 @@ fn dataset(id: &VolumeId) -> DatasetName {
 async fn an_interrupted_volume_is_found_also_by_its_id_without_a_mark() {
     for id in [marked("one"), VolumeId::parse("pvc-1").unwrap()] {
         let driver = fresh("one");
-        let find = async || driver.find_volume(&call(), &marked("one")).await;
+        let find = async || {
+            driver
+                .find_volume(&call(), FindVolume::new(&marked("one")))
+                .await
+        };
         assert_eq!(find().await.unwrap_err().kind(), Kind::NotFound);
         driver.backend().state().cut_after = Some(1);
         let cut = driver.create_volume(&call(), &request(&id)).await;
@@ -86,7 +90,10 @@ async fn a_deletion_that_failed_is_not_remembered_as_done() {
     let renamed = on("renamed", one.backend().state().clone());
     let name = dataset(&id);
     renamed.backend().state().pool.refuse_destruction = true;
-    let error = renamed.delete_volume(&call(), &id).await.unwrap_err();
+    let error = renamed
+        .delete_volume(&call(), DeleteVolume::new(&id))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::Denied);
     // Its owner takes it to another node.
     let mut state = renamed.backend().state().clone();
@@ -95,7 +102,10 @@ async fn a_deletion_that_failed_is_not_remembered_as_done() {
     state.targets.targets.clear();
     state.pool.apply(&gone).unwrap();
     let renamed = on("renamed", state);
-    let error = renamed.delete_volume(&call(), &id).await.unwrap_err();
+    let error = renamed
+        .delete_volume(&call(), DeleteVolume::new(&id))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
 }
 

@@ -11,7 +11,7 @@ use super::ZfsDriver;
 use crate::backend::{Entry, ListFilter, ListScope};
 use crate::name::{DatasetName, Object};
 use crate::observed::{Guid, Query, VolumeKind};
-use crate::plan::destroy::{DeleteSnapshot, DeleteVolume};
+use crate::plan::destroy::{DestroySnapshot, DestroyVolume};
 use crate::plan::orphan::{
     OrphanScope, Remains, RemoveHalf, RemoveSmall, created, is_being_copied,
 };
@@ -106,7 +106,7 @@ impl ZfsDriver {
         // An object that is somewhere else is no orphan; the last of these errors says that.
         match (object, volume, place) {
             (Object::Dataset(dataset), Some(id), _) => {
-                let deletion = DeleteVolume {
+                let deletion = DestroyVolume {
                     layout,
                     export_ref: self.export_ref(&id, &dataset),
                     keep_foreign: true,
@@ -120,7 +120,7 @@ impl ZfsDriver {
                 self.converge(call, &verb).await
             }
             (Object::Dataset(dataset), None, Some(place)) => {
-                let deletion = DeleteSnapshot {
+                let deletion = DestroySnapshot {
                     layout,
                     place,
                     owner: self.settings.policy.owner(),

@@ -13,9 +13,9 @@ mod volume;
 
 use driver_core::{Error, Kind};
 
-pub use self::snapshot::DeleteSnapshot;
+pub use self::snapshot::DestroySnapshot;
 pub(super) use self::snapshot::{is_only_container, of_container};
-pub use self::volume::DeleteVolume;
+pub use self::volume::DestroyVolume;
 use super::{blocked, is_complete, listed};
 use crate::id::{self, At, Layout};
 use crate::name::{DatasetName, SnapshotRef};

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::{
-    Call, CreateSnapshot, CreateVolume, Driver, Error, Parameters, SizeRange, Snapshot, SnapshotId,
-    SnapshotName, Source, Topology, TopologyRequirement, Volume, VolumeId, VolumeName,
+    Call, CreateSnapshot, CreateVolume, Driver, Error, ExpandVolume, Parameters, SizeRange,
+    Snapshot, SnapshotId, SnapshotName, Source, Topology, TopologyRequirement, Volume, VolumeId,
+    VolumeName,
 };
 use serde_json::{Map, Value, json};
 
@@ -142,7 +143,9 @@ pub(crate) async fn ask(driver: &dyn Driver, said: &Said) -> Result<Value, Error
         }
         "ControllerExpandVolume" => {
             let id = VolumeId::parse(text(&request["volume_id"])).unwrap();
-            let grown = driver.expand_volume(&call(), &id, size(request)).await?;
+            let grown = driver
+                .expand_volume(&call(), ExpandVolume::new(&id, size(request)))
+                .await?;
             json!({
                 "capacity_bytes": grown.capacity.to_string(),
                 "node_expansion_required": grown.node_expansion_required,

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use driver_core::{
-    Call, CreateSnapshot, Driver, Expander as _, Exports as _, Kind, Lister as _, PageRequest,
-    Parameters, Secrets, SizeRange, SnapshotFilter, SnapshotId, SnapshotName, Snapshots as _,
-    VolumeId,
+    Call, CreateSnapshot, DeleteSnapshot, DeleteVolume, Driver, ExpandVolume, Expander as _,
+    Exports as _, GetSnapshot, Kind, Lister as _, PageRequest, Parameters, Secrets, SizeRange,
+    SnapshotFilter, SnapshotId, SnapshotName, Snapshots as _, VolumeId,
 };
 use driver_zfs::ZfsDriver;
 use driver_zfs::backend::Backend;
@@ -31,7 +31,10 @@ async fn what_lies_in_a_pool_that_is_not_imported_is_neither_gone_nor_missing() 
     let mut kinds = vec![
         (
             "delete volume",
-            driver.delete_volume(&call, &volume).await.unwrap_err(),
+            driver
+                .delete_volume(&call, DeleteVolume::new(&volume))
+                .await
+                .unwrap_err(),
         ),
         (
             "get volume",
@@ -57,11 +60,17 @@ async fn what_lies_in_a_pool_that_is_not_imported_is_neither_gone_nor_missing() 
         let id = SnapshotId::parse(id).unwrap();
         kinds.push((
             "delete snapshot",
-            driver.delete_snapshot(&call, &id).await.unwrap_err(),
+            driver
+                .delete_snapshot(&call, DeleteSnapshot::new(&id))
+                .await
+                .unwrap_err(),
         ));
         kinds.push((
             "get snapshot",
-            driver.get_snapshot(&call, &id).await.unwrap_err(),
+            driver
+                .get_snapshot(&call, GetSnapshot::new(&id))
+                .await
+                .unwrap_err(),
         ));
     }
     for (verb, error) in kinds {
@@ -93,13 +102,17 @@ async fn what_lies_in_a_parent_that_does_not_exist_is_not_taken_for_deleted() {
         gone("list volumes", listed.map(drop), missing).await;
         let listed = driver.list_snapshots(&call, &filter, &page).await;
         gone("list snapshots", listed.map(drop), missing).await;
-        let deleted = driver.delete_volume(&call, &volume).await;
+        let deleted = driver
+            .delete_volume(&call, DeleteVolume::new(&volume))
+            .await;
         gone("delete volume", deleted, missing).await;
         for id in ["v0@s", "v0/s"] {
             let id = SnapshotId::parse(id).unwrap();
-            let deleted = driver.delete_snapshot(&call, &id).await;
+            let deleted = driver
+                .delete_snapshot(&call, DeleteSnapshot::new(&id))
+                .await;
             gone("delete snapshot", deleted, missing).await;
-            let found = driver.get_snapshot(&call, &id).await;
+            let found = driver.get_snapshot(&call, GetSnapshot::new(&id)).await;
             let kind = found.expect_err("there is none").kind();
             assert_eq!(kind == Kind::Unreachable, missing, "get snapshot: {kind:?}");
         }
@@ -114,7 +127,10 @@ async fn what_lies_in_a_parent_that_does_not_exist_is_not_taken_for_deleted() {
             ("get", driver.get_volume(&call, &volume).await.map(drop)),
             (
                 "grow",
-                driver.expand_volume(&call, &volume, size).await.map(drop),
+                driver
+                    .expand_volume(&call, ExpandVolume::new(&volume, size))
+                    .await
+                    .map(drop),
             ),
             ("cut", driver.create_snapshot(&call, &cut).await.map(drop)),
         ] {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use csi_types::NodeIdentity;
 use driver_core::{
-    Call, CreateSnapshot, Driver, Effect, Error, Exports as _, Kind, NodeId, PublishRequest,
-    Publisher as _, SnapshotId, SnapshotName, Snapshots as _,
+    Call, CreateSnapshot, DeleteVolume, Driver, Effect, Error, Exports as _, Kind, NodeId,
+    PublishVolume, Publisher as _, SnapshotId, SnapshotName, Snapshots as _, UnpublishVolume,
 };
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
@@ -184,7 +184,10 @@ async fn what_is_known_to_be_free_later_is_waited_for_that_long_and_not_at_all_i
 
     driver.backend().state().kept = vec![Next::WaitFor(long)];
     let short = Call::within(Duration::from_secs(15));
-    let error = driver.delete_volume(&short, &volume(0)).await.unwrap_err();
+    let error = driver
+        .delete_volume(&short, DeleteVolume::new(&volume(0)))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::Busy, "{}", error.chain());
     assert_eq!(began.elapsed(), Duration::ZERO);
     assert_eq!(driver.backend().state().targets, exported);
@@ -264,7 +267,10 @@ async fn however_a_deletion_fails_the_volume_keeps_its_export() {
         let before = driver.backend().state().targets.clone();
         driver.backend().before_next_plan(change);
         let call = Call::within(Duration::from_secs(10));
-        let error = driver.delete_volume(&call, &volume(0)).await.unwrap_err();
+        let error = driver
+            .delete_volume(&call, DeleteVolume::new(&volume(0)))
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), kind, "{what}: {}", error.chain());
         assert_eq!(driver.backend().state().targets, before, "{what}");
     }
@@ -300,8 +306,8 @@ async fn published(nodes: &[&str]) -> MemoryDriver {
 async fn publish(driver: &MemoryDriver, node: &str) {
     let capability = request(0, &From::Nothing, false).capabilities.remove(0);
     let (volume, node) = (volume(0), NodeIdentity::of(id(node)));
-    let request = PublishRequest::new(&volume, &node, &capability);
-    driver.publish_volume(&minute(), &request).await.unwrap();
+    let request = PublishVolume::new(&volume, &node, &capability, false);
+    driver.publish_volume(&minute(), request).await.unwrap();
 }
 
 fn minute() -> Call {
@@ -336,7 +342,7 @@ async fn a_node_that_is_let_in_while_another_one_is_put_out_or_let_in_keeps_its_
     let driver = published(&["a", "x"]).await;
     driver.backend().before_next_plan(lets_in("a,b,x"));
     driver
-        .unpublish_volume(&minute(), &volume(0), Some(&id("a")))
+        .unpublish_volume(&minute(), UnpublishVolume::new(&volume(0), Some(&id("a"))))
         .await
         .unwrap();
     assert_eq!(inside(&driver), "b,x");
@@ -393,7 +399,10 @@ async fn a_plan_that_did_nothing_proves_nothing_for_the_one_before_it() {
         state.pool.insert(&dataset(0), kind, &mark, None);
         state.without_tool = true;
     });
-    let error = driver.delete_volume(&call, &volume(0)).await.unwrap_err();
+    let error = driver
+        .delete_volume(&call, DeleteVolume::new(&volume(0)))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::Internal, "{}", error.chain());
     assert_eq!(error.effect(), Effect::Possible, "{}", error.chain());
 }

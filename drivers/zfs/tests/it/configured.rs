@@ -28,7 +28,10 @@ async fn plain_snapshots_and_lists_do_not_need_the_pool_of_detached_ones() {
         well(&driver, &[create(0, From::Nothing), snapshot(0, 1)]).await;
         let page = PageRequest::default();
         for source in [None, Some(volume(0))] {
-            let filter = SnapshotFilter { source };
+            let filter = SnapshotFilter {
+                source,
+                ..SnapshotFilter::default()
+            };
             let listed = driver.list_snapshots(&call(), &filter, &page).await;
             assert_eq!(listed.unwrap().entries.len(), 1);
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use driver_core::{Call, Driver as _, Effect, Kind};
+use driver_core::{Call, DeleteVolume, Driver as _, Effect, Kind};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::testing::InMemory as _;
 use tokio::time::Instant;
@@ -34,7 +34,10 @@ async fn a_volume_stays_whole_while_nodes_are_connected_and_the_error_names_them
     let driver = used(Ok(nodes(&["iqn.b", "iqn.a"]))).await;
     let (before, began) = (driver.backend().state().clone(), Instant::now());
     let error = driver
-        .delete_volume(&Call::within(Duration::from_mins(5)), &volume(0))
+        .delete_volume(
+            &Call::within(Duration::from_mins(5)),
+            DeleteVolume::new(&volume(0)),
+        )
         .await
         .unwrap_err();
     let text = error.chain();
@@ -63,7 +66,10 @@ async fn the_wait_ends_before_the_call_does_so_that_its_caller_hears_the_reason(
     let driver = used(Ok(nodes(&["iqn.a"]))).await;
     let began = Instant::now();
     let short = Call::within(Duration::from_secs(5));
-    let error = driver.delete_volume(&short, &volume(0)).await.unwrap_err();
+    let error = driver
+        .delete_volume(&short, DeleteVolume::new(&volume(0)))
+        .await
+        .unwrap_err();
     assert!(
         began.elapsed() < Duration::from_secs(5),
         "{:?}",
@@ -82,7 +88,10 @@ async fn a_node_that_leaves_during_the_wait_delays_the_deletion_only() {
     };
     let call = Call::within(Duration::from_mins(1));
     let volume = volume(0);
-    let (deleted, ()) = tokio::join!(driver.delete_volume(&call, &volume), leaves);
+    let (deleted, ()) = tokio::join!(
+        driver.delete_volume(&call, DeleteVolume::new(&volume)),
+        leaves
+    );
     deleted.unwrap();
     assert_eq!(guid(&driver, "tank/csi/v/v0"), None);
     assert!(driver.backend().state().targets.targets.is_empty());

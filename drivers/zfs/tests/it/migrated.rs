@@ -1,6 +1,9 @@
 //! Volumes of democratic-csi, and ids that match no volume.
 
-use driver_core::{Call, Driver, Kind, Lister as _, SnapshotId, Snapshots as _, Source};
+use driver_core::{
+    Call, DeleteSnapshot, Driver, GetSnapshot, Kind, Lister as _, SnapshotId, Snapshots as _,
+    Source,
+};
 use driver_zfs::property::PropertyName;
 use driver_zfs::step::Step;
 use driver_zfs::testing::InMemory as _;
@@ -51,8 +54,14 @@ async fn an_id_that_no_driver_of_ours_gave_names_no_snapshot() {
         let call = Call::within(std::time::Duration::from_mins(1));
         for id in ["reallyfakesnapshotid", "none-exist-id", "@", "a@b;c", ".."] {
             let id = SnapshotId::parse(id).unwrap();
-            driver.delete_snapshot(&call, &id).await.unwrap();
-            let shown = driver.get_snapshot(&call, &id).await.unwrap_err();
+            driver
+                .delete_snapshot(&call, DeleteSnapshot::new(&id))
+                .await
+                .unwrap();
+            let shown = driver
+                .get_snapshot(&call, GetSnapshot::new(&id))
+                .await
+                .unwrap_err();
             assert_eq!(shown.kind(), Kind::NotFound, "{id}");
             let mut asked = request(1, &From::Nothing, false);
             asked.source = Some(Source::Snapshot(id.clone()));

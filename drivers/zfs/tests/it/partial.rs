@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use driver_core::{Call, Driver, Effect, Kind, Snapshots as _};
+use driver_core::{Call, Driver, Effect, FindVolume, GetSnapshot, Kind, Snapshots as _};
 use driver_zfs::ZfsDriver;
 use driver_zfs::name::SnapshotRef;
 use driver_zfs::observed::VolumeKind;
@@ -95,7 +95,12 @@ async fn a_detached_snapshot_that_was_copied_is_completed_also_without_its_volum
     well(&driver, std::slice::from_ref(&verb)).await;
     let call = Call::within(Duration::from_mins(1));
     let id = snapshot_id(0, 0, true);
-    assert!(driver.get_snapshot(&call, &id).await.is_ok());
+    assert!(
+        driver
+            .get_snapshot(&call, GetSnapshot::new(&id))
+            .await
+            .is_ok()
+    );
 }
 
 #[tokio::test]
@@ -104,7 +109,10 @@ async fn an_interrupted_copy_is_found_as_begun_by_the_next_query() {
     well(&driver, &[create(0, From::Nothing)]).await;
     cut(&driver, &copy(1, From::Volume(0)), 3).await;
     let call = Call::within(Duration::from_mins(1));
-    let found = driver.find_volume(&call, &volume(1)).await.unwrap();
+    let found = driver
+        .find_volume(&call, FindVolume::new(&volume(1)))
+        .await
+        .unwrap();
     assert_eq!(found, driver_core::Found::Begun);
 }
 
@@ -122,9 +130,15 @@ async fn what_a_killed_process_left_running_is_found_as_begun_by_the_next_query(
         driver.backend().state().cut_after = None;
         assert!(guid(&driver, dataset(1).as_str()).is_none());
         let call = Call::within(Duration::from_mins(1));
-        let found = driver.find_volume(&call, &volume(1)).await.unwrap();
+        let found = driver
+            .find_volume(&call, FindVolume::new(&volume(1)))
+            .await
+            .unwrap();
         assert_eq!(found, driver_core::Found::Begun);
-        let absent = driver.find_volume(&call, &volume(2)).await.unwrap_err();
+        let absent = driver
+            .find_volume(&call, FindVolume::new(&volume(2)))
+            .await
+            .unwrap_err();
         assert_eq!(absent.kind(), Kind::NotFound);
         assert_eq!(call.effect(), Effect::None, "it only looked");
     }
@@ -160,7 +174,10 @@ async fn a_clone_without_marks_is_finished_by_its_request_and_removed_by_its_del
             let verb = create(1, source);
             well(&driver, std::slice::from_ref(&verb)).await;
             let call = Call::within(Duration::from_mins(1));
-            let found = driver.find_volume(&call, &volume(1)).await.unwrap();
+            let found = driver
+                .find_volume(&call, FindVolume::new(&volume(1)))
+                .await
+                .unwrap();
             assert_eq!(found, driver_core::Found::Whole);
             well(&driver, &[Verb::Delete(1)]).await;
             bare(&driver);

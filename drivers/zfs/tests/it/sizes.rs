@@ -1,6 +1,6 @@
 //! Expanding volumes, with every kind of limit.
 
-use driver_core::{Call, Driver as _, Expander as _, Kind, SizeRange};
+use driver_core::{Call, Driver as _, ExpandVolume, Expander as _, Kind, SizeRange};
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
@@ -74,7 +74,10 @@ async fn what_is_larger_than_asked_for_is_not_made_smaller() {
     well(&driver, &[create(0, From::Nothing), Verb::Expand(0, 3)]).await;
     let call = Call::within(std::time::Duration::from_mins(1));
     let size = SizeRange::new(2 * SIZE, 0).unwrap();
-    let grown = driver.expand_volume(&call, &volume(0), size).await.unwrap();
+    let grown = driver
+        .expand_volume(&call, ExpandVolume::new(&volume(0), size))
+        .await
+        .unwrap();
     assert_eq!(grown.capacity, u64::try_from(3 * SIZE).unwrap());
     for name in [PropertyName::REFQUOTA, PropertyName::REFRESERVATION] {
         assert_eq!(number(&driver, &name), Some(3 * SIZE));
@@ -167,7 +170,9 @@ async fn what_passes_the_limit_when_it_is_rounded_up_is_refused() {
     let state = before.backend().state().clone();
     let driver = ZfsDriver::new(with_smallest, MemoryHost::from_state(state), export);
     let tight = SizeRange::new(2 * SIZE, 3 * SIZE).unwrap();
-    let refused = driver.expand_volume(&call, &volume(0), tight).await;
+    let refused = driver
+        .expand_volume(&call, ExpandVolume::new(&volume(0), tight))
+        .await;
     assert_eq!(refused.unwrap_err().kind(), Kind::OutOfRange);
     assert_eq!(number(&driver, &PropertyName::REFQUOTA), Some(SIZE));
     let mut asked = crate::world::request(1, &From::Nothing, false);
@@ -175,6 +180,9 @@ async fn what_passes_the_limit_when_it_is_rounded_up_is_refused() {
     let refused = driver.create_volume(&call, &asked).await;
     assert_eq!(refused.unwrap_err().kind(), Kind::OutOfRange);
     let wide = SizeRange::new(2 * SIZE, 1 << 30).unwrap();
-    let grown = driver.expand_volume(&call, &volume(0), wide).await.unwrap();
+    let grown = driver
+        .expand_volume(&call, ExpandVolume::new(&volume(0), wide))
+        .await
+        .unwrap();
     assert_eq!(grown.capacity, smallest);
 }

@@ -1,6 +1,8 @@
 //! Verbs in states that random sequences hardly ever reach, and their cost.
 
-use driver_core::{Call, Driver, Kind, Lister as _, SizeRange, SnapshotId, Snapshots as _};
+use driver_core::{
+    Call, Driver, GetSnapshot, Kind, Lister as _, SizeRange, SnapshotId, Snapshots as _,
+};
 use driver_zfs::name::SnapshotRef;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
@@ -286,7 +288,10 @@ async fn what_a_volume_has_of_its_own_is_what_democratic_csi_would_have_written(
     );
     let id = SnapshotId::parse("v0@s0").unwrap();
     let call = Call::within(std::time::Duration::from_mins(1));
-    let shown = driver.get_snapshot(&call, &id).await.unwrap();
+    let shown = driver
+        .get_snapshot(&call, GetSnapshot::new(&id))
+        .await
+        .unwrap();
     assert_eq!(shown.size, u64::try_from(SIZE).unwrap());
 }
 

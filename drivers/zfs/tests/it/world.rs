@@ -6,9 +6,10 @@ use std::time::Duration;
 use csi_types::NodeIdentity;
 use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::{
-    Call, CreateSnapshot, CreateVolume, Driver, Error, Expander as _, Kind, NodeId, Parameters,
-    PublishRequest, Publisher as _, SizeRange, SnapshotId, SnapshotName, Snapshots as _, Source,
-    TopologyRequirement, VolumeId, VolumeName,
+    Call, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Error, ExpandVolume,
+    Expander as _, Kind, NodeId, Parameters, PublishVolume, Publisher as _, SizeRange, SnapshotId,
+    SnapshotName, Snapshots as _, Source, TopologyRequirement, UnpublishVolume, VolumeId,
+    VolumeName,
 };
 use driver_zfs::ZfsDriver;
 use driver_zfs::name::{DatasetName, Object, SnapshotRef};
@@ -150,11 +151,15 @@ pub(crate) async fn run(driver: &MemoryDriver, verb: &Verb) -> Result<(), Error>
             let request = request(*id, source, *copy);
             driver.create_volume(&call, &request).await.map(drop)
         }
-        Verb::Delete(id) => driver.delete_volume(&call, &volume(*id)).await,
+        Verb::Delete(id) => {
+            driver
+                .delete_volume(&call, DeleteVolume::new(&volume(*id)))
+                .await
+        }
         Verb::Expand(id, factor) => {
             let size = SizeRange::new(SIZE * i64::from(*factor), 0).unwrap();
             driver
-                .expand_volume(&call, &volume(*id), size)
+                .expand_volume(&call, ExpandVolume::new(&volume(*id), size))
                 .await
                 .map(drop)
         }
@@ -169,18 +174,20 @@ pub(crate) async fn run(driver: &MemoryDriver, verb: &Verb) -> Result<(), Error>
         }
         Verb::DeleteSnapshot { id, name, detached } => {
             let id = snapshot_id(*id, *name, *detached);
-            driver.delete_snapshot(&call, &id).await
+            driver
+                .delete_snapshot(&call, DeleteSnapshot::new(&id))
+                .await
         }
         Verb::Publish(id, of) => {
             let capability = &request(*id, &From::Nothing, false).capabilities[0];
             let (id, node) = (volume(*id), NodeIdentity::of(node(*of)));
-            let request = PublishRequest::new(&id, &node, capability);
-            driver.publish_volume(&call, &request).await.map(drop)
+            let request = PublishVolume::new(&id, &node, capability, false);
+            driver.publish_volume(&call, request).await.map(drop)
         }
         Verb::Unpublish(id, of) => {
             let node = of.map(node);
             driver
-                .unpublish_volume(&call, &volume(*id), node.as_ref())
+                .unpublish_volume(&call, UnpublishVolume::new(&volume(*id), node.as_ref()))
                 .await
         }
     }

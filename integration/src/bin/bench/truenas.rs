@@ -9,8 +9,8 @@ use anyhow::{Result, anyhow};
 use csi_types::capability::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    Call, CreateSnapshot, CreateVolume, Driver, Parameters, Secrets, SizeRange, SnapshotName,
-    TopologyRequirement, VolumeName,
+    Call, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver, ExpandVolume,
+    Parameters, Secrets, SizeRange, SnapshotName, TopologyRequirement, VolumeName,
 };
 use futures_util::future::try_join_all;
 use truenas_sim::{Generation, Options, Simulator};
@@ -174,19 +174,19 @@ async fn of(kind: &Kind, generation: Generation) -> Result<[u64; 5]> {
         .map_err(well)?;
     costs[1] = settle(&nas).await;
     snapshots
-        .delete_snapshot(&call(), &taken.id)
+        .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
         .await
         .map_err(well)?;
     costs[2] = settle(&nas).await;
     let expander = driver.expander().ok_or_else(|| anyhow!("no growth"))?;
     let size = SizeRange::new(4 << 30, 0)?;
     expander
-        .expand_volume(&call(), &volume.id, size)
+        .expand_volume(&call(), ExpandVolume::new(&volume.id, size))
         .await
         .map_err(well)?;
     costs[3] = settle(&nas).await;
     driver
-        .delete_volume(&call(), &volume.id)
+        .delete_volume(&call(), DeleteVolume::new(&volume.id))
         .await
         .map_err(well)?;
     costs[4] = settle(&nas).await;

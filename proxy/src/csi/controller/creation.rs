@@ -14,7 +14,7 @@ mod unread;
 use std::sync::Arc;
 
 use csi_proto::v1;
-use driver_core::{CreateVolume, Effect, Error, Found, Kind, VolumeId};
+use driver_core::{CreateVolume, Effect, Error, FindVolume, Found, Kind, VolumeId};
 use tracing::debug;
 
 use super::{about_volume, offered};
@@ -134,7 +134,10 @@ async fn make(
                 .for_driver(request.topology.clone()),
         };
         let object = choice::Sought {
-            id: &wanted.id,
+            volume: FindVolume {
+                id: &wanted.id,
+                secrets: &wanted.secrets,
+            },
             is_elsewhere: candidate.is_elsewhere,
         };
         if several {

@@ -55,6 +55,7 @@ pub(crate) struct ControllerPublishRequest {
 pub(crate) struct ModifyRequest {
     pub(crate) volume: VolumeHandle,
     pub(crate) parameters: Parameters,
+    pub(crate) secrets: Secrets,
 }
 
 /// A volume to unpublish from a node, or from all.
@@ -62,6 +63,7 @@ pub(crate) struct ModifyRequest {
 pub(crate) struct ControllerUnpublishRequest {
     pub(crate) volume: VolumeHandle,
     pub(crate) node: Option<NodeId>,
+    pub(crate) secrets: Secrets,
 }
 
 /// A check of the capabilities of a volume; the maps are echoed.
@@ -70,6 +72,7 @@ pub(crate) struct ValidateRequest {
     pub(crate) volume: VolumeHandle,
     pub(crate) capabilities: Vec<VolumeCapability>,
     pub(crate) echo: v1::validate_volume_capabilities_response::Confirmed,
+    pub(crate) secrets: Secrets,
 }
 
 /// A query for capacity.
@@ -94,6 +97,7 @@ pub(crate) struct ListSnapshotsRequest {
     pub(crate) source: Option<VolumeHandle>,
     pub(crate) snapshot: Option<SnapshotHandle>,
     pub(crate) page: PageRequest,
+    pub(crate) secrets: Secrets,
 }
 
 /// A volume to expand.
@@ -102,6 +106,7 @@ pub(crate) struct ExpandRequest {
     pub(crate) volume: VolumeHandle,
     pub(crate) size: SizeRange,
     pub(crate) capability: Option<VolumeCapability>,
+    pub(crate) secrets: Secrets,
 }
 
 // === impl SourceHandle ===
@@ -172,15 +177,23 @@ pub(crate) fn get_volume(
 /// The snapshot to delete.
 pub(crate) fn delete_snapshot(
     request: v1::DeleteSnapshotRequest,
-) -> Result<SnapshotHandle, DecodeError> {
-    maps::secrets(request.secrets)?;
-    snapshot_handle("snapshot_id", &request.snapshot_id)
+) -> Result<(SnapshotHandle, Secrets), DecodeError> {
+    let secrets = maps::secrets(request.secrets)?;
+    Ok((
+        snapshot_handle("snapshot_id", &request.snapshot_id)?,
+        secrets,
+    ))
 }
 
 /// The snapshot to read.
-pub(crate) fn get_snapshot(request: v1::GetSnapshotRequest) -> Result<SnapshotHandle, DecodeError> {
-    maps::secrets(request.secrets)?;
-    snapshot_handle("snapshot_id", &request.snapshot_id)
+pub(crate) fn get_snapshot(
+    request: v1::GetSnapshotRequest,
+) -> Result<(SnapshotHandle, Secrets), DecodeError> {
+    let secrets = maps::secrets(request.secrets)?;
+    Ok((
+        snapshot_handle("snapshot_id", &request.snapshot_id)?,
+        secrets,
+    ))
 }
 
 // === impl ModifyRequest ===
@@ -189,9 +202,10 @@ impl TryFrom<v1::ControllerModifyVolumeRequest> for ModifyRequest {
     type Error = DecodeError;
 
     fn try_from(request: v1::ControllerModifyVolumeRequest) -> Result<Self, DecodeError> {
-        maps::secrets(request.secrets)?;
+        let secrets = maps::secrets(request.secrets)?;
         let parameters = maps::map("mutable_parameters", request.mutable_parameters)?;
         Ok(Self {
+            secrets,
             volume: volume_handle("volume_id", &request.volume_id)?,
             parameters: Parameters::new(parameters),
         })
@@ -222,10 +236,11 @@ impl TryFrom<v1::ControllerUnpublishVolumeRequest> for ControllerUnpublishReques
     type Error = DecodeError;
 
     fn try_from(request: v1::ControllerUnpublishVolumeRequest) -> Result<Self, DecodeError> {
-        maps::secrets(request.secrets)?;
+        let secrets = maps::secrets(request.secrets)?;
         Ok(Self {
             volume: volume_handle("volume_id", &request.volume_id)?,
             node: node(&request.node_id)?,
+            secrets,
         })
     }
 }
@@ -245,7 +260,7 @@ impl TryFrom<v1::ValidateVolumeCapabilitiesRequest> for ValidateRequest {
     type Error = DecodeError;
 
     fn try_from(request: v1::ValidateVolumeCapabilitiesRequest) -> Result<Self, DecodeError> {
-        maps::secrets(request.secrets)?;
+        let secrets = maps::secrets(request.secrets)?;
         let volume = volume_handle("volume_id", &request.volume_id)?;
         let echo = v1::validate_volume_capabilities_response::Confirmed {
             volume_context: maps::map("volume_context", request.volume_context)?,
@@ -257,6 +272,7 @@ impl TryFrom<v1::ValidateVolumeCapabilitiesRequest> for ValidateRequest {
             volume,
             capabilities: capability::required_list(request.volume_capabilities)?,
             echo,
+            secrets,
         })
     }
 }
@@ -307,7 +323,7 @@ impl TryFrom<v1::CreateSnapshotRequest> for CreateSnapshotRequest {
 impl ListSnapshotsRequest {
     /// Reads the request; a bad token is an error of its own kind.
     pub(crate) fn decode(request: v1::ListSnapshotsRequest) -> Result<Self, driver_core::Error> {
-        maps::secrets(request.secrets)?;
+        let secrets = maps::secrets(request.secrets)?;
         let source = match request.source_volume_id.as_str() {
             "" => None,
             id => Some(volume_handle("source_volume_id", id)?),
@@ -320,6 +336,7 @@ impl ListSnapshotsRequest {
             source,
             snapshot,
             page: page(request.max_entries, request.starting_token)?,
+            secrets,
         })
     }
 }
@@ -330,7 +347,7 @@ impl TryFrom<v1::ControllerExpandVolumeRequest> for ExpandRequest {
     type Error = DecodeError;
 
     fn try_from(request: v1::ControllerExpandVolumeRequest) -> Result<Self, DecodeError> {
-        maps::secrets(request.secrets)?;
+        let secrets = maps::secrets(request.secrets)?;
         let volume = volume_handle("volume_id", &request.volume_id)?;
         let size = size(request.capacity_range)?;
         if size.is_any() {
@@ -340,6 +357,7 @@ impl TryFrom<v1::ControllerExpandVolumeRequest> for ExpandRequest {
             volume,
             size,
             capability: request.volume_capability.map(capability::one).transpose()?,
+            secrets,
         })
     }
 }

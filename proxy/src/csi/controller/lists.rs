@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use csi_proto::v1;
-use driver_core::{Capabilities, Error, Kind, Page, PageRequest, SnapshotFilter};
+use driver_core::{Capabilities, Error, GetSnapshot, Kind, Page, PageRequest, SnapshotFilter};
 
 use super::pages::{self, Listed, Listing};
 use super::{about, about_snapshot, about_volume, offered};
@@ -75,7 +75,10 @@ pub(super) async fn snapshots(
             return Err(connection.lacks("list snapshots"));
         }
         let subject = about_volume(&connection, handle.as_str());
-        let filter = SnapshotFilter { source: Some(id) };
+        let filter = SnapshotFilter {
+            source: Some(id),
+            secrets: request.secrets,
+        };
         let task = incoming.admit(subject, Keys::none())?;
         let listed = pages::of_one(&task, &connection, request.page, &filter).await?;
         let mut reply = reply(listed);
@@ -86,7 +89,11 @@ pub(super) async fn snapshots(
         return Ok(reply);
     }
     let task = incoming.admit(about(None), Keys::none())?;
-    let (filter, page) = (SnapshotFilter::default(), request.page);
+    let filter = SnapshotFilter {
+        source: None,
+        secrets: request.secrets,
+    };
+    let page = request.page;
     let listed = if let Some(only) = plugin.connections.only() {
         pages::of_one(&task, &only, page, &filter).await?
     } else {
@@ -130,7 +137,13 @@ async fn one_snapshot(
         }
     };
     let task = incoming.admit(subject, Keys::none())?;
-    let found = connection.driver().get_snapshot(&task.call, &id);
+    let found = connection.driver().get_snapshot(
+        &task.call,
+        GetSnapshot {
+            id: &id,
+            secrets: &request.secrets,
+        },
+    );
     let found = match task.ask(&connection, "get_snapshot", found).await {
         Ok(found) => found,
         Err(error) if error.kind() == Kind::NotFound => {

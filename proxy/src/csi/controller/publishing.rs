@@ -10,7 +10,7 @@ use csi_proto::v1;
 use csi_types::NodeIdentity;
 use csi_types::attachment::{Iqn, Nqn};
 use driver_core::config::ControllerCapability;
-use driver_core::{Effect, Error, Found, Kind, NodeId, PublishRequest, VolumeId};
+use driver_core::{Effect, Error, FindVolume, Found, Kind, NodeId, PublishVolume, UnpublishVolume};
 use tracing::debug;
 
 use super::{about_volume, offered, record_volume, unowned};
@@ -51,14 +51,14 @@ pub(super) async fn publish(
     let task = incoming.admit(subject, keys)?;
     if let Some(node) = node {
         let driver = connection.driver();
-        let request = PublishRequest {
-            volume: &id,
+        let request = PublishVolume {
+            id: &id,
             node: &node,
             capability: &request.capability,
             readonly: request.readonly,
             secrets: &request.secrets,
         };
-        let access = driver.publish_volume(&task.call, &request);
+        let access = driver.publish_volume(&task.call, request);
         let published = task.ask(&connection, "publish_volume", access).await?;
         return Ok(v1::ControllerPublishVolumeResponse {
             publish_context: published.context.into_iter().collect(),
@@ -66,20 +66,28 @@ pub(super) async fn publish(
     }
     debug!("every node may reach the volumes of this connection");
     if attaches(&connection.can()) && !request.by_hand {
-        exists(&task, &connection, &id).await?;
+        let looked_for = FindVolume {
+            id: &id,
+            secrets: &request.secrets,
+        };
+        exists(&task, &connection, looked_for).await?;
     }
     Ok(v1::ControllerPublishVolumeResponse::default())
 }
 
 /// Refuses to attach a volume that its storage does not have.
-async fn exists(task: &Task, connection: &Connection, id: &VolumeId) -> Result<(), Error> {
-    let found = connection.driver().find_volume(&task.call, id);
+async fn exists(
+    task: &Task,
+    connection: &Connection,
+    request: FindVolume<'_>,
+) -> Result<(), Error> {
+    let found = connection.driver().find_volume(&task.call, request);
     match task.ask(connection, "find_volume", found).await {
         // Some look with the secrets of a class only, which an attachment does not have.
         Err(error) if error.kind() == Kind::Unsupported => Ok(()),
         Err(error) => Err(error),
         Ok(Found::Whole) => Ok(()),
-        Ok(Found::Begun) => Err(Error::new(Kind::Busy, format!("volume `{id}`"))
+        Ok(Found::Begun) => Err(Error::new(Kind::Busy, format!("volume `{}`", request.id))
             .because("it is not complete: its creation was interrupted")),
     }
 }
@@ -98,11 +106,11 @@ pub(super) async fn unpublish(
     let is_bare = plugin.connections.is_bare_volume(&request.volume);
     let (connection, id) = plugin.connections.of_volume(&request.volume).await?;
     // A backend that gives access to every node is not asked, whatever the node is called there.
-    let node = match request.node.filter(|_| connection.can().publish) {
+    let node = match request.node.as_ref().filter(|_| connection.can().publish) {
         None => Ok(None),
-        Some(node) => called(&plugin, &connection, &node)
+        Some(node) => called(&plugin, &connection, node)
             .map(|node| Some(node.id))
-            .map_err(|error| unknown_name(&connection, &node, &error)),
+            .map_err(|error| unknown_name(&connection, node, &error)),
     };
     let object = Object::Volume(id.clone());
     let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
@@ -110,11 +118,15 @@ pub(super) async fn unpublish(
     let task = incoming.admit(subject, keys)?;
     if connection.can().publish {
         let driver = connection.driver();
+        let looked_for = FindVolume {
+            id: &id,
+            secrets: &request.secrets,
+        };
         let node = match node {
             Ok(node) => node,
             // For a deleted volume, the access of all nodes is revoked.
             Err(error) => {
-                let found = driver.find_volume(&task.call, &id);
+                let found = driver.find_volume(&task.call, looked_for);
                 match task.ask(&connection, "find_volume", found).await {
                     Err(gone) if gone.kind() == Kind::NotFound => None,
                     Err(foreign) if is_bare && foreign.kind() == Kind::Invalid => None,
@@ -122,9 +134,16 @@ pub(super) async fn unpublish(
                 }
             }
         };
-        let removal = driver.unpublish_volume(&task.call, &id, node.as_ref());
+        let removal = driver.unpublish_volume(
+            &task.call,
+            UnpublishVolume {
+                id: &id,
+                node: node.as_ref(),
+                secrets: &request.secrets,
+            },
+        );
         match task.ask(&connection, "unpublish_volume", removal).await {
-            Err(error) if is_bare && is_foreign(&task, &connection, &id, &error).await => {
+            Err(error) if is_bare && is_foreign(&task, &connection, looked_for, &error).await => {
                 debug!("no driver of this connection issues such ids");
             }
             ended => ended?,
@@ -154,11 +173,16 @@ fn unknown_name(connection: &Connection, node: &NodeId, error: &Error) -> Error 
 
 /// Whether a driver rejects an id that it cannot have issued: it was chosen by a person, for a
 /// volume made by hand, and no access has to be revoked for that one.
-async fn is_foreign(task: &Task, connection: &Connection, id: &VolumeId, error: &Error) -> bool {
+async fn is_foreign(
+    task: &Task,
+    connection: &Connection,
+    request: FindVolume<'_>,
+    error: &Error,
+) -> bool {
     if (error.kind(), error.effect()) != (Kind::Invalid, Effect::None) {
         return false;
     }
-    let found = connection.driver().find_volume(&task.call, id);
+    let found = connection.driver().find_volume(&task.call, request);
     let found = task.ask(connection, "find_volume", found).await;
     found.is_err_and(|error| matches!(error.kind(), Kind::Invalid | Kind::NotFound))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use csi_proto::v1;
-use driver_core::{CreateSnapshot, Error};
+use driver_core::{CreateSnapshot, DeleteSnapshot, Error, GetSnapshot};
 
 use super::{about_snapshot, about_volume, offered, record_snapshot, record_volume};
 use crate::csi::decode::{self, CreateSnapshotRequest};
@@ -59,7 +59,7 @@ pub(super) async fn delete(
 ) -> Result<v1::DeleteSnapshotResponse, Error> {
     record_snapshot(&request.snapshot_id);
     offered(&plugin, "delete snapshot", |can| can.snapshots)?;
-    let handle = decode::delete_snapshot(request)?;
+    let (handle, secrets) = decode::delete_snapshot(request)?;
     let (connection, id) = plugin.connections.owner_of_snapshot(&handle).await?;
     if !connection.can().snapshots {
         return Err(connection.lacks("delete snapshot"));
@@ -68,7 +68,13 @@ pub(super) async fn delete(
     let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
     let subject = about_snapshot(&connection, handle.as_str());
     let task = incoming.admit(subject, keys)?;
-    let deletion = connection.driver().delete_snapshot(&task.call, &id);
+    let deletion = connection.driver().delete_snapshot(
+        &task.call,
+        DeleteSnapshot {
+            id: &id,
+            secrets: &secrets,
+        },
+    );
     task.ask_for_deletion(&connection, "delete_snapshot", deletion)
         .await?;
     Ok(v1::DeleteSnapshotResponse {})
@@ -80,14 +86,20 @@ pub(super) async fn get(
     request: v1::GetSnapshotRequest,
 ) -> Result<v1::GetSnapshotResponse, Error> {
     offered(&plugin, "get snapshot", |can| can.get_snapshot)?;
-    let handle = decode::get_snapshot(request)?;
+    let (handle, secrets) = decode::get_snapshot(request)?;
     let (connection, id) = plugin.connections.of_snapshot(&handle).await?;
     if !connection.can().get_snapshot {
         return Err(connection.lacks("get snapshot"));
     }
     let subject = about_snapshot(&connection, handle.as_str());
     let task = incoming.admit(subject, Keys::none())?;
-    let found = connection.driver().get_snapshot(&task.call, &id);
+    let found = connection.driver().get_snapshot(
+        &task.call,
+        GetSnapshot {
+            id: &id,
+            secrets: &secrets,
+        },
+    );
     let snapshot = task.ask(&connection, "get_snapshot", found).await?;
     let mut reply = encode::snapshot(&connection, &snapshot);
     handle.as_str().clone_into(&mut reply.snapshot_id);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_proto::v1;
-use driver_core::Error;
+use driver_core::{Error, FindVolume};
 use futures_util::{StreamExt, stream};
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
@@ -75,7 +75,9 @@ async fn of_its_name(plugin: &Plugin, task: &Task, handle: &VolumeHandle) -> Vec
     let asked = there.map(|connection| {
         let id = handle.whole().clone();
         async move {
-            let found = connection.driver().find_volume(&task.call, &id);
+            let found = connection
+                .driver()
+                .find_volume(&task.call, FindVolume::new(&id));
             let found = task.ask_patiently(&connection, "find_volume", found).await;
             found.ok().map(|_| connection.name().clone())
         }

@@ -6,7 +6,7 @@ use csi_proto::v1;
 use csi_types::{Attachment, VolumeContext};
 use driver_core::config::ControllerCapability;
 use driver_core::text::MAX_STRING;
-use driver_core::{Error, Expansion, Found};
+use driver_core::{DeleteVolume, Error, ExpandVolume, Expansion, FindVolume, Found, ModifyVolume};
 use tracing::info;
 
 use super::{about_volume, offered, record_volume};
@@ -38,7 +38,13 @@ pub(super) async fn delete(
         info!("kept the volume on its storage: `_private.csi.volume.deleteStrategy` is `retain`");
     } else {
         let driver = connection.driver();
-        let deletion = driver.delete_volume_with(&task.call, &id, &secrets);
+        let deletion = driver.delete_volume(
+            &task.call,
+            DeleteVolume {
+                id: &id,
+                secrets: &secrets,
+            },
+        );
         task.ask_for_deletion(&connection, "delete_volume", deletion)
             .await?;
     }
@@ -95,7 +101,13 @@ pub(super) async fn validate(
         let volume = task.ask(&connection, "get_volume", found).await?;
         wrong = other_way(&volume.attachment, &request.echo.volume_context);
     } else {
-        let found = driver.find_volume(&task.call, &id);
+        let found = driver.find_volume(
+            &task.call,
+            FindVolume {
+                id: &id,
+                secrets: &request.secrets,
+            },
+        );
         let found = task.ask(&connection, "find_volume", found).await?;
         if found == Found::Begun {
             return Err(Error::not_found(format!("volume `{id}`")).because("it is not complete"));
@@ -144,7 +156,14 @@ pub(super) async fn expand(
     };
     let task = incoming.admit(subject, keys)?;
     let driver = connection.driver();
-    let growth = driver.expand_volume(&task.call, &id, request.size);
+    let growth = driver.expand_volume(
+        &task.call,
+        ExpandVolume {
+            id: &id,
+            size: request.size,
+            secrets: &request.secrets,
+        },
+    );
     let expanded = task.ask(&connection, "expand_volume", growth).await?;
     Ok(v1::ControllerExpandVolumeResponse {
         capacity_bytes: encode::bytes(expanded.capacity),
@@ -186,7 +205,14 @@ pub(super) async fn modify(
     let subject = about_volume(&connection, request.volume.as_str());
     let task = incoming.admit(subject, keys)?;
     let driver = connection.driver();
-    let change = driver.modify_volume(&task.call, &id, &request.parameters);
+    let change = driver.modify_volume(
+        &task.call,
+        ModifyVolume {
+            id: &id,
+            parameters: &request.parameters,
+            secrets: &request.secrets,
+        },
+    );
     task.ask(&connection, "modify_volume", change).await?;
     Ok(v1::ControllerModifyVolumeResponse {})
 }

@@ -1,7 +1,7 @@
 //! Requests of the `GroupController` service.
 
 use csi_proto::v1;
-use driver_core::{Parameters, SnapshotName};
+use driver_core::{Parameters, Secrets, SnapshotName};
 
 use crate::csi::decode::{
     DecodeError, group_handle, maps, present, snapshot_handle, volume_handle,
@@ -14,6 +14,7 @@ pub(crate) struct CreateGroupRequest {
     pub(crate) name: SnapshotName,
     pub(crate) volumes: Vec<VolumeHandle>,
     pub(crate) parameters: Parameters,
+    pub(crate) secrets: Secrets,
 }
 
 /// A group, and the snapshots that should be in it.
@@ -21,6 +22,7 @@ pub(crate) struct CreateGroupRequest {
 pub(crate) struct GroupRequest {
     pub(crate) group: GroupHandle,
     pub(crate) snapshots: Vec<SnapshotHandle>,
+    pub(crate) secrets: Secrets,
 }
 
 // === impl CreateGroupRequest ===
@@ -30,7 +32,7 @@ impl TryFrom<v1::CreateVolumeGroupSnapshotRequest> for CreateGroupRequest {
 
     fn try_from(request: v1::CreateVolumeGroupSnapshotRequest) -> Result<Self, DecodeError> {
         const FIELD: &str = "source_volume_ids";
-        maps::secrets(request.secrets)?;
+        let secrets = maps::secrets(request.secrets)?;
         present("name", &request.name)?;
         let ids = some(FIELD, &request.source_volume_ids)?;
         Ok(Self {
@@ -40,6 +42,7 @@ impl TryFrom<v1::CreateVolumeGroupSnapshotRequest> for CreateGroupRequest {
                 .map(|id| volume_handle(FIELD, id))
                 .collect::<Result<_, _>>()?,
             parameters: Parameters::new(maps::map("parameters", request.parameters)?),
+            secrets,
         })
     }
 }
@@ -50,8 +53,8 @@ impl TryFrom<v1::DeleteVolumeGroupSnapshotRequest> for GroupRequest {
     type Error = DecodeError;
 
     fn try_from(request: v1::DeleteVolumeGroupSnapshotRequest) -> Result<Self, DecodeError> {
-        maps::secrets(request.secrets)?;
-        Self::read(&request.group_snapshot_id, &request.snapshot_ids)
+        let secrets = maps::secrets(request.secrets)?;
+        Self::read(&request.group_snapshot_id, &request.snapshot_ids, secrets)
     }
 }
 
@@ -59,19 +62,20 @@ impl TryFrom<v1::GetVolumeGroupSnapshotRequest> for GroupRequest {
     type Error = DecodeError;
 
     fn try_from(request: v1::GetVolumeGroupSnapshotRequest) -> Result<Self, DecodeError> {
-        maps::secrets(request.secrets)?;
-        Self::read(&request.group_snapshot_id, &request.snapshot_ids)
+        let secrets = maps::secrets(request.secrets)?;
+        Self::read(&request.group_snapshot_id, &request.snapshot_ids, secrets)
     }
 }
 
 impl GroupRequest {
-    fn read(group: &str, snapshots: &[String]) -> Result<Self, DecodeError> {
+    fn read(group: &str, snapshots: &[String], secrets: Secrets) -> Result<Self, DecodeError> {
         const FIELD: &str = "snapshot_ids";
         Ok(Self {
             group: group_handle("group_snapshot_id", group)?,
             snapshots: some(FIELD, snapshots)?
                 .map(|id| snapshot_handle(FIELD, id))
                 .collect::<Result<_, _>>()?,
+            secrets,
         })
     }
 }

@@ -47,6 +47,7 @@ pub(crate) struct NodeExpandRequest {
     pub(crate) path: Option<AbsolutePath>,
     pub(crate) size: SizeRange,
     pub(crate) capability: Option<VolumeCapability>,
+    pub(crate) secrets: Secrets,
 }
 
 impl TryFrom<v1::NodeStageVolumeRequest> for StageRequest {
@@ -126,13 +127,14 @@ impl TryFrom<v1::NodeExpandVolumeRequest> for NodeExpandRequest {
     type Error = DecodeError;
 
     fn try_from(request: v1::NodeExpandVolumeRequest) -> Result<Self, DecodeError> {
-        maps::secrets(request.secrets)?;
+        let secrets = maps::secrets(request.secrets)?;
         optional_staging(&request.staging_target_path)?;
         Ok(Self {
             volume: volume_handle("volume_id", &request.volume_id)?,
             path: place(&request.volume_path)?,
             size: size(request.capacity_range)?,
             capability: request.volume_capability.map(capability::one).transpose()?,
+            secrets,
         })
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use csi_proto::v1;
 use csi_types::{AbsolutePath, Attachment};
 use driver_core::config::NodeCapability;
-use driver_core::{Effect, Error, Expansion, Kind, VolumeId};
+use driver_core::{Effect, Error, ExpandVolume, Expansion, Kind, VolumeId};
 use node_utils::{Limits, blocking, node};
 use tracing::warn;
 
@@ -243,7 +243,14 @@ pub(super) async fn expand(
     let task = incoming.admit(subject, keys)?;
     let mut expanded = None;
     if let Some(connection) = &local {
-        let growth = connection.driver().expand_volume(&task.call, &id, size);
+        let growth = connection.driver().expand_volume(
+            &task.call,
+            ExpandVolume {
+                id: &id,
+                size,
+                secrets: &request.secrets,
+            },
+        );
         let grown = task.ask(connection, "expand_volume", growth).await?;
         expanded = Some(grown.capacity);
     }

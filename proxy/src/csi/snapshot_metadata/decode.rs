@@ -1,7 +1,7 @@
 //! Requests of the `SnapshotMetadata` service.
 
 use csi_proto::v1;
-use driver_core::{Error, Kind};
+use driver_core::{Error, Kind, Secrets};
 
 use crate::csi::decode::{DecodeError, Reason, maps, snapshot_handle};
 use crate::routing::connections::SnapshotHandle;
@@ -19,6 +19,7 @@ pub(crate) struct RangesRequest {
     pub(crate) offset: u64,
     /// The most in one message.
     pub(crate) max: usize,
+    pub(crate) secrets: Secrets,
 }
 
 // === impl RangesRequest ===
@@ -26,24 +27,26 @@ pub(crate) struct RangesRequest {
 impl RangesRequest {
     /// Those that hold data.
     pub(crate) fn allocated(request: v1::GetMetadataAllocatedRequest) -> Result<Self, Error> {
-        maps::secrets(request.secrets)?;
+        let secrets = maps::secrets(request.secrets)?;
         Ok(Self {
             snapshot: snapshot_handle("snapshot_id", &request.snapshot_id)?,
             base: None,
             offset: offset(request.starting_offset)?,
             max: max(request.max_results)?,
+            secrets,
         })
     }
 
     /// Those that differ.
     pub(crate) fn delta(request: v1::GetMetadataDeltaRequest) -> Result<Self, Error> {
-        maps::secrets(request.secrets)?;
+        let secrets = maps::secrets(request.secrets)?;
         let base = snapshot_handle("base_snapshot_id", &request.base_snapshot_id)?;
         Ok(Self {
             snapshot: snapshot_handle("target_snapshot_id", &request.target_snapshot_id)?,
             base: Some(base),
             offset: offset(request.starting_offset)?,
             max: max(request.max_results)?,
+            secrets,
         })
     }
 }

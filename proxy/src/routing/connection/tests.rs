@@ -1,5 +1,6 @@
 //! The driver a configuration builds, and what it refuses.
 
+use driver_core::DeleteVolume;
 use driver_core::config::NoEnvironment;
 use node_utils::blocking::spawn_on_account;
 
@@ -325,7 +326,7 @@ impl Driver for DropReporter {
         Err(self.unsupported("create volume"))
     }
 
-    async fn delete_volume(&self, _: &Call, _: &VolumeId) -> Result<(), Error> {
+    async fn delete_volume(&self, _: &Call, _: DeleteVolume<'_>) -> Result<(), Error> {
         Err(self.unsupported("delete volume"))
     }
 }

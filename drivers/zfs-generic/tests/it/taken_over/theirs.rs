@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use driver_core::{Driver, Kind, PageRequest, SizeRange, SnapshotFilter, SnapshotId, VolumeId};
+use driver_core::{
+    DeleteSnapshot, DeleteVolume, Driver, ExpandVolume, Kind, PageRequest, SizeRange,
+    SnapshotFilter, SnapshotId, VolumeId,
+};
 use driver_zfs::testing::MemoryPool;
 use serde_json::Value;
 
@@ -120,7 +123,9 @@ async fn what_it_grew_stays_so_and_everything_grows_with_us() {
         let made: Vec<_> = made(kind).iter().map(Said::answered).collect();
         for id in ids(made.iter()).0 {
             let larger = SizeRange::new(1 << 30, 0).unwrap();
-            let grown = driver.expand_volume(&call(), &volume(&id), larger).await;
+            let grown = driver
+                .expand_volume(&call(), ExpandVolume::new(&volume(&id), larger))
+                .await;
             let grown = grown.unwrap_or_else(|error| panic!("{kind} {id}: {}", error.chain()));
             assert_eq!(grown.capacity, LARGER, "{kind} {id}");
             let shown = driver.get_volume(&call(), &volume(&id)).await.unwrap();
@@ -177,7 +182,9 @@ async fn what_it_made_is_snapshotted_restored_and_cloned_and_all_of_it_can_be_de
         for id in &volumes {
             delete(&*driver, id).await;
         }
-        let refused = driver.delete_volume(&call(), &volume(&first)).await;
+        let refused = driver
+            .delete_volume(&call(), DeleteVolume::new(&volume(&first)))
+            .await;
         assert_eq!(refused.unwrap_err().kind(), Kind::Busy, "{kind}");
         for id in &snapshots {
             delete_snapshot(&*driver, id).await;
@@ -222,7 +229,9 @@ async fn what_it_failed_to_make_is_made_when_it_is_asked_for_again() {
 
 async fn delete(driver: &dyn Driver, id: &str) {
     for _ in 0..2 {
-        let deleted = driver.delete_volume(&call(), &volume(id)).await;
+        let deleted = driver
+            .delete_volume(&call(), DeleteVolume::new(&volume(id)))
+            .await;
         deleted.unwrap_or_else(|error| panic!("{id}: {}", error.chain()));
     }
 }
@@ -230,7 +239,9 @@ async fn delete(driver: &dyn Driver, id: &str) {
 async fn delete_snapshot(driver: &dyn Driver, id: &str) {
     let id = SnapshotId::parse(id).unwrap();
     for _ in 0..2 {
-        let deleted = driver.delete_snapshot(&call(), &id).await;
+        let deleted = driver
+            .delete_snapshot(&call(), DeleteSnapshot::new(&id))
+            .await;
         deleted.unwrap_or_else(|error| panic!("{id}: {}", error.chain()));
     }
 }

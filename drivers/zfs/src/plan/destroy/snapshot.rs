@@ -25,7 +25,7 @@ const NOT_OURS: &str = "if it is not needed, destroy it on the storage host";
 
 /// Removes a snapshot.
 #[derive(Debug)]
-pub struct DeleteSnapshot<'a> {
+pub struct DestroySnapshot<'a> {
     /// Where things lie.
     pub layout: &'a Layout,
     /// The snapshot.
@@ -52,9 +52,9 @@ pub(in crate::plan) fn is_only_container(dataset: &Dataset) -> bool {
     dataset.is_container() && used.is_some_and(|used| used < EMPTY)
 }
 
-// === impl DeleteSnapshot ===
+// === impl DestroySnapshot ===
 
-impl DeleteSnapshot<'_> {
+impl DestroySnapshot<'_> {
     /// Done, if this was observed under the lock, with the parent of volumes: a missing one may still be
     /// created by the leftover command of a cut connection.
     fn absent(&self, plan: Plan, pool: &State, done: usize) -> Result<Outcome<()>, Error> {
@@ -198,7 +198,7 @@ fn emptied(plan: &mut Plan, container: &Dataset) {
     plan.step(Step::DestroyEmpty(container.name.clone()));
 }
 
-impl Verb for DeleteSnapshot<'_> {
+impl Verb for DestroySnapshot<'_> {
     type Done = ();
 
     fn doing(&self) -> String {

@@ -15,7 +15,7 @@ use crate::step::Plan;
 
 /// Removes a volume.
 #[derive(Debug)]
-pub struct DeleteVolume<'a> {
+pub struct DestroyVolume<'a> {
     /// Where things lie.
     pub layout: &'a Layout,
     /// The volume and its export.
@@ -24,9 +24,9 @@ pub struct DeleteVolume<'a> {
     pub keep_foreign: bool,
 }
 
-// === impl DeleteVolume ===
+// === impl DestroyVolume ===
 
-impl DeleteVolume<'_> {
+impl DestroyVolume<'_> {
     /// Whether a dataset is a volume of ours, complete or partial. compat: "ZFS": democratic-csi
     /// has left complete ones without a mark.
     fn is_ours(dataset: &Dataset) -> bool {
@@ -49,7 +49,7 @@ impl DeleteVolume<'_> {
     }
 }
 
-impl Verb for DeleteVolume<'_> {
+impl Verb for DestroyVolume<'_> {
     type Done = ();
 
     fn doing(&self) -> String {

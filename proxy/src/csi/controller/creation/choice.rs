@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use driver_core::{Capacity, CapacityQuery, Effect, Error, Found, Kind, VolumeId};
+use driver_core::{Capacity, CapacityQuery, Effect, Error, FindVolume, Found, Kind, Secrets};
 use node_utils::blocking::is_for_threads_that_hang;
 use tracing::warn;
 
@@ -31,7 +31,7 @@ enum Known {
 /// What is searched after a failed creation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sought<'a> {
-    pub(super) id: &'a VolumeId,
+    pub(super) volume: FindVolume<'a>,
     /// Whether another connection has a part of it: to forget the volume would leave that part behind.
     pub(super) is_elsewhere: bool,
 }
@@ -56,12 +56,12 @@ pub(super) async fn in_order(
     request: &CreateVolumeRequest,
 ) -> Result<Vec<Candidate>, Error> {
     if candidates.iter().all(|candidate| candidate.able.is_err()) {
-        return Err(refused(task, candidates).await);
+        return Err(refused(task, candidates, &request.secrets).await);
     }
     if candidates.len() == 1 && !candidates.iter().any(Candidate::is_closed) {
         return Ok(candidates);
     }
-    let candidates = match known(task, candidates).await? {
+    let candidates = match known(task, candidates, &request.secrets).await? {
         Known::There(candidate) => return Ok(vec![*candidate]),
         Known::Nowhere(candidates) => candidates,
     };
@@ -86,10 +86,10 @@ pub(super) async fn in_order(
 
 /// The error if no connection may create the volume: final only if none has it or a part of it. An
 /// earlier call may have come before the current problem, such as a changed file.
-async fn refused(task: &Task, candidates: Vec<Candidate>) -> Error {
+async fn refused(task: &Task, candidates: Vec<Candidate>, secrets: &Secrets) -> Error {
     let looks = candidates
         .iter()
-        .map(|candidate| part_of(task, &candidate.connection, &candidate.id));
+        .map(|candidate| candidate.part(task, secrets));
     let found = in_turns(looks).await;
     let mut refusals = candidates.into_iter().filter_map(|one| one.able.err());
     let missing = || Error::invalid("request field `parameters`");
@@ -134,17 +134,12 @@ pub(super) async fn unless_partial(
     if sought.is_elsewhere {
         return careful(error, Some(Found::Begun));
     }
-    let found = has(task, connection, sought.id).await;
+    let found = has(task, connection, sought.volume).await;
     // A judgement needs no proof, and what one connection has says nothing about the next.
     if is_passing && matches!(found, Ok(None)) {
         task.call.found_nothing();
     }
     careful(error, at_most(connection, found))
-}
-
-/// The part that a connection has of a volume. One that does not answer counts as one that has started it.
-async fn part_of(task: &Task, connection: &Arc<Connection>, id: &VolumeId) -> Option<Found> {
-    at_most(connection, has(task, connection, id).await)
 }
 
 /// The most that exists of a volume after this answer.
@@ -165,9 +160,9 @@ fn at_most(connection: &Connection, found: Result<Option<Found>, Error>) -> Opti
 async fn has(
     task: &Task,
     connection: &Arc<Connection>,
-    id: &VolumeId,
+    volume: FindVolume<'_>,
 ) -> Result<Option<Found>, Error> {
-    let found = connection.driver().find_volume(&task.call, id);
+    let found = connection.driver().find_volume(&task.call, volume);
     match task.ask_patiently(connection, "find_volume", found).await {
         Err(error) if error.kind() == Kind::NotFound => Ok(None),
         found => found.map(Some),
@@ -176,8 +171,10 @@ async fn has(
 
 /// Asks all connections whether they have the volume, including those that may not create it now:
 /// an earlier attempt may have had another topology, and a second volume would hide the first.
-async fn known(task: &Task, candidates: Vec<Candidate>) -> Result<Known, Error> {
-    let looks = candidates.iter().map(|candidate| candidate.has(task));
+async fn known(task: &Task, candidates: Vec<Candidate>, secrets: &Secrets) -> Result<Known, Error> {
+    let looks = candidates
+        .iter()
+        .map(|candidate| candidate.has(task, secrets));
     let found = in_turns(looks).await;
     let (mut owners, mut others) = (Vec::new(), Vec::new());
     let mut partial = Vec::new();
@@ -310,8 +307,14 @@ impl Candidate {
     }
 
     /// What exists of the volume already.
-    async fn has(&self, task: &Task) -> Result<Option<Found>, Error> {
-        has(task, &self.connection, &self.id).await
+    async fn has(&self, task: &Task, secrets: &Secrets) -> Result<Option<Found>, Error> {
+        let id = &self.id;
+        has(task, &self.connection, FindVolume { id, secrets }).await
+    }
+
+    /// The part of the volume that exists. A connection that does not answer counts as one that has started it.
+    async fn part(&self, task: &Task, secrets: &Secrets) -> Option<Found> {
+        at_most(&self.connection, self.has(task, secrets).await)
     }
 
     /// The error while this connection cannot say whether it has the volume.

@@ -9,9 +9,9 @@ use driver_core::transfer::{
     Bookmark, Bytes, CopyTag, ExportInfo, ExportStream, Stream, TransferFormat,
 };
 use driver_core::{
-    AccessRules, BackendIdentity, Call, CapacityReporter, CreateVolume, Driver, Error, Expander,
-    Found, Lister, PageRequest, Parameters, Publisher, Snapshots, Source, Transfer, Volume,
-    VolumeId, VolumeName,
+    AccessRules, BackendIdentity, Call, CapacityReporter, CreateVolume, DeleteVolume, Driver,
+    Error, Expander, FindVolume, Found, Lister, PageRequest, Parameters, Publisher, Snapshots,
+    Source, Transfer, Volume, VolumeId, VolumeName,
 };
 use driver_zfs::observed::VolumeKind;
 
@@ -69,12 +69,12 @@ impl Driver for Slow {
         self.host.create_volume(call, request).await
     }
 
-    async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
-        self.host.delete_volume(call, id).await
+    async fn delete_volume(&self, call: &Call, request: DeleteVolume<'_>) -> Result<(), Error> {
+        self.host.delete_volume(call, request).await
     }
 
-    async fn find_volume(&self, call: &Call, id: &VolumeId) -> Result<Found, Error> {
-        self.host.find_volume(call, id).await
+    async fn find_volume(&self, call: &Call, request: FindVolume<'_>) -> Result<Found, Error> {
+        self.host.find_volume(call, request).await
     }
 
     fn clones_volumes(&self) -> bool {

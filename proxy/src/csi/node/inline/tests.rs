@@ -7,8 +7,8 @@ use csi_proto::v1::node_server::Node as _;
 use csi_proto::v1::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    AccessRules, BackendIdentity, CreateVolume, Driver, Effect, InlineFound, InlineVolumes, Kind,
-    NodeId, Parameters, Volume, VolumeName,
+    AccessRules, BackendIdentity, CreateVolume, DeleteVolume, Driver, Effect, InlineFound,
+    InlineVolumes, Kind, NodeId, Parameters, Volume, VolumeName,
 };
 use node_utils::Tools;
 use secrecy::ExposeSecret as _;
@@ -59,7 +59,7 @@ impl Driver for Pods {
         Err(Error::unsupported("create volume"))
     }
 
-    async fn delete_volume(&self, _: &Call, _: &VolumeId) -> Result<(), Error> {
+    async fn delete_volume(&self, _: &Call, _: DeleteVolume<'_>) -> Result<(), Error> {
         Err(Error::unsupported("delete volume"))
     }
 

@@ -3,8 +3,8 @@
 use driver_core::config::Document;
 use driver_core::config::NoEnvironment;
 use driver_core::{
-    AccessRules, BackendIdentity, CreateVolume, Driver, Error, Kind, Parameters, Volume, VolumeId,
-    VolumeName,
+    AccessRules, BackendIdentity, CreateVolume, DeleteVolume, Driver, Error, Kind, Parameters,
+    Volume, VolumeId, VolumeName,
 };
 use tokio::sync::{Notify, mpsc};
 
@@ -52,7 +52,7 @@ impl Driver for Slow {
         Err(self.unsupported("create volume"))
     }
 
-    async fn delete_volume(&self, _: &Call, _: &VolumeId) -> Result<(), Error> {
+    async fn delete_volume(&self, _: &Call, _: DeleteVolume<'_>) -> Result<(), Error> {
         Err(self.unsupported("delete volume"))
     }
 }

@@ -7,7 +7,8 @@ use driver_core::transfer::{
     Bookmark, Bytes, CopyTag, ExportInfo, ExportStream, Stream, TransferFormat,
 };
 use driver_core::{
-    Call, CreateVolume, Driver, Elsewhere, Error, Kind, Lister as _, Snapshots as _, Source, Volume,
+    Call, CreateVolume, Driver, Elsewhere, Error, GetSnapshot, Kind, Lister as _, Snapshots as _,
+    Source, Volume,
 };
 
 use super::{Storage, inner};
@@ -95,7 +96,12 @@ impl ExportStream for Given<'_> {
                 self.storage.look(Verb::GetVolume, all).await?;
             }
             Source::Snapshot(id) => {
-                let all = async { self.storage.inner.get_snapshot(&inner(), id).await };
+                let all = async {
+                    self.storage
+                        .inner
+                        .get_snapshot(&inner(), GetSnapshot::new(id))
+                        .await
+                };
                 self.storage.look(Verb::GetSnapshot, all).await?;
             }
             Source::Elsewhere(_) => {

@@ -5,9 +5,10 @@ use driver_core::contract::fake::Verb;
 use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateSnapshot,
-    CreateVolume, Driver, Error, Expanded, Expander, Expansion, Found, Kind, Lister, NodeId, Page,
-    PageRequest, Parameters, PublishRequest, Published, Publisher, SizeRange, Snapshot,
-    SnapshotFilter, SnapshotId, Snapshots, Source, Transfer, Volume, VolumeId, VolumeName,
+    CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Error, ExpandVolume, Expanded, Expander,
+    Expansion, FindVolume, Found, GetSnapshot, Kind, Lister, Page, PageRequest, Parameters,
+    PublishVolume, Published, Publisher, Snapshot, SnapshotFilter, Snapshots, Source, Transfer,
+    UnpublishVolume, Volume, VolumeId, VolumeName,
 };
 
 use super::copies::Given;
@@ -54,7 +55,8 @@ impl Driver for Storage {
         self.work(call, Verb::CreateVolume, Some(id), all).await
     }
 
-    async fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
+    async fn delete_volume(&self, call: &Call, request: DeleteVolume<'_>) -> Result<(), Error> {
+        let id = request.id;
         let all = async {
             call.changing();
             if self.flaw == Some(Flaw::DeletesNothing) {
@@ -62,12 +64,13 @@ impl Driver for Storage {
             }
             self.state().halves.remove(id.as_str());
             self.state().carried.remove(id.as_str());
-            self.inner.delete_volume(&inner(), id).await
+            self.inner.delete_volume(&inner(), request).await
         };
         self.work(call, Verb::DeleteVolume, None, all).await
     }
 
-    async fn find_volume(&self, _: &Call, id: &VolumeId) -> Result<Found, Error> {
+    async fn find_volume(&self, _: &Call, request: FindVolume<'_>) -> Result<Found, Error> {
+        let id = request.id;
         if !self.can.get_volume {
             return Err(self.unsupported("find volume"));
         }
@@ -76,7 +79,7 @@ impl Driver for Storage {
             if is_partial && self.flaw != Some(Flaw::HidesHalves) {
                 return Ok(Found::Begun);
             }
-            self.inner.find_volume(&inner(), id).await
+            self.inner.find_volume(&inner(), request).await
         };
         self.look(Verb::FindVolume, all).await
     }
@@ -142,9 +145,9 @@ impl Expander for Storage {
     async fn expand_volume(
         &self,
         call: &Call,
-        id: &VolumeId,
-        size: SizeRange,
+        request: ExpandVolume<'_>,
     ) -> Result<Expanded, Error> {
+        let ExpandVolume { id, size, .. } = request;
         let all = async {
             call.changing();
             if self.flaw == Some(Flaw::GrowsInWordsOnly) {
@@ -155,7 +158,7 @@ impl Expander for Storage {
                     node_expansion_required: false,
                 });
             }
-            self.inner.expand_volume(&inner(), id, size).await
+            self.inner.expand_volume(&inner(), request).await
         };
         self.work(call, Verb::ExpandVolume, None, all).await
     }
@@ -188,16 +191,16 @@ impl Snapshots for Storage {
         self.work(call, Verb::CreateSnapshot, None, all).await
     }
 
-    async fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
+    async fn delete_snapshot(&self, call: &Call, request: DeleteSnapshot<'_>) -> Result<(), Error> {
         let all = async {
             call.changing();
-            self.inner.delete_snapshot(&inner(), id).await
+            self.inner.delete_snapshot(&inner(), request).await
         };
         self.work(call, Verb::DeleteSnapshot, None, all).await
     }
 
-    async fn get_snapshot(&self, _: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
-        let all = async { self.inner.get_snapshot(&inner(), id).await };
+    async fn get_snapshot(&self, _: &Call, request: GetSnapshot<'_>) -> Result<Snapshot, Error> {
+        let all = async { self.inner.get_snapshot(&inner(), request).await };
         self.look(Verb::GetSnapshot, all).await
     }
 
@@ -243,12 +246,12 @@ impl Publisher for Storage {
     async fn publish_volume(
         &self,
         call: &Call,
-        request: &PublishRequest<'_>,
+        request: PublishVolume<'_>,
     ) -> Result<Published, Error> {
         let all = async {
             call.changing();
             let published = self.inner.publish_volume(&inner(), request).await?;
-            let (volume, node) = (request.volume.as_str(), request.node.id.as_str());
+            let (volume, node) = (request.id.as_str(), request.node.id.as_str());
             let entry = (volume.to_owned(), node.to_owned());
             self.state().published.insert(entry);
             Ok(published)
@@ -259,12 +262,12 @@ impl Publisher for Storage {
     async fn unpublish_volume(
         &self,
         call: &Call,
-        id: &VolumeId,
-        node: Option<&NodeId>,
+        request: UnpublishVolume<'_>,
     ) -> Result<(), Error> {
+        let UnpublishVolume { id, node, .. } = request;
         let all = async {
             call.changing();
-            self.inner.unpublish_volume(&inner(), id, node).await?;
+            self.inner.unpublish_volume(&inner(), request).await?;
             let goes = |(volume, on): &(String, String)| {
                 volume == id.as_str() && node.is_none_or(|node| node.as_str() == on)
             };
