@@ -60,6 +60,19 @@ pub(crate) fn value_of(text: &str) -> PropertyValue {
     })
 }
 
+/// The claim and the persistent volume of a request, if the provisioner runs with `--extra-create-metadata`.
+fn origin_of(parameters: &Parameters) -> impl Iterator<Item = Property> {
+    let of = |key: &str| parameters.raw().get(&format!("csi.storage.k8s.io/{key}"));
+    let claim = of("pvc/namespace").zip(of("pvc/name"));
+    let claim = claim.map(|(namespace, name)| format!("{namespace}/{name}"));
+    [
+        (PropertyName::CLAIM, claim),
+        (PropertyName::PERSISTENT_VOLUME, of("pv/name").cloned()),
+    ]
+    .into_iter()
+    .filter_map(|(name, text)| Some(Property::new(name, value_of(&text?))))
+}
+
 /// Each name once, with its last value.
 fn merged(properties: impl IntoIterator<Item = Property>) -> Vec<Property> {
     let mut all: Vec<Property> = Vec::new();
@@ -131,6 +144,7 @@ impl Policy {
             Property::new(PropertyName::MANAGED, PropertyValue::yes()),
         ];
         all.extend(self.owner().marks());
+        all.extend(origin_of(&request.parameters));
         let (kind, id) = match &request.source {
             None => return all,
             Some(Source::Snapshot(id)) => ("snapshot", id.as_str()),

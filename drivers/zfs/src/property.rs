@@ -108,6 +108,10 @@ impl PropertyName {
     /// `true` on a dataset that was created to hold detached snapshots, and is destroyed with the
     /// last of them. democratic-csi has no such mark. compat: "ZFS".
     pub const CONTAINER: Self = Self::constant("omnibus-csi:container");
+    /// The claim that a volume was created for, `namespace/name`. democratic-csi has no such mark. compat: "ZFS".
+    pub const CLAIM: Self = Self::constant("omnibus-csi:claim");
+    /// The persistent volume that it was created as. compat: "ZFS".
+    pub const PERSISTENT_VOLUME: Self = Self::constant("omnibus-csi:persistent_volume");
     /// The name of an iSCSI target and its disk on a host with ZFS.
     pub const ISCSI_ASSETS: Self = Self::constant("democratic-csi:iscsi_assets_name");
     /// The number of the NFS share of a volume on TrueNAS.

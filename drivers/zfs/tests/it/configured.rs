@@ -2,7 +2,8 @@
 
 use csi_types::Attachment;
 use driver_core::{
-    Driver, Exports as _, Kind, Lister as _, PageRequest, SnapshotFilter, Snapshots as _,
+    Driver, Exports as _, Kind, Lister as _, PageRequest, Parameters, SnapshotFilter,
+    Snapshots as _,
 };
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
@@ -51,6 +52,48 @@ fn record(driver: &MemoryDriver, from: &str, to: &str) {
     let properties = vec![set(PropertyName::CONTEXT, &text)];
     let step = driver_zfs::step::Step::Set { object, properties };
     others_do(&mut state, &step);
+}
+
+#[tokio::test]
+async fn a_volume_keeps_the_claim_that_it_was_created_for_and_a_retry_may_name_another() {
+    let of = |claim: &str| {
+        let pairs = [
+            ("csi.storage.k8s.io/pvc/namespace", "shop"),
+            ("csi.storage.k8s.io/pvc/name", claim),
+            ("csi.storage.k8s.io/pv/name", "pvc-1"),
+        ];
+        let pairs = pairs.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        Parameters::new(pairs.into())
+    };
+    for kind in KINDS {
+        let driver = fresh(kind);
+        let own = |id: u8, name: &PropertyName| {
+            let things = driver.backend().state().pool.things();
+            things[&dataset(id).into()].own.get(name).cloned()
+        };
+        let mut first = request(0, &From::Nothing, false);
+        first.parameters = of("data\n");
+        driver.create_volume(&call(), &first).await.unwrap();
+        first.parameters = of("other");
+        driver.create_volume(&call(), &first).await.unwrap();
+        let claim = own(0, &PropertyName::CLAIM);
+        assert_eq!(claim.as_deref(), Some(r"shop/data\n"), "{kind}");
+        let volume = own(0, &PropertyName::PERSISTENT_VOLUME);
+        assert_eq!(volume.as_deref(), Some("pvc-1"), "{kind}");
+        for copy in [false, true] {
+            let id = 1 + u8::from(copy);
+            let mut made = request(id, &From::Volume(0), copy);
+            let pairs = made.parameters.raw().clone().into_iter();
+            made.parameters = Parameters::new(pairs.chain(of("copy").raw().clone()).collect());
+            driver.create_volume(&call(), &made).await.unwrap();
+            let claim = own(id, &PropertyName::CLAIM);
+            assert_eq!(claim.as_deref(), Some("shop/copy"), "{kind}");
+        }
+        // Without metadata it is of no claim, whatever its source is of.
+        let bare = request(3, &From::Volume(0), true);
+        driver.create_volume(&call(), &bare).await.unwrap();
+        assert_eq!(own(3, &PropertyName::CLAIM), None, "{kind}");
+    }
 }
 
 fn server(attachment: &Attachment) -> String {
