@@ -19,7 +19,7 @@ use csi_types::{Access, AccessMode, Attachment, VolumeCapability};
 pub use self::facets::{
     BlockMetadata, BlockRange, BlockRanges, CapacityReporter, Expander, Exports, GroupSnapshot,
     Groups, InlineFound, InlineMount, InlineVolume, InlineVolumes, Lister, Maintenance, Modifier,
-    Published, Publisher, Snapshots, Transfer,
+    Published, Publisher, Snapshots, Transfer, UsageReporter,
 };
 use crate::call::Call;
 use crate::config::Finding;
@@ -225,6 +225,11 @@ pub trait Driver: Send + Sync + Debug {
 
     /// Free space.
     fn capacity_reporter(&self) -> Option<&dyn CapacityReporter> {
+        None
+    }
+
+    /// The space that volumes take.
+    fn usage_reporter(&self) -> Option<&dyn UsageReporter> {
         None
     }
 

@@ -35,6 +35,7 @@ pub use driver::{
     AccessRules, BlockMetadata, BlockRange, BlockRanges, Capabilities, CapacityReporter, Driver,
     Expander, Expansion, Exports, GroupSnapshot, Groups, InlineFound, InlineMount, InlineVolume,
     InlineVolumes, Lister, Maintenance, Modifier, Published, Publisher, Snapshots, Transfer,
+    UsageReporter,
 };
 pub use factory::{DriverFactory, DriverHost};
 pub use orphan::{Orphan, OrphanKind};

@@ -15,8 +15,8 @@ use driver_core::{
     AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateSnapshot,
     CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Error, ExpandVolume, Expanded, Expander,
     FindVolume, Found, GetSnapshot, Kind, Lister, Maintenance, NodeId, Orphan, Page, PageRequest,
-    Parameters, Snapshot, SnapshotFilter, Snapshots, Source, Topology, Transfer, Volume, VolumeId,
-    VolumeName,
+    Parameters, Snapshot, SnapshotFilter, Snapshots, Source, Topology, Transfer, UsageReporter,
+    Volume, VolumeId, VolumeName,
 };
 use driver_zfs::backend::{Backend, Serves};
 use driver_zfs::id::{At, Layout};
@@ -248,6 +248,10 @@ impl Driver for NodeZfs {
 
     fn capacity_reporter(&self) -> Option<&dyn CapacityReporter> {
         Some(self)
+    }
+
+    fn usage_reporter(&self) -> Option<&dyn UsageReporter> {
+        self.driver.usage_reporter()
     }
 
     fn snapshots(&self) -> Option<&dyn Snapshots> {

@@ -24,7 +24,8 @@ use driver_core::{
     CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Effect, Error, ExpandVolume, Expanded,
     Expander, Exports, FindVolume, Found, GetSnapshot, Kind, Lister, Maintenance, Orphan, Page,
     PageRequest, Parameters, PublishVolume, Published, Publisher, Snapshot, SnapshotFilter,
-    Snapshots, Source, Topology, Transfer, UnpublishVolume, Volume, VolumeId, VolumeName, missing,
+    Snapshots, Source, Topology, Transfer, UnpublishVolume, UsageReporter, Volume, VolumeId,
+    VolumeName, missing,
 };
 use tokio::time::Instant;
 
@@ -334,6 +335,10 @@ impl Driver for ZfsDriver {
         Some(self)
     }
 
+    fn usage_reporter(&self) -> Option<&dyn UsageReporter> {
+        Some(self)
+    }
+
     fn snapshots(&self) -> Option<&dyn Snapshots> {
         Some(self)
     }
@@ -433,6 +438,21 @@ impl CapacityReporter for ZfsDriver {
             minimum_volume_size: Some(self.settings.policy.smallest).filter(|size| *size > 0),
             ..Capacity::default()
         })
+    }
+}
+
+#[async_trait]
+impl UsageReporter for ZfsDriver {
+    async fn used(&self, call: &Call, ids: &[VolumeId]) -> Result<Vec<Option<u64>>, Error> {
+        let names = ids.iter().map(|id| self.layout().volume(id));
+        let names: Vec<DatasetName> = names.collect::<Result<_, _>>()?;
+        let queries = names.iter().cloned().map(Query::Dataset).collect();
+        let pool = self.observe(call, queries).await?;
+        let used = |name| {
+            let found = pool.dataset(name).filter(|found| is_complete(found));
+            found?.properties.number(&PropertyName::REFERENCED)
+        };
+        Ok(names.iter().map(used).collect())
     }
 }
 

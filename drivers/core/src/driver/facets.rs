@@ -61,6 +61,14 @@ pub trait Lister: Send + Sync {
     async fn list_volumes(&self, call: &Call, page: &PageRequest) -> Result<Page<Volume>, Error>;
 }
 
+/// The space that volumes take. Only for those who look: no answer to an orchestrator depends on it.
+#[async_trait]
+pub trait UsageReporter: Send + Sync {
+    /// The bytes that each volume takes on the storage, in the order of `ids`, by one question for all of them.
+    /// `None` for one that does not exist, or whose use is not known.
+    async fn used(&self, call: &Call, ids: &[VolumeId]) -> Result<Vec<Option<u64>>, Error>;
+}
+
 /// Growing volumes.
 #[async_trait]
 pub trait Expander: Send + Sync {

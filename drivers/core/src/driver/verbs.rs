@@ -73,6 +73,8 @@ impl dyn Driver + '_ {
         expander("expand volume"): expand_volume(request: ExpandVolume<'_>) -> Expanded;
         /// See [`super::CapacityReporter::capacity`].
         capacity_reporter("capacity"): capacity(query: &CapacityQuery) -> Capacity;
+        /// See [`super::UsageReporter::used`].
+        usage_reporter("measure volumes"): used(ids: &[VolumeId]) -> Vec<Option<u64>>;
         /// See [`super::Snapshots::create_snapshot`].
         snapshots("create snapshot"): create_snapshot(request: &CreateSnapshot) -> Snapshot;
         /// See [`super::Snapshots::delete_snapshot`].

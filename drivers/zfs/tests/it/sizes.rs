@@ -1,6 +1,8 @@
 //! Expanding volumes, with every kind of limit.
 
-use driver_core::{Call, Driver as _, ExpandVolume, Expander as _, Kind, SizeRange};
+use std::time::Duration;
+
+use driver_core::{Call, Driver, ExpandVolume, Expander as _, Kind, SizeRange};
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
@@ -185,4 +187,23 @@ async fn what_passes_the_limit_when_it_is_rounded_up_is_refused() {
         .await
         .unwrap();
     assert_eq!(grown.capacity, smallest);
+}
+
+#[tokio::test]
+async fn the_use_of_several_volumes_is_measured_by_one_question_and_that_of_a_missing_one_is_unknown()
+ {
+    let driver = configured("", MemoryHost::new().state().clone());
+    well(
+        &driver,
+        &[create(0, From::Nothing), create(2, From::Nothing)],
+    )
+    .await;
+    let before = driver.backend().state().exchanges;
+    let call = Call::within(Duration::from_secs(1));
+    let asked: &dyn Driver = &driver;
+    let used = asked.used(&call, &[volume(2), volume(1), volume(0)]).await;
+    assert_eq!(driver.backend().state().exchanges, before + 1);
+    let used = used.unwrap();
+    assert!(used[0].is_some() && used[2].is_some(), "{used:?}");
+    assert_eq!(used[1], None);
 }
