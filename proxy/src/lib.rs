@@ -5,6 +5,7 @@
 //! - `csi`: the services, one `async fn` per call.
 //! - `rpc`: what is the same for every call.
 //! - `telemetry`: log, metrics, and the endpoint for operators.
+//! - `console`: the page for people, which changes nothing.
 //!
 //! `app` puts them together for one configuration file.
 #![forbid(unsafe_code)]
@@ -15,6 +16,8 @@ compile_error!("the tests of this crate need its default features");
 
 pub mod app;
 pub mod cli;
+#[cfg(feature = "console")]
+pub mod console;
 pub mod csi;
 pub mod process;
 pub mod routing;

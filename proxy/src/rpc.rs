@@ -72,7 +72,7 @@ pub(crate) struct Incoming {
 /// What an admitted call holds until its end.
 #[derive(Debug)]
 struct Admitted {
-    connection: Arc<str>,
+    subject: Subject,
     call: Call,
     guard: Arc<Guard>,
 }
@@ -94,6 +94,8 @@ pub(crate) struct Subject {
     pub(crate) claim: Option<String>,
     /// The path on the node.
     pub(crate) path: Option<String>,
+    /// The node that a volume is published to, or not any more. Not in the log.
+    pub(crate) node: Option<String>,
 }
 
 /// A running call, until it is answered.
@@ -134,7 +136,7 @@ impl Runner {
         answer: impl FnOnce() -> Result<T, Error>,
     ) -> Result<Response<T>, Status> {
         let entry = Entry::new(rpc);
-        let measured = self.metrics.rpc(rpc.name());
+        let measured = self.metrics.rpc(rpc);
         let result = caught(rpc, answer);
         let code = match &result {
             Ok(_) => {
@@ -146,7 +148,7 @@ impl Runner {
                 entry.log_failure(error)
             }
         };
-        measured.ended(code);
+        measured.ended(code, reason(&result));
         Entry::reply(result)
     }
 
@@ -206,7 +208,7 @@ impl Runner {
         answer: oneshot::Sender<Result<Response<T>, Status>>,
     ) {
         let entry = Entry::new(rpc);
-        let mut measured = self.metrics.rpc(rpc.name());
+        let mut measured = self.metrics.rpc(rpc);
         debug!("{} started", rpc.name());
         let work = AssertUnwindSafe(work).catch_unwind();
         let work = work.map(|ended| ended.unwrap_or_else(|_| Err(defect(rpc))));
@@ -224,7 +226,7 @@ impl Runner {
             return self.finish(&entry, answer, folded(rpc, refused, None), Some(measured));
         };
         let (call, guard) = (admitted.call, admitted.guard);
-        measured.on_connection(&admitted.connection);
+        measured.is_about(admitted.subject);
         if ended.is_none() {
             ended = tokio::select! {
                 biased;
@@ -244,7 +246,8 @@ impl Runner {
             let result = folded(rpc, work.await, Some(&call));
             entry.log_late(&result);
             drop(guard);
-            measured.ended(Code::DeadlineExceeded);
+            let late = || format!("{} took longer than its deadline", rpc.name());
+            measured.ended(Code::DeadlineExceeded, Some(late));
         }
     }
 
@@ -265,11 +268,17 @@ impl Runner {
             self.metrics.rpc_abandoned(entry.rpc.name());
         }
         if let Some(measured) = measured {
-            measured.ended(code);
+            measured.ended(code, reason(&result));
         }
         // A client that left in this very moment is counted as one that was answered.
         drop(answer.send(Entry::reply(result)));
     }
+}
+
+/// The text of a failure, made if it is wanted.
+fn reason<T>(result: &Result<T, Error>) -> Option<impl FnOnce() -> String> {
+    let error = result.as_ref().err()?;
+    Some(|| status::message(error))
 }
 
 /// Runs `work`; a panic becomes an error without effect.
@@ -337,7 +346,7 @@ impl Incoming {
         let call = Call::within(runner.deadlines.of(rpc));
         let task = Task::new(call.clone(), guard.clone(), runner.metrics);
         let admitted = Admitted {
-            connection: subject.connection,
+            subject,
             call,
             guard,
         };

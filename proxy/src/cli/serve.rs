@@ -4,6 +4,7 @@
 //! is taken any more, those in progress end within a grace period, and the socket goes last.
 
 use std::io;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,8 @@ use tracing::{error, info, warn};
 
 use crate::app::{App, Environment};
 use crate::cli::args::{self, EX_USAGE, Serve};
+#[cfg(feature = "console")]
+use crate::console::Console;
 use crate::csi::controller::lost_exports;
 use crate::csi::decode;
 use crate::csi::node::inline;
@@ -66,6 +69,8 @@ struct Bindings {
     listeners: Listeners,
     remains: Option<Remains>,
     admin: Option<TcpListener>,
+    #[cfg_attr(not(feature = "console"), expect(dead_code, reason = "there is none"))]
+    console: Option<TcpListener>,
 }
 
 /// Serves until a signal stops it, and returns the exit code.
@@ -74,7 +79,10 @@ pub fn run(serve: &Serve) -> ExitCode {
     process::log_panics();
     process::raise_open_files();
     say_what_is_ignored(serve);
-    let metrics = Metrics::new();
+    let metrics = match serve.console {
+        Some(_) => Metrics::with_history(),
+        None => Metrics::new(),
+    };
     let Some(opened) = open(serve, &metrics) else {
         return ExitCode::from(EX_USAGE);
     };
@@ -136,7 +144,7 @@ fn open(serve: &Serve, metrics: &Metrics) -> Option<Opened> {
 
 /// Whether to measure what lies on the storage: once, by the controller, and only if it can be read.
 fn measures(serve: &Serve) -> bool {
-    serve.modes.controller && serve.metrics.is_some()
+    serve.modes.controller && (serve.metrics.is_some() || serve.console.is_some())
 }
 
 async fn serve_until_stopped(
@@ -250,6 +258,10 @@ impl Running {
             Watch::begin,
         );
         let plugin = plugin(serve, app, metrics);
+        #[cfg(feature = "console")]
+        if let Some(listener) = bindings.console {
+            tokio::spawn(Console::new(&plugin).serve(listener));
+        }
         let runner = plugin.runner.clone();
         let reaper = plugin.modes.node.then(|| inline::reap(&plugin));
         let exports = plugin
@@ -330,18 +342,24 @@ fn plugin(serve: &Serve, app: App, metrics: Metrics) -> Arc<Plugin> {
     Arc::new(Plugin::new(serve.name.clone(), serve.modes, app, runner))
 }
 
-async fn bind(serve: &Serve) -> Result<Bindings, Box<dyn std::error::Error + Send + Sync>> {
+type BindError = Box<dyn std::error::Error + Send + Sync>;
+
+async fn bind(serve: &Serve) -> Result<Bindings, BindError> {
     let admin = match serve.metrics {
         Some(address) => {
-            let listener = TcpListener::bind(address)
-                .await
-                .map_err(|error| ListenError::on(address, error))
-                .map_err(|error| format!("--metrics-address: {}", process::chain(&error)))?;
-            let address = listener.local_addr()?;
+            let (listener, address) = listen(address, "--metrics-address").await?;
             info!(address = %address, "metrics and the log level are served");
             if is_exposed(address) {
                 warn!(address = %address, "any client that reaches this address may read the metrics and set the log level");
             }
+            Some(listener)
+        }
+        None => None,
+    };
+    let console = match serve.console {
+        Some(address) => {
+            let (listener, address) = listen(address, "--console-address").await?;
+            info!(address = %address, "the console is served");
             Some(listener)
         }
         None => None,
@@ -367,5 +385,16 @@ async fn bind(serve: &Serve) -> Result<Bindings, Box<dyn std::error::Error + Sen
         listeners: Listeners { unix, tcp },
         remains,
         admin,
+        console,
     })
+}
+
+/// A listener for operators, and its address.
+async fn listen(address: SocketAddr, flag: &str) -> Result<(TcpListener, SocketAddr), BindError> {
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|error| ListenError::on(address, error))
+        .map_err(|error| format!("{flag}: {}", process::chain(&error)))?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
 }

@@ -37,7 +37,7 @@ pub(crate) use health::watch_one;
 pub(crate) use loader::Loader;
 pub(crate) use loader::report;
 pub(crate) use settings::ProxySettings;
-#[cfg(test)]
+#[cfg(any(test, feature = "console"))]
 pub(crate) use states::Health;
 pub use states::States;
 pub(crate) use states::Summary;

@@ -1,32 +1,21 @@
 //! The endpoint for operators: plain HTTP/1.1, off unless an address is given.
 //!
 //! `GET /metrics`, `GET /live`, `GET /ready`, `GET /log-level` and `PUT /log-level`. It knows no
-//! volume and no secret, and it is bounded in everything: connections, time, size of a request.
+//! volume and no secret.
 
-use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio::task::AbortHandle;
-use tokio::time::timeout;
-use tracing::{info, warn};
+use tracing::info;
 
+use crate::telemetry::http::{self, Answer, Request};
 use crate::telemetry::log::{LogControl, Verbosity};
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::sampled::Sampled;
 
-/// More of a request is not read.
-const MAX_REQUEST: usize = 8 * 1024;
 /// A whole exchange. Prometheus gives up after 10 s.
 const EXCHANGE: Duration = Duration::from_secs(5);
-/// Connections at once. One more ends the oldest: those that say nothing must not shut others out.
-const CONNECTIONS: usize = 64;
-
-static FAILED: Sampled = Sampled::new();
 
 /// The parts that operators may see and change.
 #[derive(Debug, Clone)]
@@ -42,12 +31,6 @@ pub struct Admin {
 /// Whether calls are taken. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Readiness(Arc<AtomicBool>);
-
-struct Answer {
-    status: &'static str,
-    kind: &'static str,
-    body: String,
-}
 
 // === impl Readiness ===
 
@@ -67,47 +50,16 @@ impl Readiness {
 impl Admin {
     /// Answers for ever.
     pub async fn serve(self, listener: TcpListener) {
-        let mut open: VecDeque<AbortHandle> = VecDeque::new();
-        loop {
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    open.retain(|exchange| !exchange.is_finished());
-                    if open.len() >= CONNECTIONS
-                        && let Some(oldest) = open.pop_front()
-                    {
-                        oldest.abort();
-                    }
-                    let admin = self.clone();
-                    let exchange = tokio::spawn(async move {
-                        // A client that is slow or gone gets no answer, and no error.
-                        let _ = timeout(EXCHANGE, admin.exchange(stream)).await;
-                    });
-                    open.push_back(exchange.abort_handle());
-                }
-                Err(error) => {
-                    if let Some(suppressed) = FAILED.take() {
-                        warn!(suppressed, error = %error, "could not accept a connection to the metrics endpoint");
-                    }
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            }
-        }
-    }
-
-    async fn exchange(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
-        let page = match read_request(&mut stream).await? {
-            Some(request) if request.method == "HEAD" => self.answer(&request).head(),
-            Some(request) => self.answer(&request).render(),
-            None => Answer::text("400 Bad Request", "this is no HTTP/1.1 request\n").render(),
+        let answer = move |request: Request| {
+            let admin = self.clone();
+            async move { admin.answer(&request) }
         };
-        stream.write_all(page.as_bytes()).await?;
-        stream.shutdown().await
+        http::serve(listener, EXCHANGE, answer).await;
     }
 
     fn answer(&self, request: &Request) -> Answer {
-        let path = request.path.split('?').next().unwrap_or_default();
-        match (request.method.as_str(), path) {
-            ("GET" | "HEAD", "/metrics") => self.page(request.wants_open_metrics),
+        match (request.method.as_str(), request.path()) {
+            ("GET" | "HEAD", "/metrics") => self.page(wants_open_metrics(request)),
             ("GET" | "HEAD", "/live") => Answer::text("200 OK", "live\n"),
             ("GET" | "HEAD", "/ready") if self.ready.get() => Answer::text("200 OK", "ready\n"),
             ("GET" | "HEAD", "/ready") => Answer::text("503 Service Unavailable", "not ready\n"),
@@ -132,11 +84,7 @@ impl Admin {
             (TEXT_FORMAT, self.metrics.encode_text())
         };
         match page {
-            Ok(body) => Answer {
-                status: "200 OK",
-                kind,
-                body,
-            },
+            Ok(body) => Answer::new("200 OK", kind, body.into_bytes()),
             Err(_) => Answer::text("500 Internal Server Error", "the page cannot be written\n"),
         }
     }
@@ -156,101 +104,10 @@ impl Admin {
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-// === impl Answer ===
-
-impl Answer {
-    fn text(status: &'static str, body: &str) -> Self {
-        Self {
-            status,
-            kind: "text/plain; charset=utf-8",
-            body: body.to_owned(),
-        }
-    }
-
-    /// The answer to a HEAD request: the length of the body, and no body.
-    fn head(&self) -> String {
-        let Self { status, kind, body } = self;
-        format!(
-            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
-             Connection: close\r\n\r\n",
-            body.len()
-        )
-    }
-
-    fn render(&self) -> String {
-        self.head() + &self.body
-    }
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Request {
-    method: String,
-    path: String,
-    body: String,
-    wants_open_metrics: bool,
-}
-
-/// Reads one request; `None` if it is not one, or too large.
-async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Request>> {
-    let mut bytes = Vec::with_capacity(512);
-    loop {
-        if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
-            let Some((mut request, length)) = parse_head(&bytes[..end]) else {
-                return Ok(None);
-            };
-            let body = bytes.split_off(end + 4);
-            if length > MAX_REQUEST {
-                return Ok(None);
-            }
-            request.body = read_body(stream, body, length).await?;
-            return Ok(Some(request));
-        }
-        if bytes.len() > MAX_REQUEST || stream.read_buf(&mut bytes).await? == 0 {
-            return Ok(None);
-        }
-    }
-}
-
-async fn read_body(
-    stream: &mut (impl AsyncRead + Unpin),
-    mut body: Vec<u8>,
-    length: usize,
-) -> io::Result<String> {
-    while body.len() < length {
-        if stream.read_buf(&mut body).await? == 0 {
-            break;
-        }
-    }
-    body.truncate(length);
-    Ok(String::from_utf8_lossy(&body).into_owned())
-}
-
-/// The request without its body, and the body's length.
-fn parse_head(head: &[u8]) -> Option<(Request, usize)> {
-    let head = std::str::from_utf8(head).ok()?;
-    let mut lines = head.split("\r\n");
-    let mut words = lines.next()?.split(' ');
-    let (method, path, version) = (words.next()?, words.next()?, words.next()?);
-    if words.next().is_some() || !version.starts_with("HTTP/1.") {
-        return None;
-    }
-    let (mut length, mut wants_open_metrics) = (0, false);
-    for line in lines {
-        let (name, value) = line.split_once(':')?;
-        if name.eq_ignore_ascii_case("content-length") {
-            length = value.trim().parse().ok()?;
-        }
-        if name.eq_ignore_ascii_case("accept") {
-            wants_open_metrics |= accepts(value, "application/openmetrics-text");
-        }
-    }
-    let request = Request {
-        method: method.to_owned(),
-        path: path.to_owned(),
-        body: String::new(),
-        wants_open_metrics,
-    };
-    Some((request, length))
+/// Whether the client asks for the format `OpenMetrics`.
+fn wants_open_metrics(request: &Request) -> bool {
+    let mut wanted = request.headers("accept");
+    wanted.any(|header| accepts(header, "application/openmetrics-text"))
 }
 
 /// Whether a header `Accept` names a type, and does not refuse it.
@@ -270,9 +127,12 @@ fn accepts(header: &str, kind: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
+    use tokio::time::timeout;
 
     use super::*;
+    use crate::telemetry::http::CONNECTIONS;
 
     fn admin() -> Admin {
         Admin {
@@ -286,7 +146,8 @@ mod tests {
         let (mut client, server) = tokio::io::duplex(64 * 1024);
         client.write_all(request.as_bytes()).await.unwrap();
         client.shutdown().await.unwrap();
-        admin.exchange(server).await.unwrap();
+        let answered = http::exchange(server, async |request| admin.answer(&request));
+        answered.await.unwrap();
         let mut answer = String::new();
         client.read_to_string(&mut answer).await.unwrap();
         answer
@@ -299,7 +160,7 @@ mod tests {
     #[tokio::test]
     async fn metrics_are_a_page_that_prometheus_reads() {
         let admin = admin();
-        drop(admin.metrics.rpc("Probe"));
+        drop(admin.metrics.rpc(crate::rpc::Rpc::Probe));
         let page = async |accept: &str| {
             let request = format!("GET /metrics?x=1 HTTP/1.1\r\nHost: x\r\n{accept}\r\n");
             ask(&admin, &request).await

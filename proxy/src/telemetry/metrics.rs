@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -20,6 +20,8 @@ use tokio::time::Instant;
 use tonic::Code;
 
 use crate::rpc::status::code_name;
+use crate::rpc::{Rpc, Subject};
+use crate::telemetry::history::{CallEnded, History};
 
 mod connections;
 mod process;
@@ -52,6 +54,7 @@ struct Inner {
     command_durations: Family<CommandNamed, Histogram, fn() -> Histogram>,
     connections: connections::OfConnections,
     seen: Seen,
+    history: Option<Arc<History>>,
 }
 
 /// The values of labels that are no names of connections: to find the series of one.
@@ -72,10 +75,11 @@ struct Pairs(Mutex<BTreeSet<(&'static str, &'static str)>>);
 #[must_use = "an RPC that is dropped counts as ended"]
 pub struct RpcInFlight {
     metrics: Metrics,
-    rpc: &'static str,
-    connection: Arc<str>,
+    rpc: Rpc,
+    subject: Subject,
     start: Instant,
     code: Code,
+    reason: Option<String>,
 }
 
 /// The outcome of a call to a backend, or a command, ended.
@@ -130,6 +134,20 @@ struct CommandNamed {
 impl Metrics {
     /// Nothing counted yet.
     pub fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// The same that also remembers the recent past: for the console.
+    pub fn with_history() -> Self {
+        Self::with(Some(Arc::new(History::new())))
+    }
+
+    /// The recent past, if it is remembered.
+    pub(crate) fn history(&self) -> Option<Arc<History>> {
+        self.inner.history.clone()
+    }
+
+    fn with(history: Option<Arc<History>>) -> Self {
         let histogram: fn() -> Histogram = || Histogram::new(BUCKETS);
         let mut inner = Inner {
             registry: Registry::default(),
@@ -143,6 +161,7 @@ impl Metrics {
             command_durations: Family::new_with_constructor(histogram),
             connections: connections::OfConnections::default(),
             seen: Seen::default(),
+            history,
         };
         inner.register();
         Self {
@@ -150,18 +169,19 @@ impl Metrics {
         }
     }
 
-    /// Counts the start of an RPC, by its name in the specification (`CreateVolume`).
-    pub fn rpc(&self, rpc: &'static str) -> RpcInFlight {
+    /// Counts the start of an RPC.
+    pub fn rpc(&self, rpc: Rpc) -> RpcInFlight {
         self.inner
             .rpcs_in_flight
-            .get_or_create(&RpcNamed { rpc })
+            .get_or_create(&RpcNamed { rpc: rpc.name() })
             .inc();
         RpcInFlight {
             metrics: self.clone(),
             rpc,
-            connection: Arc::default(),
+            subject: Subject::default(),
             start: Instant::now(),
             code: Code::Unknown,
+            reason: None,
         }
     }
 
@@ -330,38 +350,24 @@ impl Inner {
 // === impl RpcInFlight ===
 
 impl RpcInFlight {
-    /// Says which connection the RPC is for, once that is known to be one of the configuration.
-    pub fn on_connection(&mut self, connection: &Arc<str>) {
-        self.connection = connection.clone();
+    /// Says what the RPC is about, once its connection is known to be one of the configuration.
+    pub(crate) fn is_about(&mut self, subject: Subject) {
+        self.subject = subject;
     }
 
-    /// The name of the RPC.
-    pub fn rpc(&self) -> &'static str {
-        self.rpc
-    }
-
-    /// The time since it began.
-    pub fn elapsed(&self) -> Duration {
-        self.start.elapsed()
-    }
-
-    /// The work of the RPC has ended, and this is its answer.
-    pub fn ended(mut self, code: Code) {
+    /// The work of the RPC has ended, and this is its answer; for a failure the text of the error.
+    pub(crate) fn ended(mut self, code: Code, reason: Option<impl FnOnce() -> String>) {
         self.code = code;
+        let history = self.metrics.inner.history.as_ref();
+        self.reason = reason.filter(|_| history.is_some()).map(|reason| reason());
     }
 }
 
 impl Drop for RpcInFlight {
     fn drop(&mut self) {
-        let Self {
-            metrics,
-            rpc,
-            connection,
-            start,
-            code,
-        } = self;
-        let inner = &metrics.inner;
-        let connection = inner.connections.label(connection);
+        let inner = &self.metrics.inner;
+        let (rpc, code, took) = (self.rpc.name(), code_name(self.code), self.start.elapsed());
+        let connection = inner.connections.label(&self.subject.connection);
         inner.rpcs_in_flight.get_or_create(&RpcNamed { rpc }).dec();
         let of = RpcOf {
             rpc,
@@ -370,14 +376,25 @@ impl Drop for RpcInFlight {
         inner
             .rpc_durations
             .get_or_create(&of)
-            .observe(start.elapsed().as_secs_f64());
+            .observe(took.as_secs_f64());
         let ended = RpcEnded {
             rpc,
-            code: code_name(*code),
+            code,
             connection,
         };
-        inner.seen.rpcs.note((rpc, ended.code));
+        inner.seen.rpcs.note((rpc, code));
         inner.rpcs.get_or_create(&ended).inc();
+        if let Some(history) = &inner.history {
+            let now = SystemTime::now();
+            history.ended(CallEnded {
+                rpc: self.rpc,
+                began: now.checked_sub(took).unwrap_or(now),
+                took,
+                code,
+                reason: self.reason.take(),
+                subject: std::mem::take(&mut self.subject),
+            });
+        }
     }
 }
 

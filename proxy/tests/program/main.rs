@@ -22,6 +22,8 @@ use serde_json::Value;
 use harness::{PROGRAM, Place, Server, probe};
 
 mod checks;
+#[cfg(feature = "console")]
+mod console;
 mod harness;
 mod inline;
 mod own_mounts;

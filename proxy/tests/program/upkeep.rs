@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::harness::{PROGRAM, Place};
 
 /// One half-made volume of long ago, one that is being made, and a helper snapshot.
-const ZFS: &str = r#"#!/bin/sh
+pub(super) const ZFS: &str = r#"#!/bin/sh
 row() { printf 'tank/%s\t%s\t%s\t%s\n' "$@"; }
 name=democratic-csi:csi_volume_name
 success=democratic-csi:provision_success
@@ -51,7 +51,7 @@ esac
 "#;
 
 /// Configures a host whose `zfs` is this script.
-fn host(place: &Place, script: &str) {
+pub(super) fn host(place: &Place, script: &str) {
     let zfs = place.path("zfs");
     fs::write(&zfs, script).unwrap();
     fs::set_permissions(&zfs, fs::Permissions::from_mode(0o755)).unwrap();

@@ -170,7 +170,8 @@ pub(super) const DEMOCRATIC: [&str; 9] = [
 ];
 
 /// The flags that democratic-csi does not have.
-pub(super) const OURS: [&str; 6] = [
+pub(super) const OURS: [&str; 7] = [
+    "console-address",
     "kubelet-dir",
     "kubelet-registration-path",
     "log-format",
@@ -259,6 +260,9 @@ pub struct ServeFlags {
     /// Serve metrics, health and the log level over HTTP there; `:9090` is loopback (default: off)
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Running")]
     pub metrics_address: Option<String>,
+    /// Serve the console, a page to look at, over HTTP there: a loopback address; `:9810` is one (default: off)
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Running")]
+    pub console_address: Option<String>,
     /// How long calls in progress may take after a signal, in seconds
     #[arg(
         long,

@@ -43,6 +43,7 @@ pub const VARIABLES: &[Variable] = &[
     flag("DEMOCRATIC_CSI_LOG_LEVEL", "log-level"),
     flag("DEMOCRATIC_CSI_LOG_FORMAT", "log-format"),
     flag("DEMOCRATIC_CSI_METRICS_ADDRESS", "metrics-address"),
+    flag("DEMOCRATIC_CSI_CONSOLE_ADDRESS", "console-address"),
     flag("DEMOCRATIC_CSI_SHUTDOWN_GRACE", "shutdown-grace"),
     flag(
         "DEMOCRATIC_CSI_KUBELET_REGISTRATION_PATH",
@@ -62,6 +63,7 @@ pub const VARIABLES: &[Variable] = &[
     ),
     flag("OMNIBUS_CSI_LOG_FORMAT", "log-format"),
     flag("OMNIBUS_CSI_METRICS_ADDRESS", "metrics-address"),
+    flag("OMNIBUS_CSI_CONSOLE_ADDRESS", "console-address"),
     flag("OMNIBUS_CSI_SHUTDOWN_GRACE", "shutdown-grace"),
     flag("DEMOCRATIC_CSI_KUBELET_DIR", "kubelet-dir"),
     flag("OMNIBUS_CSI_KUBELET_DIR", "kubelet-dir"),

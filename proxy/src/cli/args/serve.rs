@@ -43,6 +43,8 @@ pub struct Serve {
     pub log_format: LogFormat,
     /// The place to serve metrics, if at all.
     pub metrics: Option<SocketAddr>,
+    /// The place to serve the console, if at all: on the loopback.
+    pub console: Option<SocketAddr>,
     /// The time that calls may go on after a signal.
     pub shutdown_grace: Duration,
     /// The folders in which the orchestrator asks for volumes.
@@ -116,19 +118,17 @@ impl Serve {
                 None => problems.0.push(NO_LISTENER.into()),
             }
         }
-        let registration = problems
-            .check(
-                "--kubelet-registration-path, --plugin-registration-path",
-                registration(
-                    flags.kubelet_registration_path,
-                    flags.plugin_registration_path,
-                    name.as_ref(),
-                    modes,
-                ),
-            )
-            .flatten();
-        let metrics = flags.metrics_address.as_deref().map(metrics_address);
+        let paths = (
+            flags.kubelet_registration_path,
+            flags.plugin_registration_path,
+        );
+        let registration = registration(paths, name.as_ref(), modes);
+        let registration = problems.check(REGISTRATION, registration).flatten();
+        let metrics = flags.metrics_address.as_deref().map(address);
         let metrics = metrics.and_then(|address| problems.check("--metrics-address", address));
+        let console = flags.console_address.as_deref();
+        let console = console.map(|address| console_address(address, modes));
+        let console = console.and_then(|address| problems.check("--console-address", address));
         let grace = problems.check("--shutdown-grace", seconds(&flags.shutdown_grace));
         let dirs = problems.check("--kubelet-dir", absolute(&flags.kubelet_dir));
         let programs = Programs::read(env);
@@ -161,6 +161,7 @@ impl Serve {
                     .or(production.then_some(Verbosity::Info)),
                 log_format: flags.log.log_format.or_json(production),
                 metrics,
+                console,
                 shutdown_grace,
                 dirs: OrchestratorDirs::with(dirs.unwrap_or_default()),
                 programs,
@@ -173,6 +174,8 @@ impl Serve {
 
 const NO_LISTENER: &str = "nowhere to listen: give --server-socket, or --server-address with \
                            --server-port, or CSI_ENDPOINT";
+
+const REGISTRATION: &str = "--kubelet-registration-path, --plugin-registration-path";
 
 // === impl Problems ===
 
@@ -258,8 +261,7 @@ fn tcp(address: Option<String>, port: Option<&str>) -> Result<Option<Tcp>, Strin
 
 /// Both paths, if the first is given; the second has the default of node-driver-registrar.
 fn registration(
-    endpoint: Option<String>,
-    folder: Option<PathBuf>,
+    (endpoint, folder): (Option<String>, Option<PathBuf>),
     name: Option<&PluginName>,
     modes: Option<Modes>,
 ) -> Result<Option<KubeletRegistration>, String> {
@@ -295,8 +297,29 @@ fn endpoint(text: &str) -> Result<(Option<PathBuf>, Option<Tcp>), String> {
     Ok((None, tcp(Some(host), Some(port))?))
 }
 
+/// The address of the console. It shows the names of volumes and claims to all who reach it, so it is on the loopback:
+/// who may forward a port of the pod may see them.
+fn console_address(text: &str, modes: Option<Modes>) -> Result<SocketAddr, String> {
+    if !cfg!(feature = "console") {
+        return Err("this program was built without the console".into());
+    }
+    if modes.is_some_and(|modes| !modes.controller) {
+        return Err(
+            "there is no controller service here: the console shows what a controller knows".into(),
+        );
+    }
+    let address = address(text)?;
+    if !address.ip().is_loopback() {
+        return Err(format!(
+            "`{address}` is no loopback address: give `:{}`, and reach it by `kubectl port-forward` or `ssh -L`",
+            address.port()
+        ));
+    }
+    Ok(address)
+}
+
 /// `:9090` is loopback: to be seen from elsewhere must be said.
-fn metrics_address(text: &str) -> Result<SocketAddr, String> {
+fn address(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix(':').unwrap_or(text);
     if let Ok(port) = port.parse() {
         return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));

@@ -41,7 +41,7 @@ fn refused(args: &[&str], env: &[(&str, &str)]) -> String {
 /// A flag, a value that is not its default, and whether the value has arrived.
 type Row = (&'static str, &'static str, fn(&Serve) -> bool);
 
-const FLAGS: [Row; 15] = [
+const FLAGS: [Row; 16] = [
     ("driver-config-file", "/d.yaml", |s| {
         s.driver_config_file == Path::new("/d.yaml")
     }),
@@ -74,6 +74,9 @@ const FLAGS: [Row; 15] = [
     ("log-format", "json", |s| s.log_format == LogFormat::Json),
     ("metrics-address", ":9090", |s| {
         s.metrics == Some(([127, 0, 0, 1], 9090).into())
+    }),
+    ("console-address", ":9810", |s| {
+        s.console == Some(([127, 0, 0, 1], 9810).into())
     }),
     ("kubelet-registration-path", "/kubelet/csi.sock", |s| {
         let registration = s.registration.as_ref();
@@ -329,6 +332,25 @@ fn metrics_are_on_the_loopback_unless_said_otherwise() {
     assert_eq!(metrics("0.0.0.0:9090"), "0.0.0.0:9090");
     assert_eq!(metrics("[::]:9090"), "[::]:9090");
     assert_eq!(with(&[]).metrics, None);
+}
+
+#[test]
+fn the_console_is_on_the_loopback_or_refused_and_never_without_a_controller() {
+    let console = |text| with(&["--console-address", text]).console;
+    for text in ["9810", ":9810", "localhost:9810", "127.0.0.1:9810"] {
+        assert_eq!(console(text), Some(([127, 0, 0, 1], 9810).into()), "{text}");
+    }
+    assert_eq!(console("[::1]:0").unwrap().to_string(), "[::1]:0");
+    assert_eq!(with(&[]).console, None);
+    for text in ["0.0.0.0:9810", "[::]:9810", "192.0.2.1:9810"] {
+        let flag = format!("--console-address={text}");
+        let problem = refused(&[REQUIRED.as_slice(), &[&flag]].concat(), &[]);
+        assert!(problem.contains("is no loopback address"), "{problem}");
+        assert!(problem.contains("kubectl port-forward"), "{problem}");
+    }
+    let flags = ["--console-address=:9810", "--csi-mode=node"];
+    let problem = refused(&[REQUIRED.as_slice(), &flags].concat(), &[]);
+    assert!(problem.contains("no controller service"), "{problem}");
 }
 
 #[test]

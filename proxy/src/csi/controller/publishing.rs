@@ -20,7 +20,7 @@ use crate::csi::node::identity::NodeIdentity as ReportedId;
 use crate::csi::plugin::Plugin;
 use crate::routing::connection::Connection;
 use crate::rpc::in_flight::{Hold, Keys, Object};
-use crate::rpc::{Incoming, Task};
+use crate::rpc::{Incoming, Subject, Task};
 
 pub(super) async fn publish(
     plugin: Arc<Plugin>,
@@ -47,7 +47,10 @@ pub(super) async fn publish(
     };
     let object = Object::Volume(id.clone());
     let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
-    let subject = about_volume(&connection, request.volume.as_str());
+    let subject = Subject {
+        node: Some(name_of(&plugin, &request.node)),
+        ..about_volume(&connection, request.volume.as_str())
+    };
     let task = incoming.admit(subject, keys)?;
     if let Some(node) = node {
         let driver = connection.driver();
@@ -105,6 +108,7 @@ pub(super) async fn unpublish(
     }
     let is_bare = plugin.connections.is_bare_volume(&request.volume);
     let (connection, id) = plugin.connections.of_volume(&request.volume).await?;
+    let from = request.node.as_ref().map(|node| name_of(&plugin, node));
     // A backend that gives access to every node is not asked, whatever the node is called there.
     let node = match request.node.as_ref().filter(|_| connection.can().publish) {
         None => Ok(None),
@@ -114,7 +118,10 @@ pub(super) async fn unpublish(
     };
     let object = Object::Volume(id.clone());
     let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
-    let subject = about_volume(&connection, request.volume.as_str());
+    let subject = Subject {
+        node: from,
+        ..about_volume(&connection, request.volume.as_str())
+    };
     let task = incoming.admit(subject, keys)?;
     if connection.can().publish {
         let driver = connection.driver();
@@ -197,6 +204,13 @@ fn asked_for(plugin: &Plugin, verb: &'static str) -> Result<(), Error> {
         return Err(Error::unsupported(verb));
     }
     Ok(())
+}
+
+/// The name of a node, for people.
+fn name_of(plugin: &Plugin, node: &NodeId) -> String {
+    let reported = plugin.info.ids().and_then(|ids| ids.read(node));
+    let name = reported.and_then(|identity| identity.node_name);
+    name.unwrap_or_else(|| node.as_str().to_owned())
 }
 
 /// The name of a node at the backend of a connection. An id without parts is the name of a node, as

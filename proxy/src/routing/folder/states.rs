@@ -112,6 +112,16 @@ impl States {
             .is_some_and(|state| matches!(state.health, Health::Bad(_)))
     }
 
+    /// The health of a backend as of its last probe, and when that began.
+    #[cfg(feature = "console")]
+    pub(crate) fn health(&self, name: &ConnectionName) -> (Health, Option<Instant>) {
+        let all = self.lock();
+        let state = all.get(name);
+        state.map_or_else(Default::default, |state| {
+            (state.health.clone(), state.asked)
+        })
+    }
+
     /// The number of `connections` that are healthy, and at most `limit` of those that are not. Some may not
     /// have been probed yet.
     pub(crate) fn summary(&self, connections: &Connections, limit: usize) -> Summary {

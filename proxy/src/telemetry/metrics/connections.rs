@@ -215,6 +215,11 @@ impl Metrics {
             Usage::Orphans => &all.orphans,
         };
         let of = Of::new(connection);
+        if let Some(history) = self.inner.history.as_ref()
+            && !all.gone().contains(connection)
+        {
+            history.measured(connection, usage, value);
+        }
         match value {
             // A connection that is gone has no series.
             Some(value) if !all.gone().contains(connection) => {
@@ -249,5 +254,8 @@ impl Metrics {
             all.loads.remove(&Load::new(connection, outcome));
         }
         self.inner.forget_calls(connection);
+        if let Some(history) = &self.inner.history {
+            history.gone(connection);
+        }
     }
 }

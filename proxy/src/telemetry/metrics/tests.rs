@@ -1,5 +1,14 @@
 use super::*;
 
+const NO_REASON: Option<fn() -> String> = None;
+
+fn on(connection: &Arc<str>) -> Subject {
+    Subject {
+        connection: connection.clone(),
+        ..Subject::default()
+    }
+}
+
 fn page(metrics: &Metrics) -> String {
     metrics.encode().unwrap()
 }
@@ -7,10 +16,10 @@ fn page(metrics: &Metrics) -> String {
 #[test]
 fn an_rpc_is_in_flight_until_it_ends_and_then_counted_with_its_code_and_connection() {
     let metrics = Metrics::new();
-    let mut rpc = metrics.rpc("CreateVolume");
+    let mut rpc = metrics.rpc(Rpc::CreateVolume);
     assert!(page(&metrics).contains("omnibus_csi_rpc_in_flight{rpc=\"CreateVolume\"} 1\n"));
-    rpc.on_connection(&Arc::from("nas"));
-    rpc.ended(Code::AlreadyExists);
+    rpc.is_about(on(&Arc::from("nas")));
+    rpc.ended(Code::AlreadyExists, NO_REASON);
     let page = page(&metrics);
     assert!(
         page.contains("omnibus_csi_rpc_in_flight{rpc=\"CreateVolume\"} 0\n"),
@@ -26,7 +35,7 @@ fn an_rpc_is_in_flight_until_it_ends_and_then_counted_with_its_code_and_connecti
 #[test]
 fn an_rpc_whose_future_was_dropped_is_counted_as_well() {
     let metrics = Metrics::new();
-    drop(metrics.rpc("Probe"));
+    drop(metrics.rpc(Rpc::Probe));
     metrics.rpc_abandoned("Probe");
     let page = page(&metrics);
     let counted = "omnibus_csi_rpc_total{rpc=\"Probe\",code=\"UNKNOWN\",connection=\"\"} 1";
@@ -88,17 +97,17 @@ fn a_connection_that_is_gone_has_no_metrics() {
     let call = |name: &str| {
         let name = Arc::from(name);
         metrics.connection_loaded(&name, &Arc::from("memory"), None);
-        let mut rpc = metrics.rpc("CreateVolume");
-        rpc.on_connection(&name);
-        rpc.ended(Code::Ok);
+        let mut rpc = metrics.rpc(Rpc::CreateVolume);
+        rpc.is_about(on(&name));
+        rpc.ended(Code::Ok, NO_REASON);
         metrics.backend_call(&name, "create_volume", Outcome::Done, Duration::ZERO);
         metrics.connection_refused(&name);
         metrics.connection_health(&name, true);
     };
     call("nas");
     call("other");
-    let mut late = metrics.rpc("CreateVolume");
-    late.on_connection(&Arc::from("nas"));
+    let mut late = metrics.rpc(Rpc::CreateVolume);
+    late.is_about(on(&Arc::from("nas")));
     let before = page(&metrics).matches("\"nas\"").count();
     metrics.connection_gone(&Arc::from("nas"), &Arc::from("memory"));
     let after = page(&metrics);
@@ -109,7 +118,7 @@ fn a_connection_that_is_gone_has_no_metrics() {
         "the others stay"
     );
     // What ends later does not bring it back.
-    late.ended(Code::Ok);
+    late.ended(Code::Ok, NO_REASON);
     metrics.backend_call(
         &Arc::from("nas"),
         "create_volume",
@@ -135,7 +144,7 @@ fn full() -> Metrics {
     metrics.backend_call(&nas, "create_volume", Outcome::Done, Duration::ZERO);
     metrics.command("mount", Outcome::Done, Duration::ZERO);
     metrics.rpc_abandoned("Probe");
-    drop(metrics.rpc("Probe"));
+    drop(metrics.rpc(Rpc::Probe));
     metrics
 }
 
