@@ -55,7 +55,7 @@ demo: ## watch a volume live its whole life, on this machine, in a temporary fol
 test: ## is it sound: unit, contract, whole program, csi-sanity, simulators, the chart
 	@scripts/test
 
-test-real: ## real storage in the lab, a cluster, seconds of fuzzing, kopia, Prometheus
+test-real: ## real storage in the lab, a cluster, seconds of fuzzing, kopia, Prometheus, Chromium
 	@scripts/test-real
 
 lint: ## format, clippy, allowed imports, licences, advisories, docs, scripts

@@ -8,6 +8,7 @@
 pub mod again;
 pub mod appliance;
 pub mod binary;
+pub mod chromium;
 pub mod conformance;
 pub mod dashboard;
 pub mod keys;

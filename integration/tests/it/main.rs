@@ -3,6 +3,7 @@
 
 mod authority;
 mod background_copy;
+mod console;
 mod csi_sanity;
 mod every_kind;
 mod flood;
