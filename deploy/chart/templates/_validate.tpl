@@ -40,6 +40,9 @@
 {{- if and .Values.podMonitor.enabled (not .Values.metrics.enabled) }}
 {{- fail "podMonitor.enabled needs metrics.enabled: there would be nothing to scrape" }}
 {{- end }}
+{{- if and .Values.console.enabled (eq (include "omnibus-csi.strategy" .) "node") }}
+{{- fail "console.enabled needs a controller of its own, not controller.strategy node: the pods of the nodes may have the host's network, on whose loopback every user of the node would see the console" }}
+{{- end }}
 {{- end }}
 
 {{/* Behind the proxy a class says where its volumes are made. */}}
