@@ -1,5 +1,6 @@
 //! A plan, done: each step after those that it waits for, all others at once.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -372,6 +373,36 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// With the kind of access control lists that its share type gives a new filesystem, whatever else is asked for. A
+    /// clone or copy has that of its parent otherwise.
+    fn with_acls<'p>(&self, properties: &'p [Property]) -> Cow<'p, [Property]> {
+        let value = |name: &str| {
+            let found = properties.iter().find(|one| one.name.as_str() == name);
+            found.map(|one| one.value.as_str())
+        };
+        let is_volume = value(PropertyName::VOLUME_NAME.as_str()).is_some();
+        let own = self.api.share_type.filter(|_| is_volume);
+        let share_type = value("share_type").or(own).unwrap_or_default();
+        let mode = match share_type.to_ascii_uppercase().as_str() {
+            // On CORE all lists are those of NFS 4.
+            _ if self.dialect.generation() == Generation::Core => None,
+            "SMB" => Some("restricted"),
+            "APPS" | "MULTIPROTOCOL" | "NFS" => Some("passthrough"),
+            _ => None,
+        };
+        let Some(mode) = mode else {
+            return Cow::Borrowed(properties);
+        };
+        let others = properties.iter();
+        let others = others.filter(|one| !["acltype", "aclmode"].contains(&one.name.as_str()));
+        let given = [("acltype", "nfsv4"), ("aclmode", mode)];
+        let given = given.into_iter().filter_map(|(name, text)| {
+            let (name, text) = (PropertyName::parse(name), PropertyValue::parse(text));
+            Some(Property::new(name.ok()?, text.ok()?))
+        });
+        others.cloned().chain(given).collect()
+    }
+
     async fn clone_of(
         &self,
         doing: &str,
@@ -379,7 +410,8 @@ impl<'a> Run<'a> {
         name: &DatasetName,
         properties: &[Property],
     ) -> Done {
-        let fit = properties.iter().filter(|property| {
+        let all = self.with_acls(properties);
+        let fit = all.iter().filter(|property| {
             let name = &property.name;
             let of_api = *name == PropertyName::CANMOUNT || name.as_str() == "share_type";
             !name.is_for_new_only() && !of_api
@@ -412,8 +444,10 @@ impl<'a> Run<'a> {
         to: &DatasetName,
         properties: &[Property],
     ) -> Done {
-        let fit = properties.iter();
-        let fit = fit.filter(|property| !property.name.is_for_new_only());
+        let all = self.with_acls(properties);
+        let fit = all.iter().filter(|property| {
+            !property.name.is_for_new_only() && property.name.as_str() != "share_type"
+        });
         let spelled =
             native::spelled(fit).map_err(|error| tell(doing, Kind::Invalid, error.to_string()))?;
         let copy = CopySnapshot {

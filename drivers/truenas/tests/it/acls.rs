@@ -1,11 +1,13 @@
 //! Access control lists of new volumes, as `datasetPermissionsAcls` has them.
 
 use driver_core::config::{Document, NoEnvironment};
+use driver_core::{Parameters, Source};
 use driver_truenas::from_document;
 use serde_json::{Value, json};
 use truenas_sim::{Generation, Simulator};
 
-use crate::costs::{call, create, request};
+use crate::costs::{call, create, request, snapshot};
+use crate::taken_over::rows;
 use crate::volumes::{appliance, config, driver};
 
 async fn list(nas: &Simulator, volume: &str) -> Vec<Value> {
@@ -47,6 +49,54 @@ async fn a_share_of_smb_gets_the_entries_of_nfs_4() {
             of(&all, "owner@", -1)["perms"],
             json!({"BASIC": "FULL_CONTROL"})
         );
+    }
+}
+
+/// What a share type gives a new filesystem is none of what a clone or copy takes over from its source.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clone_or_copy_for_smb_has_access_control_lists_as_its_source_has() {
+    for (generation, zfs) in [
+        (
+            Generation::V22_12,
+            "  datasetPermissionsAcls: ['-m everyone@:full_set:fd:allow']\n",
+        ),
+        (
+            Generation::V24_10,
+            "  datasetProperties: {share_type: SMB, aclmode: passthrough}\n",
+        ),
+        (
+            Generation::V25_10,
+            "  datasetPermissionsAcls: ['-m everyone@:full_set:fd:allow']\n",
+        ),
+        (Generation::V26Rc, ""),
+    ] {
+        let nas = appliance(generation).await;
+        let driver = driver(&nas, "truenas-api-smb", zfs);
+        let driver = driver.as_ref();
+        let first = create(driver, "first").await;
+        let taken = snapshot(driver, &first, "snapshot-1").await;
+        let mut copy = request(driver, "copy", Some(Source::Snapshot(taken.id.clone())));
+        let detached = ("detachedVolumesFromSnapshots".to_owned(), "true".to_owned());
+        copy.parameters = Parameters::new([detached].into());
+        for asked in [
+            request(driver, "restored", Some(Source::Snapshot(taken.id))),
+            request(driver, "clone", Some(Source::Volume(first.id))),
+            copy,
+        ] {
+            let what = format!("{} on {generation}", asked.name);
+            let made = driver.create_volume(&call(), &asked).await;
+            made.unwrap_or_else(|error| panic!("{what}: {}", error.chain()));
+        }
+        let all = rows(&nas, "pool.dataset").await;
+        for name in ["first", "restored", "clone", "copy"] {
+            let name = format!("tank/csi/v/{name}");
+            let found = all.iter().find(|row| row["id"] == name).expect("a dataset");
+            assert_eq!(found["acltype"]["value"], "NFSV4", "{name} on {generation}");
+            assert_eq!(
+                found["aclmode"]["value"], "RESTRICTED",
+                "{name} on {generation}"
+            );
+        }
     }
 }
 
