@@ -306,7 +306,7 @@ fn torn_down() -> Status {
 ///
 /// A passing failure says nothing about what is there. After the first change of the call it is never
 /// "nothing was done", whatever the driver says. In a call whose caller forgets after a final code an earlier
-/// call may have begun something, unless the storage was asked after the failure and has nothing of it. A
+/// call may have started something, unless the storage was asked after the failure and has nothing of it. A
 /// judgement about the request is believed.
 fn folded<T>(rpc: Rpc, result: Result<T, Error>, call: Option<&Call>) -> Result<T, Error> {
     result.map_err(|error| {

@@ -94,7 +94,7 @@ impl Rpc {
             && !matches!(self.group(), RpcGroup::Identity | RpcGroup::Query)
     }
 
-    /// Whether an earlier call may have begun something that the caller forgets after a final code: what is to be
+    /// Whether an earlier call may have started something that the caller forgets after a final code: what is to be
     /// made, or what is there on a node.
     pub(crate) fn is_forgotten(self) -> bool {
         matches!(
