@@ -4,6 +4,7 @@ pub mod args;
 pub mod attacher_finalizers;
 pub mod check;
 pub mod connections;
+pub mod explain;
 pub mod exports;
 pub mod liveness_probe;
 pub mod migrate_values;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use omnibus_csi::cli::args::{self, Command, Invocation};
 use omnibus_csi::cli::{
-    attacher_finalizers, check, connections, exports, liveness_probe, migrate_values, orphans,
-    serve, try_out, version,
+    attacher_finalizers, check, connections, explain, exports, liveness_probe, migrate_values,
+    orphans, serve, try_out, version,
 };
 use omnibus_csi::process;
 
@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         Ok(Invocation::Command(Command::Connections(flags))) => connections::run(&flags),
         Ok(Invocation::Command(Command::Orphans(flags))) => orphans::run(&flags),
         Ok(Invocation::Command(Command::Exports(flags))) => exports::run(&flags),
+        Ok(Invocation::Command(Command::Explain(flags))) => explain::run(&flags),
         Ok(Invocation::Command(Command::Try(flags))) => try_out::run(&flags),
         Ok(Invocation::Command(Command::MigrateValues(flags))) => migrate_values::run(&flags),
         Ok(Invocation::Command(Command::AttacherFinalizers(flags))) => {

@@ -4,5 +4,5 @@ pub mod config_file;
 pub mod connection;
 pub mod connections;
 pub mod folder;
-mod own_thread;
+pub(crate) mod own_thread;
 pub(crate) mod topology;

@@ -6,6 +6,7 @@ mod background_copy;
 mod console;
 mod csi_sanity;
 mod every_kind;
+mod explain;
 mod flood;
 mod go_clients;
 mod host_key;

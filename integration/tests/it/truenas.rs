@@ -16,14 +16,14 @@ use integration::{requirement, tools, volume};
 use serde_json::{Value, json};
 use truenas_sim::{Action, Generation, Options, Rule, Simulator};
 
-async fn nas(options: Options) -> Simulator {
+pub(super) async fn nas(options: Options) -> Simulator {
     let nas = Simulator::start(options).await.expect("a NAS");
     nas.set_up("10.0.0.5").await.expect("set up");
     nas
 }
 
 /// A connection, with this login.
-fn config(nas: &Simulator, kind: &str, login: Value) -> Value {
+pub(super) fn config(nas: &Simulator, kind: &str, login: Value) -> Value {
     let mut http = json!({
         "protocol": "https",
         "host": "127.0.0.1",
@@ -62,7 +62,7 @@ fn config(nas: &Simulator, kind: &str, login: Value) -> Value {
     config
 }
 
-fn by_key(nas: &Simulator) -> Value {
+pub(super) fn by_key(nas: &Simulator) -> Value {
     json!({"apiKey": nas.api_key(), "apiKeyLogin": "plain"})
 }
 

@@ -21,8 +21,8 @@ mod serve;
 mod tolerant;
 
 pub use cli::{
-    CheckFlags, ConnectionsFlags, ExportsFlags, LivenessFlags, LogFlags, OrphansFlags, ServeFlags,
-    SetupUserFlags,
+    CheckFlags, ConnectionsFlags, ExplainFlags, ExportsFlags, LivenessFlags, LogFlags,
+    OrphansFlags, ServeFlags, SetupUserFlags,
 };
 pub use env::{Effect, VARIABLES, Variable, without_effect};
 pub use serve::{Serve, Tcp, UnixSocket};
@@ -54,6 +54,9 @@ pub enum Command {
     /// See whether all volumes are still exported, and put back what is missing on request
     #[command(after_help = cli::AFTER_EXPORTS)]
     Exports(ExportsFlags),
+    /// Follow a volume from its handle to its pods, and name the first broken link with its remedy
+    #[command(after_help = cli::AFTER_EXPLAIN)]
+    Explain(ExplainFlags),
     /// Make one values file of our chart from those of democratic-csi's: each becomes a connection
     #[command(after_help = cli::AFTER_MIGRATE_VALUES)]
     MigrateValues(MigrateValuesFlags),

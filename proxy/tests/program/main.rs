@@ -24,6 +24,7 @@ use harness::{PROGRAM, Place, Server, probe};
 mod checks;
 #[cfg(feature = "console")]
 mod console;
+mod explain;
 mod harness;
 mod inline;
 mod own_mounts;

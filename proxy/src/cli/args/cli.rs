@@ -156,6 +156,24 @@ Exit codes:
   1   something is missing, or is not known
   64  the command line or the configuration is wrong";
 
+pub(super) const AFTER_EXPLAIN: &str = "\
+The handle is `spec.csi.volumeHandle` of the PersistentVolume. Nothing is changed, and each question is answered \
+within 10 seconds or called silent. On a machine with a kubelet its mounts of the volume are looked at, too.
+
+Examples:
+  Why does this volume not work?
+    omnibus-csi explain --driver-config-file=driver.yaml pvc-0a1b
+  Behind a proxy, for a program:
+    omnibus-csi explain --driver-config-file=proxy.yaml v:nas/pvc-0a1b --json
+  In the node's pod, which may not have the files of the connections:
+    omnibus-csi explain --node-only v:nas/pvc-0a1b
+
+Exit codes:
+  0   all links hold
+  1   a link is broken
+  2   no broken link is known, but one could not be looked at
+  64  the command line or the configuration is wrong";
+
 /// The flags of `bin/democratic-csi`.
 pub(super) const DEMOCRATIC: [&str; 9] = [
     "driver-config-file",
@@ -384,6 +402,29 @@ pub struct ExportsFlags {
     #[arg(long)]
     pub repair: bool,
     /// Write what was found as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which volume to follow.
+#[derive(Debug, Args)]
+pub struct ExplainFlags {
+    /// The handle of the volume
+    #[arg(value_name = "HANDLE")]
+    pub handle: String,
+    /// The configuration of the storage, YAML
+    #[arg(long, value_name = "PATH", required_unless_present = "node_only")]
+    pub driver_config_file: Option<PathBuf>,
+    /// Look at this node only, not at the storage
+    #[arg(long)]
+    pub node_only: bool,
+    /// The folder of the kubelet, if this machine has one
+    #[arg(long, value_name = "PATH", default_value = "/var/lib/kubelet")]
+    pub kubelet_dir: PathBuf,
+    /// Draw with plain letters, as where the output is no terminal
+    #[arg(long)]
+    pub ascii: bool,
+    /// Write the links as one JSON object
     #[arg(long)]
     pub json: bool,
 }

@@ -1,0 +1,114 @@
+//! `explain`: one volume, from its handle to its pods, and the first link that is broken.
+//!
+//! The links are looked at one after the other, as far as they lead. Each question has a limit, and nothing is changed:
+//! a person asks while something is wrong.
+
+use std::io::{self, IsTerminal};
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use driver_core::Call;
+use futures_util::FutureExt;
+
+use crate::cli::args::{EX_USAGE, ExplainFlags};
+use crate::cli::connections::size;
+use crate::process;
+use crate::routing::own_thread;
+use chain::{Chain, Link};
+use storage::Configured;
+
+mod chain;
+mod node;
+mod storage;
+#[cfg(test)]
+mod tests;
+
+/// The time that one question may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long after its time a question is waited for. Its own error says more than that it is late.
+const GRACE: Duration = Duration::from_millis(500);
+/// The time that the kernel may take to let go of a share that a driver mounted to look at it.
+const LETS_GO_WITHIN: Duration = Duration::from_secs(5);
+
+/// Why a question has no answer.
+#[derive(Debug)]
+enum Silent {
+    /// The time is over; perhaps with what was being done.
+    Late(Option<String>),
+    /// Our own.
+    Defect,
+}
+
+/// Draws the chain on standard output, and returns the exit code.
+pub fn run(flags: &ExplainFlags) -> ExitCode {
+    let links = match process::carry_out(walk(flags)) {
+        Ok(Ok(links)) => links,
+        Ok(Err(problem)) => {
+            process::complain(&format!("omnibus-csi: {problem}"));
+            return ExitCode::from(EX_USAGE);
+        }
+        Err(code) => return code,
+    };
+    node_utils::shares::unmount_all(LETS_GO_WITHIN);
+    let chain = Chain::new(&flags.handle, links);
+    if flags.json {
+        process::say(&format!("{}\n", serde_json::json!(chain)));
+    } else {
+        let ascii = flags.ascii || !io::stdout().is_terminal();
+        process::say(&chain.picture(ascii));
+    }
+    chain.exit_code()
+}
+
+async fn walk(flags: &ExplainFlags) -> Result<Vec<Link>, String> {
+    let (mut links, attachment) = match &flags.driver_config_file {
+        Some(file) if !flags.node_only => {
+            let configured = read(file).await?;
+            storage::links(&configured, &flags.handle, file).await
+        }
+        _ => match storage::handle(&flags.handle, false) {
+            Ok(handle) => (vec![Link::holds("handle", handle.as_str())], None),
+            Err(broken) => return Ok(vec![broken]),
+        },
+    };
+    links.extend(node::links(&flags.kubelet_dir, &flags.handle, attachment.as_ref()).await);
+    Ok(links)
+}
+
+/// The connections of the configuration. Its files may be where nothing answers.
+async fn read(file: &Path) -> Result<Configured, String> {
+    let path = file.to_owned();
+    let silent = |silent: Silent| format!("read {}: {}", file.display(), silent.text());
+    let reading = own_thread::spawn(move || storage::read(&path));
+    let reading = reading.map_err(|error| format!("read {}: {error}", file.display()))?;
+    match tokio::time::timeout(PATIENCE, reading).await {
+        Ok(Ok(read)) => read,
+        Ok(Err(_)) => Err(silent(Silent::Defect)),
+        Err(_) => Err(silent(Silent::Late(None))),
+    }
+}
+
+/// One question.
+async fn ask<T>(ask: impl AsyncFnOnce(&Call) -> T) -> Result<T, Silent> {
+    let call = Call::within(PATIENCE);
+    let answer = AssertUnwindSafe(ask(&call)).catch_unwind();
+    match tokio::time::timeout(PATIENCE + GRACE, answer).await {
+        Ok(answer) => answer.map_err(|_| Silent::Defect),
+        Err(_) => Err(Silent::Late(None)),
+    }
+}
+
+// === impl Silent ===
+
+impl Silent {
+    fn text(&self) -> String {
+        let late = format!("did not answer in {} s", PATIENCE.as_secs());
+        match self {
+            Self::Late(None) => late,
+            Self::Late(Some(doing)) => format!("{late}: {doing}"),
+            Self::Defect => "met a defect of this program".to_owned(),
+        }
+    }
+}

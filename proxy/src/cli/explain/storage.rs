@@ -1,0 +1,403 @@
+//! The links of the controller: handle, connection, storage, parent, volume, export.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use csi_types::Attachment;
+use driver_core::config::Severity;
+use driver_core::{CapacityQuery, Error, Found, Kind, Volume, VolumeId};
+use node_utils::Tools;
+
+use super::chain::Link;
+use super::{Silent, ask};
+use crate::app::{App, Environment};
+use crate::cli::check;
+use crate::csi::spec_version::CsiVersion;
+use crate::process;
+use crate::routing::config_file;
+use crate::routing::connection::Connection;
+use crate::routing::connections::{
+    ConnectionName, Connections, Handle, LazyConnection, VolumeHandle,
+};
+use crate::rpc::status;
+
+/// The keys of a volume's context that say where it is. None of them is a secret.
+const PLACES: [&str; 9] = [
+    "server",
+    "share",
+    "path",
+    "portal",
+    "iqn",
+    "lun",
+    "nqn",
+    "nsid",
+    "zfs_asset_name",
+];
+
+/// The connections of a configuration, and their files.
+#[derive(Debug)]
+pub(super) struct Configured {
+    connections: Connections,
+    files: BTreeMap<ConnectionName, PathBuf>,
+    /// Entries of the folder that are no connection.
+    odd: Vec<String>,
+    named: bool,
+}
+
+/// One volume of a connection that can be asked.
+struct Walk<'a> {
+    connection: &'a Connection,
+    id: &'a VolumeId,
+    config: &'a Path,
+    links: Vec<Link>,
+}
+
+/// Reads a configuration and the files of its folder. No storage is asked.
+pub(super) fn read(file: &Path) -> Result<Configured, String> {
+    let at = Environment {
+        node: check::node(),
+        version: CsiVersion::NEWEST,
+        // Nothing is run on this node.
+        tools: Tools::of_this_machine(),
+        modes: None,
+    };
+    let (_, app) = config_file::open(file, &at).map_err(|error| process::chain(&error))?;
+    let App {
+        folder,
+        connections,
+        ..
+    } = app;
+    let mut configured = Configured {
+        connections,
+        files: BTreeMap::new(),
+        odd: Vec::new(),
+        named: folder.is_some(),
+    };
+    let Some(mut folder) = folder else {
+        return Ok(configured);
+    };
+    let survey = folder.survey();
+    if survey.all.is_empty() && !survey.odd.is_empty() {
+        // Perhaps the folder cannot be read: then a connection may exist that is not known.
+        let why = survey.odd.join("; ");
+        configured.connections.set_incomplete(Some(why));
+    }
+    for one in survey.all {
+        configured.files.insert(one.name.clone(), one.path);
+        configured.connections.put(match one.opened {
+            Ok((_, connection)) => LazyConnection::fixed(connection),
+            Err(error) => LazyConnection::refused(one.name, &process::chain(&error)),
+        });
+    }
+    configured.odd = survey.odd;
+    Ok(configured)
+}
+
+/// Whether a handle can be one of a volume. With names, it may have to name a connection.
+pub(super) fn handle(text: &str, named: bool) -> Result<VolumeHandle, Link> {
+    let remedy = "the handle is `spec.csi.volumeHandle` of the PersistentVolume; behind the proxy it has the form \
+                  `v:<connection>/<id>`";
+    let broken = |why: &str| Link::broken("handle", &format!("`{text}`: {why}"), remedy);
+    let handle = VolumeHandle::parse(text).map_err(|error| broken(&error.to_string()))?;
+    match handle.read() {
+        Err(error) if named => Err(broken(&error.to_string())),
+        _ => Ok(handle),
+    }
+}
+
+/// The links from the handle to the export, up to the first that is broken, and how the volume is attached if that is
+/// known.
+pub(super) async fn links(
+    configured: &Configured,
+    text: &str,
+    config: &Path,
+) -> (Vec<Link>, Option<Attachment>) {
+    let handle = match handle(text, configured.named) {
+        Ok(handle) => handle,
+        Err(broken) => return (vec![broken], None),
+    };
+    let mut links = vec![Link::holds("handle", handle.as_str())];
+    let (connection, id) = match configured.resolve(&handle).await {
+        Ok(found) => found,
+        Err(broken) => {
+            links.push(broken);
+            return (links, None);
+        }
+    };
+    links.push(configured.shown(&connection));
+    let mut walk = Walk {
+        connection: &connection,
+        id: &id,
+        config,
+        links,
+    };
+    let volume = walk.go().await;
+    (walk.links, volume.map(|volume| volume.attachment))
+}
+
+// === impl Configured ===
+
+impl Configured {
+    async fn resolve(&self, handle: &VolumeHandle) -> Result<(Arc<Connection>, VolumeId), Link> {
+        let found = self.connections.of_volume(handle).await;
+        found.map_err(|error| {
+            let remedy = "`omnibus-csi check` names what is wrong with its file";
+            let broken = Link::of("connection", &error, remedy);
+            if self.odd.is_empty() {
+                return broken;
+            }
+            broken.with("not_served", self.odd.clone())
+        })
+    }
+
+    fn shown(&self, connection: &Connection) -> Link {
+        let (name, kind) = (connection.name(), connection.driver().kind());
+        let Some(file) = self.files.get(name) else {
+            return Link::holds("connection", kind).with("driver", kind);
+        };
+        let file = file.display().to_string();
+        Link::holds("connection", &format!("{name}: {kind}, {file}"))
+            .with("name", name.to_string())
+            .with("driver", kind)
+            .with("file", file)
+    }
+}
+
+// === impl Walk ===
+
+impl Walk<'_> {
+    /// Adds one link after the other; the volume, if it is there.
+    async fn go(&mut self) -> Option<Volume> {
+        if !self.connection.has_storage() {
+            let text = "volumes of this driver are made by hand, and each names its own storage, which is not asked here";
+            self.links.push(Link::absent("storage", text));
+            return None;
+        }
+        if !self.storage().await {
+            return None;
+        }
+        let volume = self.volume().await?;
+        self.export().await;
+        Some(volume)
+    }
+
+    /// The storage, and whether it can be asked about the volume.
+    async fn storage(&mut self) -> bool {
+        let driver = self.connection.driver();
+        let probed = ask(async |call| self.connection.probe(call).await).await;
+        let problem = match probed {
+            Ok(problems) => problems.into_iter().next(),
+            Err(silent) => {
+                self.links.push(self.silent(&silent));
+                return false;
+            }
+        };
+        let said = match &problem {
+            Some(error) if matches!(error.kind(), Kind::Denied | Kind::Timeout) => Vec::new(),
+            _ => ask(async |call| driver.describe(call).await)
+                .await
+                .unwrap_or_default(),
+        };
+        let answers = said.iter().find(|said| said.severity == Severity::Remark);
+        let answers = answers.map(|said| said.message.as_str());
+        match (problem, answers) {
+            (None, answers) => {
+                let text = answers.unwrap_or("it answers");
+                self.links.push(Link::holds("storage", text));
+                true
+            }
+            // It answers, so what is wrong is below it.
+            (Some(error), Some(answers)) if error.kind() == Kind::Unreachable => {
+                self.links.push(Link::holds("storage", answers));
+                self.links
+                    .push(Link::of("parent", &error, &self.look_closer()));
+                false
+            }
+            (Some(error), _) if error.kind() == Kind::Timeout => {
+                let silent = Silent::Late(Some(status::message_without_advice(&error)));
+                self.links.push(self.silent(&silent));
+                false
+            }
+            (Some(error), _) => {
+                self.links
+                    .push(Link::of("storage", &error, &self.look_closer()));
+                false
+            }
+        }
+    }
+
+    fn silent(&self, silent: &Silent) -> Link {
+        Link::broken("storage", &silent.text(), &self.look_closer())
+    }
+
+    fn look_closer(&self) -> String {
+        format!(
+            "see whether the storage runs and whether this machine reaches it; `omnibus-csi check \
+             --driver-config-file={}` asks it for everything that is missing",
+            self.config.display()
+        )
+    }
+
+    /// The parent and the volume in it; the volume, if it is there.
+    async fn volume(&mut self) -> Option<Volume> {
+        let (driver, id) = (self.connection.driver(), self.id);
+        let looked = match driver.lister() {
+            Some(lister) => ask(async |call| lister.get_volume(call, id).await.map(Some)).await,
+            // One that is incomplete counts as not found, and is then looked at again.
+            None => {
+                ask(async |call| match driver.find_volume(call, id).await? {
+                    Found::Whole => Ok(None),
+                    Found::Begun => Err(Error::not_found(format!("volume `{id}`"))),
+                })
+                .await
+            }
+        };
+        let looked = match looked {
+            Ok(looked) => looked,
+            Err(silent) => {
+                self.links.push(Link::unknown("volume", &silent.text()));
+                return None;
+            }
+        };
+        match looked {
+            Ok(volume) => {
+                let parent = self.room().await;
+                self.links
+                    .push(parent.unwrap_or_else(|| Link::holds("parent", "it is there")));
+                self.links.push(shown(id, volume.as_ref()));
+                volume
+            }
+            Err(error) => {
+                let links = self.missing(&error).await;
+                self.links.extend(links);
+                None
+            }
+        }
+    }
+
+    /// A volume that was not found: it, or what it is in.
+    async fn missing(&self, error: &Error) -> Vec<Link> {
+        match error.kind() {
+            // The storage has just answered.
+            Kind::Unreachable => vec![Link::of("parent", error, &self.look_closer())],
+            Kind::NotFound => {
+                let (driver, id) = (self.connection.driver(), self.id);
+                let found = ask(async |call| driver.find_volume(call, id).await).await;
+                let broken = match found {
+                    Ok(Ok(Found::Begun)) => Link::broken(
+                        "volume",
+                        &format!(
+                            "volume `{id}` is incomplete: its creation was interrupted, or is still running"
+                        ),
+                        "wait: the orchestrator asks again, which completes it; `omnibus-csi orphans` lists what no \
+                         call asks for any more",
+                    ),
+                    _ => Link::of(
+                        "volume",
+                        error,
+                        "it was deleted or renamed on the storage, or the disk below it is not mounted: put it back, or \
+                         delete the claim and its PersistentVolume",
+                    ),
+                };
+                let parent = self.room().await;
+                parent.into_iter().chain([broken]).collect()
+            }
+            Kind::Timeout => {
+                let silent = Silent::Late(Some(status::message_without_advice(error)));
+                vec![Link::unknown("volume", &silent.text())]
+            }
+            Kind::Unsupported => {
+                let text = status::message_without_advice(error);
+                vec![Link::unknown("volume", &text)]
+            }
+            _ => vec![Link::of("volume", error, &self.look_closer())],
+        }
+    }
+
+    /// The parent with the room in it, if that is known. A directory that is missing has room, too: the first volume
+    /// makes it.
+    async fn room(&self) -> Option<Link> {
+        let reporter = self.connection.driver().capacity_reporter()?;
+        let query = CapacityQuery::default();
+        let room = ask(async |call| reporter.capacity(call, &query).await).await;
+        let room = room.ok()?.ok()?;
+        let text = format!("{} free for new volumes", super::size(room.available));
+        Some(Link::holds("parent", &text).with("available_bytes", room.available))
+    }
+
+    async fn export(&mut self) {
+        let (driver, id) = (self.connection.driver(), self.id);
+        let Some(exports) = driver.exports() else {
+            let text = "this driver exports nothing by itself, or cannot say whether it does";
+            self.links.push(Link::absent("export", text));
+            return;
+        };
+        let looked = ask(async |call| exports.is_exported(call, id).await).await;
+        let link = match looked {
+            Ok(Ok(true)) => self.served().await,
+            Ok(Ok(false)) => Link::broken(
+                "export",
+                "it is missing, disabled or incomplete",
+                &self.repair(),
+            ),
+            Ok(Err(error)) if error.kind() == Kind::NotFound => Link::broken(
+                "export",
+                "the volume bears the driver or the instance_id of another connection, and is not exported by this one",
+                "compare `driver` and `instance_id` of the connections that have the same parent",
+            ),
+            Ok(Err(error)) if error.kind() == Kind::Timeout => {
+                let silent = Silent::Late(Some(status::message_without_advice(&error)));
+                Link::unknown("export", &silent.text())
+            }
+            Ok(Err(error)) => Link::of("export", &error, &self.look_closer()),
+            Err(silent) => Link::unknown("export", &silent.text()),
+        };
+        self.links.push(link);
+    }
+
+    /// An export that is there: the service may be stopped, or lack something that all exports need.
+    async fn served(&self) -> Link {
+        let driver = self.connection.driver();
+        match ask(async |call| driver.examine(call).await).await {
+            Ok(problems) => match problems.first() {
+                None => Link::holds("export", "it is there, and can be used"),
+                Some(error) => Link::of("export", error, &self.look_closer()),
+            },
+            Err(silent) => Link::unknown("export", &silent.text()),
+        }
+    }
+
+    fn repair(&self) -> String {
+        let mut command = format!(
+            "omnibus-csi exports --driver-config-file={}",
+            self.config.display()
+        );
+        if let Some(name) = self.connection.name().field() {
+            command.push_str(&format!(" --connection={name}"));
+        }
+        format!("`{command} --repair` puts it back")
+    }
+}
+
+/// A volume that is there.
+fn shown(id: &VolumeId, volume: Option<&Volume>) -> Link {
+    let Some(volume) = volume else {
+        return Link::holds("volume", &format!("`{id}` is there"));
+    };
+    let context = volume.attachment.to_context();
+    let mut text = format!("`{id}`: {}", volume.attachment.kind());
+    let mut link = Link::holds("volume", "").with("attachment", volume.attachment.kind());
+    if let Some(bytes) = volume.capacity {
+        text.push_str(&format!(", {}", super::size(bytes)));
+        link = link.with("size_bytes", bytes);
+    }
+    for key in PLACES {
+        if let Some(value) = context.get(key).filter(|value| !value.is_empty()) {
+            text.push_str(&format!(", {key} {value}"));
+            link = link.with(key, value.clone());
+        }
+    }
+    link.text = crate::rpc::status::printable(&text);
+    link
+}
