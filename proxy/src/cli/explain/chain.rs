@@ -30,7 +30,8 @@ pub(super) enum State {
 /// One link of the chain.
 #[derive(Debug, Serialize)]
 pub(super) struct Link {
-    pub(super) link: &'static str,
+    #[serde(rename = "link")]
+    pub(super) name: &'static str,
     pub(super) state: State,
     /// The observation.
     pub(super) text: String,
@@ -57,7 +58,7 @@ pub(super) struct Chain {
 impl Link {
     fn new(link: &'static str, state: State, text: &str) -> Self {
         Self {
-            link,
+            name: link,
             state,
             text: printable(text),
             remedy: None,
@@ -107,7 +108,7 @@ impl Link {
 impl Chain {
     pub(super) fn new(handle: &str, links: Vec<Link>) -> Self {
         let first = |state| links.iter().find(|link| link.state == state);
-        let broken = first(State::Broken).map(|link| link.link);
+        let broken = first(State::Broken).map(|link| link.name);
         let state = match (broken, first(State::Unknown)) {
             (Some(_), _) => State::Broken,
             (None, Some(_)) => State::Unknown,
@@ -133,21 +134,21 @@ impl Chain {
     /// The chain, one link on a line, and what to do.
     pub(super) fn picture(&self, ascii: bool) -> String {
         let mut text = String::new();
-        let widest = self.links.iter().map(|link| link.link.len()).max();
+        let widest = self.links.iter().map(|link| link.name.len()).max();
         let widest = widest.unwrap_or_default();
         for link in &self.links {
             let mark = mark(link.state, ascii);
             // Writing to a string does not fail.
-            let _ = writeln!(text, "{mark} {:<widest$}  {}", link.link, link.text);
+            let _ = writeln!(text, "{mark} {:<widest$}  {}", link.name, link.text);
         }
         let named = |state| self.links.iter().find(|link| link.state == state);
         let _ = match (named(State::Broken), named(State::Unknown)) {
-            (Some(link), _) => writeln!(text, "\nbroken: {}: {}", link.link, link.text),
+            (Some(link), _) => writeln!(text, "\nbroken: {}: {}", link.name, link.text),
             (None, Some(link)) => {
                 writeln!(
                     text,
                     "\nno broken link, but unknown: {}: {}",
-                    link.link, link.text
+                    link.name, link.text
                 )
             }
             (None, None) => writeln!(text, "\nall links hold"),

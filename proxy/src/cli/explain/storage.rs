@@ -1,6 +1,7 @@
 //! The links of the controller: handle, connection, storage, parent, volume, export.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -374,7 +375,8 @@ impl Walk<'_> {
             self.config.display()
         );
         if let Some(name) = self.connection.name().field() {
-            command.push_str(&format!(" --connection={name}"));
+            // Writing to a string does not fail.
+            let _ = write!(command, " --connection={name}");
         }
         format!("`{command} --repair` puts it back")
     }
@@ -389,12 +391,12 @@ fn shown(id: &VolumeId, volume: Option<&Volume>) -> Link {
     let mut text = format!("`{id}`: {}", volume.attachment.kind());
     let mut link = Link::holds("volume", "").with("attachment", volume.attachment.kind());
     if let Some(bytes) = volume.capacity {
-        text.push_str(&format!(", {}", super::size(bytes)));
+        let _ = write!(text, ", {}", super::size(bytes));
         link = link.with("size_bytes", bytes);
     }
     for key in PLACES {
         if let Some(value) = context.get(key).filter(|value| !value.is_empty()) {
-            text.push_str(&format!(", {key} {value}"));
+            let _ = write!(text, ", {key} {value}");
             link = link.with(key, value.clone());
         }
     }
