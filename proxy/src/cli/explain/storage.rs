@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use csi_types::Attachment;
 use driver_core::config::Severity;
-use driver_core::{CapacityQuery, Error, Found, Kind, Volume, VolumeId};
+use driver_core::{CapacityQuery, Error, FindVolume, Found, Kind, Volume, VolumeId};
 use node_utils::Tools;
 
 use super::chain::Link;
@@ -247,10 +247,12 @@ impl Walk<'_> {
             Some(lister) => ask(async |call| lister.get_volume(call, id).await.map(Some)).await,
             // One that is incomplete counts as not found, and is then looked at again.
             None => {
-                ask(async |call| match driver.find_volume(call, id).await? {
-                    Found::Whole => Ok(None),
-                    Found::Begun => Err(Error::not_found(format!("volume `{id}`"))),
-                })
+                ask(
+                    async |call| match driver.find_volume(call, FindVolume::new(id)).await? {
+                        Found::Whole => Ok(None),
+                        Found::Begun => Err(Error::not_found(format!("volume `{id}`"))),
+                    },
+                )
                 .await
             }
         };
@@ -284,7 +286,8 @@ impl Walk<'_> {
             Kind::Unreachable => vec![Link::of("parent", error, &self.look_closer())],
             Kind::NotFound => {
                 let (driver, id) = (self.connection.driver(), self.id);
-                let found = ask(async |call| driver.find_volume(call, id).await).await;
+                let found =
+                    ask(async |call| driver.find_volume(call, FindVolume::new(id)).await).await;
                 let broken = match found {
                     Ok(Ok(Found::Begun)) => Link::broken(
                         "volume",
