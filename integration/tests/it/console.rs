@@ -107,7 +107,8 @@ async fn a_storage_that_says_nothing_costs_the_others_seconds_and_is_named() {
     let names: Vec<_> = silent.iter().map(|one| &one["connection"]).collect();
     assert_eq!(names, ["mute", "odd"], "{volumes}");
     let said = silent[0]["error"].as_str().expect("why");
-    assert!(said.contains("did not answer within"), "{said}");
+    // The console or the driver itself, whichever ends first: both have the same time.
+    assert!(said.contains("within"), "{said}");
     let connections = running.api("/api/connections").await;
     assert_eq!(row(&connections, "name", "odd")["health"], "invalid");
     assert_eq!(rows(&connections).len(), 4);
