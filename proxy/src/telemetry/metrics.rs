@@ -69,7 +69,7 @@ struct Pairs(Mutex<BTreeSet<(&'static str, &'static str)>>);
 
 /// A running RPC. It counts as in flight until it is dropped.
 ///
-/// One that is dropped without [`RpcInFlight::ended`] is counted with the code `Unknown`: no RPC
+/// One that is dropped without `ended` is counted with the code `Unknown`: no RPC
 /// ends uncounted, whatever became of its future.
 #[derive(Debug)]
 #[must_use = "an RPC that is dropped counts as ended"]
@@ -143,6 +143,7 @@ impl Metrics {
     }
 
     /// The recent past, if it is remembered.
+    #[cfg(feature = "console")]
     pub(crate) fn history(&self) -> Option<Arc<History>> {
         self.inner.history.clone()
     }
