@@ -14,8 +14,7 @@ use crate::lun_name::LunName;
 /// How long a deletion waits for a node that is connected. A node that leaves does so within seconds; the caller asks
 /// again.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The least time of the look after a pause, or twice that of the look before it: no pause begins with less left, so
-/// that the caller hears what is in use.
+/// The time of the look after a pause: no pause begins with less left, so that the caller hears what is in use.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The pauses before it is looked for again. A logout takes less than a second.
 const IN_USE: Backoff = Backoff::new(Duration::from_millis(250), PATIENCE);
@@ -37,15 +36,13 @@ impl Luns {
         let (mut pauses, end) = (IN_USE, Instant::now() + PATIENCE);
         loop {
             let turn = self.turn(call, doing).await?;
-            let began = Instant::now();
             let Some(in_use) = self.delete_unused(call, &name, doing).await? else {
                 return Ok(());
             };
             drop(turn);
-            let look = AGAIN.max(2 * began.elapsed());
             let next = Instant::now() + pauses.pause();
             // The caller hears what it is before its time is over.
-            if next + look >= end.min(call.deadline()) {
+            if next + AGAIN >= end.min(call.deadline()) {
                 return Err(in_use);
             }
             tokio::time::sleep_until(next).await;

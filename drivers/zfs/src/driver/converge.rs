@@ -25,8 +25,7 @@ const ROUNDS: usize = 24;
 /// How long to wait for an object in use. udev lets go within seconds; what a pod uses stays, and the caller asks
 /// again.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The least time of the look after a pause, or twice that of the look before it: no pause begins with less left, so
-/// that the caller hears what is in use.
+/// The time of the look after a pause: no pause begins with less left, so that the caller hears what is in use.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The pauses before an object in use is tried again. What lets go does so within a second.
 const IN_USE: Backoff = Backoff::new(Duration::from_millis(250), PATIENCE);
@@ -104,8 +103,8 @@ impl Wait {
         }
     }
 
-    /// What to do after a plan that failed within `took`; waits if necessary.
-    async fn after(&mut self, call: &Call, failed: Failed, took: Duration) -> Then {
+    /// What to do after a failed plan; waits if necessary.
+    async fn after(&mut self, call: &Call, failed: Failed) -> Then {
         let over = call.remaining().is_zero();
         match failed.next {
             Next::Observe => {
@@ -120,7 +119,7 @@ impl Wait {
                     self.in_use.no_shorter_than(first);
                 }
                 let pause = self.in_use.pause();
-                if pause + AGAIN.max(2 * took) >= call.remaining() {
+                if pause + AGAIN >= call.remaining() {
                     // The caller hears what it is before its time is over.
                     return Then::Tell(failed.error);
                 }
@@ -221,7 +220,7 @@ impl ZfsDriver {
         while rounds < ROUNDS {
             rounds += 1;
             call.check(&doing)?;
-            let (before, began) = (call.effect(), Instant::now());
+            let before = call.effect();
             let round = if let Some(guess) = guess.take() {
                 self.guessed(call, verb, &guess, run).await?
             } else {
@@ -241,7 +240,7 @@ impl ZfsDriver {
                 // Not a wasted plan, only too early. The deadline of the call ends this.
                 rounds -= 1;
             }
-            match wait.after(call, failed, began.elapsed()).await {
+            match wait.after(call, failed).await {
                 Then::Again(error) => last = Some(error),
                 // That this plan provably did nothing says nothing about the plans before it.
                 Then::Tell(error) if before == Effect::Possible => {
