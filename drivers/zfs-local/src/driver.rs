@@ -205,7 +205,7 @@ impl Driver for NodeZfs {
             let is_foreign = self.mark.is_foreign(id);
             if is_foreign && found.is_some_and(is_ours) {
                 // It was moved with its pool, or created by democratic-csi.
-                let deletion = self.driver.delete_volume(call, DeleteVolume::new(id));
+                let deletion = self.driver.delete_volume(call, request);
                 return self
                     .delete_and_remember(call, seen, &object, deletion)
                     .await;
@@ -219,17 +219,23 @@ impl Driver for NodeZfs {
                 );
             }
         }
-        self.driver.delete_volume(call, DeleteVolume::new(id)).await
+        self.driver.delete_volume(call, request).await
     }
 
     async fn find_volume(&self, call: &Call, request: FindVolume<'_>) -> Result<Found, Error> {
         let id = request.id;
-        let found = self.driver.find_volume(call, FindVolume::new(id)).await;
+        let found = self.driver.find_volume(call, request).await;
         let is_absent = matches!(&found, Err(error) if error.kind() == Kind::NotFound);
         match self.without_mark(id).filter(|_| is_absent) {
             // Created before ids had marks: a partial one is finished under that id, a complete one
             // is the volume.
-            Some(plain) => self.driver.find_volume(call, FindVolume::new(&plain)).await,
+            Some(plain) => {
+                let request = FindVolume {
+                    id: &plain,
+                    ..request
+                };
+                self.driver.find_volume(call, request).await
+            }
             None => self.or_elsewhere(id, found),
         }
     }
@@ -312,13 +318,7 @@ impl Expander for NodeZfs {
         call: &Call,
         request: ExpandVolume<'_>,
     ) -> Result<Expanded, Error> {
-        let ExpandVolume { id, size, .. } = request;
-        self.or_elsewhere(
-            id,
-            self.driver
-                .expand_volume(call, ExpandVolume::new(id, size))
-                .await,
-        )
+        self.or_elsewhere(request.id, self.driver.expand_volume(call, request).await)
     }
 }
 
@@ -359,24 +359,18 @@ impl Snapshots for NodeZfs {
                 return Err(elsewhere(format!("delete snapshot `{id}`")));
             }
             if found().any(is_ours) {
-                let deletion = self.driver.delete_snapshot(call, DeleteSnapshot::new(id));
+                let deletion = self.driver.delete_snapshot(call, request);
                 return self
                     .delete_and_remember(call, seen, &object, deletion)
                     .await;
             }
         }
-        self.driver
-            .delete_snapshot(call, DeleteSnapshot::new(id))
-            .await
+        self.driver.delete_snapshot(call, request).await
     }
 
     async fn get_snapshot(&self, call: &Call, request: GetSnapshot<'_>) -> Result<Snapshot, Error> {
-        let id = request.id;
-        let volume = self.layout.snapshot(id)?.volume;
-        self.or_elsewhere(
-            &volume,
-            self.driver.get_snapshot(call, GetSnapshot::new(id)).await,
-        )
+        let volume = self.layout.snapshot(request.id)?.volume;
+        self.or_elsewhere(&volume, self.driver.get_snapshot(call, request).await)
     }
 
     async fn list_snapshots(
