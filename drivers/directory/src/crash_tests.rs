@@ -11,9 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use csi_types::AbsolutePath;
 use driver_core::{
-    Call, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Error, ExpandVolume, Kind,
-    Parameters, SizeRange, SnapshotId, SnapshotName, Source, TopologyRequirement, VolumeId,
-    VolumeName,
+    Call, CreateSnapshot, CreateVolume, Error, Kind, Parameters, SizeRange, SnapshotId,
+    SnapshotName, Source, TopologyRequirement, VolumeId, VolumeName,
 };
 
 use crate::base::{Base, Creation, MARKER};
@@ -97,10 +96,7 @@ pub(crate) fn create(on: &Directories, name: &str, source: Option<Source>) -> Re
 }
 
 fn delete(on: &Directories, name: &str) -> Result<(), Error> {
-    on.delete_volume(
-        &call(),
-        DeleteVolume::new(&VolumeId::parse(name).expect("id")),
-    )
+    on.delete_volume(&call(), &VolumeId::parse(name).expect("id"))
 }
 
 fn snapshot(on: &Directories, name: &str) -> Result<(), Error> {
@@ -119,10 +115,7 @@ fn snapshot_of(on: &Directories, volume: &str, name: &str) -> Result<(), Error> 
 }
 
 fn delete_snapshot(on: &Directories, id: &str) -> Result<(), Error> {
-    on.delete_snapshot(
-        &call(),
-        DeleteSnapshot::new(&SnapshotId::parse(id).expect("id")),
-    )
+    on.delete_snapshot(&call(), &SnapshotId::parse(id).expect("id"))
 }
 
 fn act(base: &Path, task: &str) -> Result<(), Error> {
@@ -142,8 +135,7 @@ fn act(base: &Path, task: &str) -> Result<(), Error> {
         "retake" => snapshot(&on, "old"),
         "expand" => {
             let size = SizeRange::new(9 << 30, 0).expect("range");
-            on.expand_volume(&call(), ExpandVolume::new(&source, size))
-                .map(drop)
+            on.expand_volume(&call(), &source, size).map(drop)
         }
         "delete source" => delete(&on, "src"),
         "race" => race(&on),

@@ -256,10 +256,9 @@ impl Driver for DirectoryDriver {
     }
 
     async fn delete_volume(&self, call: &Call, request: DeleteVolume<'_>) -> Result<(), Error> {
-        let id = request.id;
-        let id = id.clone();
+        let id = request.id.clone();
         self.run(call, "deleting a volume", move |directories, call| {
-            directories.delete_volume(call, DeleteVolume::new(&id))
+            directories.delete_volume(call, &id)
         })
         .await
     }
@@ -359,10 +358,9 @@ impl Expander for DirectoryDriver {
         call: &Call,
         request: ExpandVolume<'_>,
     ) -> Result<Expanded, Error> {
-        let ExpandVolume { id, size, .. } = request;
-        let id = id.clone();
+        let (id, size) = (request.id.clone(), request.size);
         self.run(call, "expanding a volume", move |directories, call| {
-            directories.expand_volume(call, ExpandVolume::new(&id, size))
+            directories.expand_volume(call, &id, size)
         })
         .await
     }
@@ -397,8 +395,7 @@ impl Snapshots for DirectoryDriver {
     }
 
     async fn delete_snapshot(&self, call: &Call, request: DeleteSnapshot<'_>) -> Result<(), Error> {
-        let id = request.id;
-        let id = id.clone();
+        let id = request.id.clone();
         self.run(call, "deleting a snapshot", move |directories, call| {
             directories.delete_any_snapshot(call, &id)
         })
@@ -406,8 +403,7 @@ impl Snapshots for DirectoryDriver {
     }
 
     async fn get_snapshot(&self, call: &Call, request: GetSnapshot<'_>) -> Result<Snapshot, Error> {
-        let id = request.id;
-        let id = id.clone();
+        let id = request.id.clone();
         self.run(call, "looking at a snapshot", move |directories, call| {
             directories.get_any_snapshot(call, &id)
         })

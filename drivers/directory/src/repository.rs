@@ -4,8 +4,8 @@ use std::os::fd::OwnedFd;
 
 use driver_core::paging::MAX_PAGE;
 use driver_core::{
-    Call, CreateSnapshot, DeleteSnapshot, Error, Kind, Page, PageRequest, PageToken, Snapshot,
-    SnapshotFilter, SnapshotId, Topology, Volume, VolumeId,
+    Call, CreateSnapshot, Error, Kind, Page, PageRequest, PageToken, Snapshot, SnapshotFilter,
+    SnapshotId, Topology, Volume, VolumeId,
 };
 use rustix::io::Errno;
 
@@ -21,7 +21,7 @@ const RESTORED: &str = "restored";
 impl Directories {
     pub(crate) fn delete_any_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
         let SnapshotHandle::Backup(tool, found) = SnapshotHandle::parse(id)? else {
-            return self.delete_snapshot(call, DeleteSnapshot::new(id));
+            return self.delete_snapshot(call, id);
         };
         let repository = self.repository(tool)?;
         match self.looked_up(call, repository, &found)? {

@@ -10,8 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
 use driver_core::{
-    Call, CreateSnapshot, DeleteSnapshot, Error, Kind, Page, PageRequest, Snapshot, SnapshotFilter,
-    SnapshotId,
+    Call, CreateSnapshot, Error, Kind, Page, PageRequest, Snapshot, SnapshotFilter, SnapshotId,
 };
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
@@ -174,12 +173,7 @@ impl Directories {
         Ok(())
     }
 
-    pub(crate) fn delete_snapshot(
-        &self,
-        call: &Call,
-        request: DeleteSnapshot<'_>,
-    ) -> Result<(), Error> {
-        let id = request.id;
+    pub(crate) fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
         let dir = SnapshotDir::parse(id)?;
         if dir.readings().next().is_none() && !dir.is_shortened() {
             // No volume and no name can have made it: there is no such snapshot.

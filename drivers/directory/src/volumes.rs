@@ -11,8 +11,8 @@ use csi_types::Attachment;
 use driver_core::config::IdRoom;
 use driver_core::transfer::Tree;
 use driver_core::{
-    Call, Capacity, CapacityQuery, CreateVolume, DeleteVolume, Error, ExpandVolume, Expanded, Kind,
-    Page, PageRequest, SizeRange, Source, Topology, TopologyRequirement, Volume, VolumeId,
+    Call, Capacity, CapacityQuery, CreateVolume, Error, Expanded, Kind, Page, PageRequest,
+    SizeRange, Source, Topology, TopologyRequirement, Volume, VolumeId,
 };
 use rustix::fs::{Gid, Mode, Uid};
 use rustix::io::Errno;
@@ -487,12 +487,7 @@ impl Directories {
         Err(exists().because(other))
     }
 
-    pub(crate) fn delete_volume(
-        &self,
-        call: &Call,
-        request: DeleteVolume<'_>,
-    ) -> Result<(), Error> {
-        let id = request.id;
+    pub(crate) fn delete_volume(&self, call: &Call, id: &VolumeId) -> Result<(), Error> {
         let dir = VolumeDir::parse(id)?;
         self.pending.refuse_source(&dir)?;
         self.store.remove(call, Collection::Volumes, dir.as_str())
@@ -534,9 +529,9 @@ impl Directories {
     pub(crate) fn expand_volume(
         &self,
         call: &Call,
-        request: ExpandVolume<'_>,
+        id: &VolumeId,
+        size: SizeRange,
     ) -> Result<Expanded, Error> {
-        let ExpandVolume { id, size, .. } = request;
         let dir = VolumeDir::parse(id)?;
         let doing = format!("expanding volume {dir}");
         let found = self
