@@ -1,6 +1,5 @@
 //! A plan, done: each step after those that it waits for, all others at once.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -271,15 +270,10 @@ impl<'a> Run<'a> {
             .map_err(|error| tell(doing, Kind::Invalid, error.to_string()))?;
         let kind = match new {
             New::Filesystem => {
-                let given = spelled.native.remove("share_type");
-                let given = given.and_then(|given| given.as_str().map(str::to_owned));
-                let is_volume = spelled
-                    .user
-                    .contains_key(PropertyName::VOLUME_NAME.as_str());
-                let own = self.api.share_type.filter(|_| is_volume);
-                let share_type = given.or(own.map(str::to_owned));
+                spelled.native.remove("share_type");
+                let share_type = self.share_type(properties).unwrap_or("GENERIC");
                 CreateKind::Filesystem {
-                    share_type: Some(share_type.unwrap_or_else(|| "GENERIC".to_owned())),
+                    share_type: Some(share_type.to_ascii_uppercase()),
                 }
             }
             New::Zvol { size, block } => {
@@ -373,16 +367,21 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// With the kind of access control lists that its share type gives a new filesystem, whatever else is asked for. A
-    /// clone or copy has that of its parent otherwise.
-    fn with_acls<'p>(&self, properties: &'p [Property]) -> Cow<'p, [Property]> {
+    /// The share type of a filesystem, if it has one.
+    fn share_type<'p>(&self, properties: &'p [Property]) -> Option<&'p str> {
         let value = |name: &str| {
             let found = properties.iter().find(|one| one.name.as_str() == name);
             found.map(|one| one.value.as_str())
         };
         let is_volume = value(PropertyName::VOLUME_NAME.as_str()).is_some();
         let own = self.api.share_type.filter(|_| is_volume);
-        let share_type = value("share_type").or(own).unwrap_or_default();
+        value("share_type").or(own)
+    }
+
+    /// The properties that a clone or copy can take. Among them is the kind of access control lists that its share type
+    /// gives a new filesystem, whatever else is asked for: it has that of its parent otherwise.
+    fn taken_over(&self, properties: &[Property]) -> Vec<Property> {
+        let share_type = self.share_type(properties).unwrap_or_default();
         let mode = match share_type.to_ascii_uppercase().as_str() {
             // On CORE all lists are those of NFS 4.
             _ if self.dialect.generation() == Generation::Core => None,
@@ -390,17 +389,18 @@ impl<'a> Run<'a> {
             "APPS" | "MULTIPROTOCOL" | "NFS" => Some("passthrough"),
             _ => None,
         };
-        let Some(mode) = mode else {
-            return Cow::Borrowed(properties);
+        let is_left_out = |name: &PropertyName| match name.as_str() {
+            "share_type" => true,
+            "acltype" | "aclmode" => mode.is_some(),
+            _ => name.is_for_new_only(),
         };
-        let others = properties.iter();
-        let others = others.filter(|one| !["acltype", "aclmode"].contains(&one.name.as_str()));
-        let given = [("acltype", "nfsv4"), ("aclmode", mode)];
-        let given = given.into_iter().filter_map(|(name, text)| {
+        let others = properties.iter().filter(|one| !is_left_out(&one.name));
+        let lists = mode.map(|mode| [("acltype", "nfsv4"), ("aclmode", mode)]);
+        let lists = lists.into_iter().flatten().filter_map(|(name, text)| {
             let (name, text) = (PropertyName::parse(name), PropertyValue::parse(text));
             Some(Property::new(name.ok()?, text.ok()?))
         });
-        others.cloned().chain(given).collect()
+        others.cloned().chain(lists).collect()
     }
 
     async fn clone_of(
@@ -410,12 +410,11 @@ impl<'a> Run<'a> {
         name: &DatasetName,
         properties: &[Property],
     ) -> Done {
-        let all = self.with_acls(properties);
-        let fit = all.iter().filter(|property| {
-            let name = &property.name;
-            let of_api = *name == PropertyName::CANMOUNT || name.as_str() == "share_type";
-            !name.is_for_new_only() && !of_api
-        });
+        let taken = self.taken_over(properties);
+        // The API itself mounts it.
+        let fit = taken
+            .iter()
+            .filter(|property| property.name != PropertyName::CANMOUNT);
         if !self.dialect.has_clone_properties() {
             return self.clone_bare(doing, origin, name, fit).await;
         }
@@ -444,12 +443,9 @@ impl<'a> Run<'a> {
         to: &DatasetName,
         properties: &[Property],
     ) -> Done {
-        let all = self.with_acls(properties);
-        let fit = all.iter().filter(|property| {
-            !property.name.is_for_new_only() && property.name.as_str() != "share_type"
-        });
-        let spelled =
-            native::spelled(fit).map_err(|error| tell(doing, Kind::Invalid, error.to_string()))?;
+        let taken = self.taken_over(properties);
+        let spelled = native::spelled(&taken)
+            .map_err(|error| tell(doing, Kind::Invalid, error.to_string()))?;
         let copy = CopySnapshot {
             source: from.dataset.to_string(),
             snapshot: from.leaf.as_str().to_owned(),
