@@ -174,10 +174,7 @@ fn unseen(error: RunError, doing: String, effect: Effect) -> Error {
         ),
         _ => (Kind::Internal, "see the log of this process"),
     };
-    let effect = match error.effect() {
-        Effect::None => Effect::None,
-        Effect::Possible => effect,
-    };
+    let effect = error.effect_of(effect);
     Error::new(kind, doing)
         .with_effect(effect)
         .because(error)

@@ -107,10 +107,7 @@ fn read(error: &RunError, effect: Effect, reason: Option<&Reason>, said: String)
         }
         _ => (Kind::Internal, Next::Tell, ""),
     };
-    let effect = match error.effect() {
-        Effect::None => Effect::None,
-        Effect::Possible => effect,
-    };
+    let effect = error.effect_of(effect);
     let doing = match error {
         RunError::Unreachable { .. } => "reach the storage host",
         _ => "run commands on the storage host",

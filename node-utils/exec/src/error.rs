@@ -133,6 +133,14 @@ impl RunError {
             .because(self)
     }
 
+    /// The effect of a command that would have this one: none if it never started.
+    pub fn effect_of(&self, command: Effect) -> Effect {
+        match self.effect() {
+            Effect::None => Effect::None,
+            Effect::Possible => command,
+        }
+    }
+
     /// Whether the command may have changed anything: not if it never started.
     pub fn effect(&self) -> Effect {
         match self {
