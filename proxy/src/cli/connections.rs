@@ -5,12 +5,10 @@
 //! else. Nothing is changed.
 
 use std::fmt::Write;
-use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use driver_core::{Call, CapacityQuery, Error, PageRequest};
-use futures_util::FutureExt;
 use futures_util::future::join_all;
 use node_utils::Tools;
 use serde::Serialize;
@@ -18,6 +16,7 @@ use serde::Serialize;
 use crate::app::{App, Environment};
 use crate::cli::args::{ConnectionsFlags, EX_USAGE};
 use crate::cli::check;
+use crate::cli::selection::{NoAnswer, answer};
 use crate::csi::spec_version::CsiVersion;
 use crate::process::{self, complain};
 use crate::routing::config_file::{self, ConfigFileError};
@@ -176,12 +175,11 @@ impl Row {
 
 /// One question, with patience of its own.
 async fn patiently<T>(ask: impl AsyncFnOnce(&Call) -> T) -> Result<T, String> {
-    let call = Call::within(PATIENCE);
-    let answer = AssertUnwindSafe(ask(&call)).catch_unwind();
-    match tokio::time::timeout(PATIENCE, answer).await {
-        Ok(answer) => answer.map_err(|_| "it met a defect of this program".to_owned()),
-        Err(_) => Err(format!("no answer within {PATIENCE:?}")),
-    }
+    let answer = answer(PATIENCE, Duration::ZERO, ask).await;
+    answer.map_err(|why| match why {
+        NoAnswer::Defect => "it met a defect of this program".to_owned(),
+        NoAnswer::Late => format!("no answer within {PATIENCE:?}"),
+    })
 }
 
 async fn count(connection: &Connection, call: &Call) -> Result<usize, Error> {

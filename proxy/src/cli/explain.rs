@@ -4,16 +4,15 @@
 //! a person asks while something is wrong.
 
 use std::io::{self, IsTerminal};
-use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use driver_core::Call;
-use futures_util::FutureExt;
 
 use crate::cli::args::{EX_USAGE, ExplainFlags};
 use crate::cli::connections::size;
+use crate::cli::selection::{NoAnswer, answer};
 use crate::process;
 use crate::routing::own_thread;
 use chain::{Chain, Link};
@@ -77,27 +76,31 @@ async fn walk(flags: &ExplainFlags) -> Result<Vec<Link>, String> {
     Ok(links)
 }
 
-/// The connections of the configuration. Its files may be where nothing answers.
+/// The connections of the configuration.
 async fn read(file: &Path) -> Result<Configured, String> {
     let path = file.to_owned();
-    let silent = |silent: Silent| format!("read {}: {}", file.display(), silent.text());
-    let reading = own_thread::spawn(move || storage::read(&path));
-    let reading = reading.map_err(|error| format!("read {}: {error}", file.display()))?;
+    let read = read_files(move || storage::read(&path)).await;
+    read.map_err(|why| format!("read {}: {why}", file.display()))?
+}
+
+/// Reads files, which may be where nothing answers: on a thread of its own, within the time of a question.
+async fn read_files<T: Send + 'static>(
+    read: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    let reading = own_thread::spawn(read).map_err(|error| error.to_string())?;
     match tokio::time::timeout(PATIENCE, reading).await {
-        Ok(Ok(read)) => read,
-        Ok(Err(_)) => Err(silent(Silent::Defect)),
-        Err(_) => Err(silent(Silent::Late(None))),
+        Ok(read) => read.map_err(|_| Silent::Defect.text()),
+        Err(_) => Err(Silent::Late(None).text()),
     }
 }
 
 /// One question.
 async fn ask<T>(ask: impl AsyncFnOnce(&Call) -> T) -> Result<T, Silent> {
-    let call = Call::within(PATIENCE);
-    let answer = AssertUnwindSafe(ask(&call)).catch_unwind();
-    match tokio::time::timeout(PATIENCE + GRACE, answer).await {
-        Ok(answer) => answer.map_err(|_| Silent::Defect),
-        Err(_) => Err(Silent::Late(None)),
-    }
+    let answer = answer(PATIENCE, GRACE, ask).await;
+    answer.map_err(|why| match why {
+        NoAnswer::Late => Silent::Late(None),
+        NoAnswer::Defect => Silent::Defect,
+    })
 }
 
 // === impl Silent ===

@@ -49,6 +49,15 @@ pub(crate) struct Problem {
     pub(crate) error: String,
 }
 
+/// Why a question has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoAnswer {
+    /// The time is over.
+    Late,
+    /// It met a defect of this program.
+    Defect,
+}
+
 /// The time that a connection is believed to answer.
 #[derive(Debug, Default)]
 pub(crate) struct Patience(AtomicUsize);
@@ -152,16 +161,26 @@ pub(crate) async fn within<T>(
     doing: &str,
     ask: impl AsyncFnOnce(&Call) -> Result<T, Error>,
 ) -> Result<T, Error> {
+    let failed = |kind, why: &str| Err(Error::new(kind, doing).because(why.to_owned()));
+    match answer(time, GRACE, ask).await {
+        Ok(answer) => answer,
+        Err(NoAnswer::Defect) => failed(Kind::Internal, "it met a defect of this program"),
+        Err(NoAnswer::Late) => failed(Kind::Timeout, "there is no answer"),
+    }
+}
+
+/// The answer to a question that has a time, and is waited for a grace longer: its own error says more than that it is
+/// late.
+pub(crate) async fn answer<T>(
+    time: Duration,
+    grace: Duration,
+    ask: impl AsyncFnOnce(&Call) -> T,
+) -> Result<T, NoAnswer> {
     let call = Call::within(time);
     let answer = AssertUnwindSafe(ask(&call)).catch_unwind();
-    let failed = |kind, why: &str| {
-        let error = Error::new(kind, doing).because(why.to_owned());
-        Err(error.with_effect(call.effect()))
-    };
-    match tokio::time::timeout(time + GRACE, answer).await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(_)) => failed(Kind::Internal, "it met a defect of this program"),
-        Err(_) => failed(Kind::Timeout, "there is no answer"),
+    match tokio::time::timeout(time + grace, answer).await {
+        Ok(answer) => answer.map_err(|_| NoAnswer::Defect),
+        Err(_) => Err(NoAnswer::Late),
     }
 }
 

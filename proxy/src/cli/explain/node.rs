@@ -14,9 +14,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::chain::Link;
-use super::{PATIENCE, Silent, size};
+use super::{PATIENCE, Silent, read_files, size};
 use crate::routing::config_file;
-use crate::routing::own_thread;
 use crate::rpc::status;
 
 const RECORD: &str = "vol_data.json";
@@ -39,17 +38,11 @@ pub(super) async fn links(
     attachment: Option<&Attachment>,
 ) -> Vec<Link> {
     let (dir, wanted) = (kubelet.to_owned(), handle.to_owned());
-    let reading = own_thread::spawn(move || recorded(&dir, &wanted));
-    let reading = match reading {
-        Ok(reading) => tokio::time::timeout(PATIENCE, reading).await,
-        Err(error) => return vec![unread(kubelet, &error.to_string())],
-    };
-    let recorded = match reading {
-        Ok(Ok(Ok(Some(recorded)))) => recorded,
-        Ok(Ok(Ok(None))) => return Vec::new(),
-        Ok(Ok(Err(error))) => return vec![unread(kubelet, &error.to_string())],
-        Ok(Err(_)) => return vec![unread(kubelet, &Silent::Defect.text())],
-        Err(_) => return vec![unread(kubelet, &Silent::Late(None).text())],
+    let read = read_files(move || recorded(&dir, &wanted)).await;
+    let recorded = match read.and_then(|read| read.map_err(|error| error.to_string())) {
+        Ok(Some(recorded)) => recorded,
+        Ok(None) => return Vec::new(),
+        Err(why) => return vec![unread(kubelet, &why)],
     };
     if recorded.staged.is_empty() && recorded.published.is_empty() {
         let text = "the kubelet of this machine has no record of the volume: it is not used here";
