@@ -15,7 +15,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::query::Query;
-use super::walk::Silent;
+use super::walk::{Silent, late};
 use super::{Console, Refusal};
 use crate::routing::connection::Connection;
 use crate::routing::connections::VolumeHandle;
@@ -153,7 +153,7 @@ impl Console {
         let handle = parsed.map_err(|error| Error::invalid("read a handle").because(error))?;
         let opened = self.plugin.connections.of_volume(&handle);
         let opened = tokio::time::timeout(QUESTION, opened).await;
-        opened.unwrap_or_else(|_| Err(late()))
+        opened.unwrap_or_else(|_| Err(late(QUESTION)))
     }
 
     /// The family of the volume that the query names.
@@ -184,11 +184,6 @@ impl Console {
         search.all().await.map_err(|error| refused(&error))?;
         Ok(search.family)
     }
-}
-
-fn late() -> Error {
-    Error::new(Kind::Timeout, "ask its storage")
-        .because(format!("it did not answer within {QUESTION:?}"))
 }
 
 /// One question for the use of all, and one for the export of each.
@@ -256,14 +251,14 @@ async fn within<T>(
 ) -> Result<T, Error> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() {
-        return Err(late());
+        return Err(late(QUESTION));
     }
     let asked = connection.ask_within(left, "ask its storage", async |call| {
         ask(connection, call).await
     });
     match tokio::time::timeout(left, asked).await {
         Ok(answer) => answer,
-        Err(_) => Err(late()),
+        Err(_) => Err(late(QUESTION)),
     }
 }
 

@@ -2,6 +2,7 @@
 //! asked for it.
 
 use serde::Serialize;
+use tokio::time::Instant;
 
 use super::Console;
 use super::query::Query;
@@ -95,7 +96,7 @@ struct CallRow {
 impl Console {
     pub(super) fn status(&self) -> Status {
         let all = self.plugin.connections.all();
-        let health = all.iter().map(|lazy| self.row(lazy).health);
+        let health = all.iter().map(|lazy| self.health(lazy).0);
         let calls = self.history.recent();
         let incomplete = self.plugin.connections.unknown();
         Status {
@@ -140,7 +141,8 @@ impl Console {
         page
     }
 
-    fn row(&self, lazy: &LazyConnection) -> ConnectionRow {
+    /// The health of a connection, why it is not good, and when it was probed.
+    fn health(&self, lazy: &LazyConnection) -> (&'static str, Option<String>, Option<Instant>) {
         let (health, asked) = self.plugin.states.health(lazy.name());
         let (health, error) = match (lazy.usable(), health) {
             (Err(why), _) => ("invalid", Some(printable(&process::chain(&why)))),
@@ -148,6 +150,11 @@ impl Console {
             (Ok(()), Health::Bad(why)) => ("bad", Some(why)),
             (Ok(()), Health::Unknown) => ("unknown", None),
         };
+        (health, error, asked)
+    }
+
+    fn row(&self, lazy: &LazyConnection) -> ConnectionRow {
+        let (health, error, asked) = self.health(lazy);
         let storage = self.history.storage(lazy.name().text());
         let points: Vec<_> = storage.available.iter().copied().collect();
         ConnectionRow {

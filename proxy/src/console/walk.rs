@@ -228,10 +228,6 @@ pub(super) async fn asked<T>(
     patience: Duration,
     ask: impl AsyncFnOnce(&Connection, &Call) -> Result<T, Error>,
 ) -> Result<(Arc<Connection>, T), Error> {
-    let silent = || {
-        Error::new(Kind::Timeout, "ask its storage")
-            .because(format!("it did not answer within {patience:?}"))
-    };
     let asked = async {
         let connection = lazy.look().await?;
         let answer = connection.ask_within(patience, "ask its storage", async |call| {
@@ -242,5 +238,11 @@ pub(super) async fn asked<T>(
     };
     timeout(patience, asked)
         .await
-        .unwrap_or_else(|_| Err(silent()))
+        .unwrap_or_else(|_| Err(late(patience)))
+}
+
+/// The error of a storage that was waited for so long.
+pub(super) fn late(patience: Duration) -> Error {
+    let error = Error::new(Kind::Timeout, "ask its storage");
+    error.because(format!("it did not answer within {patience:?}"))
 }
