@@ -1,6 +1,6 @@
 //! Whatever goes wrong at a change: a retry brings it to its end, and nothing is left over.
 
-use driver_core::{DeleteSnapshot, DeleteVolume, Effect, ExpandVolume, FindVolume, Kind, Source};
+use driver_core::{DeleteVolume, Effect, ExpandVolume, FindVolume, Kind, Source};
 use synology_sim::{Action, Fault, Options, Version};
 
 use crate::nas::{LUN, MODES, Nas, TARGET, call, id};
@@ -101,15 +101,8 @@ async fn a_snapshot_converges_after_a_fault_and_is_taken_once() {
         let there = nas.lun("pvc-1")["snapshots"].as_array().map_or(0, Vec::len);
         assert_eq!(there, 1, "{action:?}");
         nas.sim.fault(Fault::once(LUN, "delete_snapshot", action));
-        drop(
-            nas.driver
-                .delete_snapshot(&call(), DeleteSnapshot::new(&snapshot.id))
-                .await,
-        );
-        let gone = nas
-            .driver
-            .delete_snapshot(&call(), DeleteSnapshot::new(&snapshot.id))
-            .await;
+        drop(nas.try_delete_snapshot(&snapshot.id).await);
+        let gone = nas.try_delete_snapshot(&snapshot.id).await;
         gone.unwrap_or_else(|error| panic!("{action:?}: {}", error.chain()));
         nas.sim.clear_faults();
         assert_eq!(nas.lun("pvc-1")["snapshots"], serde_json::json!([]));
@@ -215,10 +208,7 @@ async fn a_nas_that_does_not_answer_is_unreachable_and_never_empty() {
         .find_volume(&call(), FindVolume::new(&id("pvc-1")))
         .await;
     assert_eq!(found.expect_err("cut").kind(), Kind::Unreachable);
-    let gone = nas
-        .driver
-        .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
-        .await;
+    let gone = nas.try_delete(&id("pvc-1")).await;
     assert_eq!(gone.expect_err("cut").kind(), Kind::Unreachable);
     assert_eq!(nas.driver.probe(&call()).await.len(), 1);
     nas.sim.cutter()(None);
@@ -262,10 +252,7 @@ async fn a_lun_whose_snapshots_cannot_be_listed_is_not_deleted() {
     for code in [18_990_531, 18_990_505, 118] {
         let fault = Fault::once(LUN, "list_snapshot", Action::Refuse(code));
         nas.sim.fault(fault);
-        let error = nas
-            .driver
-            .delete_volume(&call(), DeleteVolume::new(&volume.id))
-            .await;
+        let error = nas.try_delete(&volume.id).await;
         let error = error.expect_err("a snapshot may be there");
         assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
         assert_eq!(nas.sim.state(), before, "{code}");

@@ -6,8 +6,9 @@ use std::time::Duration;
 use csi_types::capability::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    Call, CreateSnapshot, CreateVolume, DeleteVolume, Driver, Error, Parameters, Secrets,
-    SizeRange, Snapshot, SnapshotName, Source, TopologyRequirement, Volume, VolumeId, VolumeName,
+    Call, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Error, Parameters,
+    Secrets, SizeRange, Snapshot, SnapshotId, SnapshotName, Source, TopologyRequirement, Volume,
+    VolumeId, VolumeName,
 };
 use serde_json::Value;
 use synology_sim::{Options, Simulator, Version};
@@ -137,11 +138,18 @@ impl Nas {
         taken.unwrap_or_else(|error| panic!("snapshot {name}: {}", error.chain()))
     }
 
+    pub(crate) async fn try_delete(&self, id: &VolumeId) -> Result<(), Error> {
+        let request = DeleteVolume::new(id);
+        self.driver.delete_volume(&call(), request).await
+    }
+
+    pub(crate) async fn try_delete_snapshot(&self, id: &SnapshotId) -> Result<(), Error> {
+        let request = DeleteSnapshot::new(id);
+        self.driver.delete_snapshot(&call(), request).await
+    }
+
     pub(crate) async fn delete(&self, id: &VolumeId) {
-        let gone = self
-            .driver
-            .delete_volume(&call(), DeleteVolume::new(id))
-            .await;
+        let gone = self.try_delete(id).await;
         gone.unwrap_or_else(|error| panic!("delete {id}: {}", error.chain()));
     }
 

@@ -35,8 +35,7 @@ async fn lives(nas: &Nas, what: &str) {
         .expand_volume(&call(), ExpandVolume::new(&volume.id, size))
         .await
         .expect("grown");
-    nas.driver
-        .delete_snapshot(&call(), DeleteSnapshot::new(&snapshot.id))
+    nas.try_delete_snapshot(&snapshot.id)
         .await
         .expect("deleted");
     nas.delete(&volume.id).await;
@@ -139,10 +138,7 @@ async fn a_refusal_inside_a_success_is_the_reason() {
         "delete_snapshot",
         Action::RefuseInside(18_990_540),
     ));
-    let kept = nas
-        .driver
-        .delete_snapshot(&call(), DeleteSnapshot::new(&snapshot.id))
-        .await;
+    let kept = nas.try_delete_snapshot(&snapshot.id).await;
     let kept = kept.expect_err("it stays");
     assert_eq!(kept.kind(), Kind::Busy, "{}", kept.chain());
     assert!(kept.chain().contains("18990540"), "{}", kept.chain());
@@ -152,10 +148,7 @@ async fn a_refusal_inside_a_success_is_the_reason() {
     let snapshot = nas.snapshot(&volume.id, "s").await;
     nas.sim
         .fault(Fault::once(SNAPSHOT, "delete", Action::RefuseInside(3350)));
-    let kept = nas
-        .driver
-        .delete_snapshot(&call(), DeleteSnapshot::new(&snapshot.id))
-        .await;
+    let kept = nas.try_delete_snapshot(&snapshot.id).await;
     let kept = kept.expect_err("it stays");
     assert!(kept.chain().contains("immutable"), "{}", kept.chain());
 }
@@ -250,10 +243,7 @@ async fn what_a_list_does_not_find_says_nothing_of_a_volume() {
         "list",
         Action::Refuse(18_990_505),
     ));
-    let gone = nas
-        .driver
-        .delete_volume(&call(), DeleteVolume::new(&id("pvc-1")))
-        .await;
+    let gone = nas.try_delete(&id("pvc-1")).await;
     assert_eq!(gone.expect_err("refused").kind(), Kind::Unreachable);
     nas.sim.fault(Fault::once(
         "SYNO.Core.Storage.Volume",
@@ -279,10 +269,7 @@ async fn a_volume_whose_snapshot_is_kept_by_a_package_stays() {
             json!(true)
         );
         nas.sim.keep_snapshots("pvc-1", "SnapshotReplication");
-        let kept = nas
-            .driver
-            .delete_volume(&call(), DeleteVolume::new(&volume.id))
-            .await;
+        let kept = nas.try_delete(&volume.id).await;
         let kept = kept.expect_err("it is replicated");
         assert_eq!(kept.kind(), Kind::Busy, "{}", kept.chain());
         assert!(

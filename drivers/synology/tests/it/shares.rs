@@ -1,8 +1,6 @@
 //! Shared folders: what is made of them, and faults at each change.
 
-use driver_core::{
-    DeleteSnapshot, DeleteVolume, ExpandVolume, FindVolume, Found, Kind, SizeRange, Source,
-};
+use driver_core::{ExpandVolume, FindVolume, Found, Kind, SizeRange, Source};
 use serde_json::{Value, json};
 use synology_sim::{Action, Fault, Options, Version};
 
@@ -119,11 +117,7 @@ async fn a_folder_converges_after_a_fault_at_each_change() {
                 let made = nas.try_create(&request).await;
                 let made = made.unwrap_or_else(|error| panic!("{what}: {}", error.chain()));
                 assert_usable(&folders(&nas)[1], u64::from(gibibytes) << 10);
-                drop(
-                    nas.driver
-                        .delete_volume(&call(), DeleteVolume::new(&made.id))
-                        .await,
-                );
+                drop(nas.try_delete(&made.id).await);
                 nas.delete(&made.id).await;
                 nas.sim.clear_faults();
                 assert_eq!(folders(&nas).len(), 1, "{what}");
@@ -175,21 +169,11 @@ async fn a_snapshot_of_a_folder_converges_after_a_fault_and_is_taken_once() {
             json!(["csi 1024 s"]),
             "{action:?}"
         );
-        let busy = nas
-            .driver
-            .delete_volume(&call(), DeleteVolume::new(&volume.id))
-            .await;
+        let busy = nas.try_delete(&volume.id).await;
         assert_eq!(busy.expect_err("it has a snapshot").kind(), Kind::Busy);
         nas.sim.fault(Fault::once(SNAPSHOT, "delete", action));
-        drop(
-            nas.driver
-                .delete_snapshot(&call(), DeleteSnapshot::new(&snapshot.id))
-                .await,
-        );
-        let gone = nas
-            .driver
-            .delete_snapshot(&call(), DeleteSnapshot::new(&snapshot.id))
-            .await;
+        drop(nas.try_delete_snapshot(&snapshot.id).await);
+        let gone = nas.try_delete_snapshot(&snapshot.id).await;
         gone.unwrap_or_else(|error| panic!("{action:?}: {}", error.chain()));
         nas.sim.clear_faults();
         assert_eq!(folders(&nas)[0]["snapshots"], json!([]));
@@ -231,10 +215,7 @@ async fn a_foreign_folder_is_neither_taken_nor_deleted() {
         .await;
     assert_eq!(found.expect_err("a foreign one").kind(), Kind::NotFound);
     // Never "exists already", which no caller of a deletion understands.
-    let kept = nas
-        .driver
-        .delete_volume(&call(), DeleteVolume::new(&request.id))
-        .await;
+    let kept = nas.try_delete(&request.id).await;
     assert_eq!(kept.expect_err("a foreign one").kind(), Kind::Busy);
     assert_eq!(folders(&nas).len(), 1);
 }
@@ -261,10 +242,7 @@ async fn a_folder_whose_snapshots_cannot_be_listed_is_not_deleted() {
     for code in [402, 3328] {
         nas.sim
             .fault(Fault::once(SNAPSHOT, "list", Action::Refuse(code)));
-        let error = nas
-            .driver
-            .delete_volume(&call(), DeleteVolume::new(&volume.id))
-            .await;
+        let error = nas.try_delete(&volume.id).await;
         let error = error.expect_err("a snapshot may be there");
         assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
         assert_eq!(folders(&nas), before, "{code}");

@@ -2,8 +2,7 @@
 
 use csi_types::Attachment;
 use driver_core::{
-    DeleteSnapshot, DeleteVolume, FindVolume, Found, GetSnapshot, Kind, PageRequest,
-    SnapshotFilter, SnapshotId, Source,
+    FindVolume, Found, GetSnapshot, Kind, PageRequest, SnapshotFilter, SnapshotId, Source,
 };
 use serde_json::json;
 use synology_sim::Version;
@@ -63,17 +62,11 @@ async fn a_volume_of_democratic_csi_is_found_grown_snapshotted_copied_and_delete
         .await;
     assert_eq!(copy.source, Some(Source::Snapshot(ours.id.clone())));
 
-    let busy = nas
-        .driver
-        .delete_volume(&call(), DeleteVolume::new(&id))
-        .await;
+    let busy = nas.try_delete(&id).await;
     let busy = busy.expect_err("it has a snapshot");
     assert_eq!(busy.kind(), Kind::Busy);
     assert!(busy.chain().contains("snapshot-1"), "{}", busy.chain());
-    let gone = nas
-        .driver
-        .delete_snapshot(&call(), DeleteSnapshot::new(&ours.id))
-        .await;
+    let gone = nas.try_delete_snapshot(&ours.id).await;
     gone.expect("deleted");
     nas.delete(&id).await;
     nas.delete(&copy.id).await;
@@ -110,10 +103,7 @@ async fn snapshots_by_the_number_of_a_lun_are_found() {
     let old = SnapshotId::parse(&format!("/lun/{}/{uuid}", lun["lun_id"])).expect("an id");
     nas.create("copy", Some(Source::Snapshot(old.clone())))
         .await;
-    let gone = nas
-        .driver
-        .delete_snapshot(&call(), DeleteSnapshot::new(&old))
-        .await;
+    let gone = nas.try_delete_snapshot(&old).await;
     gone.expect("deleted");
     assert_eq!(nas.lun("pvc-1")["snapshots"], json!([]));
 }
@@ -147,10 +137,7 @@ async fn snapshots_of_others_are_neither_deleted_nor_restored() {
     }
     let before = nas.sim.state();
     for id in &ids {
-        let gone = nas
-            .driver
-            .delete_snapshot(&call(), DeleteSnapshot::new(id))
-            .await;
+        let gone = nas.try_delete_snapshot(id).await;
         gone.expect("no snapshot of this connection");
         let found = nas.driver.get_snapshot(&call(), GetSnapshot::new(id)).await;
         assert_eq!(found.expect_err("foreign").kind(), Kind::NotFound);
@@ -186,10 +173,7 @@ async fn what_others_have_made_is_neither_listed_nor_in_the_way() {
     // A snapshot of a schedule goes with the volume; one that a user has locked keeps it.
     let locked = json!({"src_lun_uuid": uuid, "taken_by": "user", "description": "kept", "is_locked": true, "is_app_consistent": false});
     let taken = nas.sim.call(LUN, "take_snapshot", &locked);
-    let busy = nas
-        .driver
-        .delete_volume(&call(), DeleteVolume::new(&volume.id))
-        .await;
+    let busy = nas.try_delete(&volume.id).await;
     assert_eq!(busy.expect_err("locked").kind(), Kind::Busy);
     let snapshot = json!({"snapshot_uuid": taken["data"]["snapshot_uuid"]});
     nas.sim.call(LUN, "delete_snapshot", &snapshot);
@@ -260,10 +244,7 @@ async fn a_target_that_shows_the_lun_of_another_is_not_taken_away() {
         "map_target",
         &json!({"uuid": uuid, "target_ids": [target]}),
     );
-    let busy = nas
-        .driver
-        .delete_volume(&call(), DeleteVolume::new(&volume.id))
-        .await;
+    let busy = nas.try_delete(&volume.id).await;
     assert_eq!(busy.expect_err("shared by hand").kind(), Kind::Busy);
     assert_eq!(nas.objects(), (2, 1));
 }
