@@ -200,6 +200,12 @@ impl CopyActivity {
         Self(found.map(|found| (found.stx_dev_major, found.stx_dev_minor)))
     }
 
+    /// When a copy last moved bytes there.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn last_moved(self) -> Option<Instant> {
+        moved().get(&self.0?).copied()
+    }
+
     /// Says that it has moved bytes just now.
     pub fn has_moved(self) {
         if let Some(device) = self.0 {

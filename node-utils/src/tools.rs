@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use exec::{Host, HostAccess, Local, Observed, Program, Runner};
 pub use exec::{
-    HostSettings, InvalidHostSettings, Observation, Observer, RunOutcome, Variable, resolve,
+    HostRoot, HostSettings, InvalidHostSettings, Observation, Observer, RunOutcome, Variable,
+    resolve,
 };
 
 /// A place where programs run.

@@ -10,7 +10,7 @@ mod find_daemon;
 mod settings;
 
 use std::fs::File;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
@@ -57,6 +57,16 @@ pub enum HostAccess {
 pub struct Host<R> {
     inner: R,
     way: HostAccess,
+}
+
+/// The root filesystem of the host, for as long as this is kept.
+#[derive(Debug)]
+pub struct HostRoot {
+    path: PathBuf,
+    /// The path as an operator knows it.
+    shown: PathBuf,
+    /// What the path leads by, so that it never becomes that of another process.
+    _held: Option<OwnedFd>,
 }
 
 /// A program found on the host, and how to enter.
@@ -158,6 +168,29 @@ impl OutputStream for HeldStream {
     }
 }
 
+// === impl HostRoot ===
+
+impl HostRoot {
+    /// A root that is always at this path.
+    pub fn at(path: PathBuf) -> Self {
+        Self {
+            shown: path.clone(),
+            path,
+            _held: None,
+        }
+    }
+
+    /// The same for messages.
+    pub fn shown(&self) -> &Path {
+        &self.shown
+    }
+
+    /// Where it is for this process. Resolve links below it with [`crate::resolve`].
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
 // === impl HostAccess ===
 
 impl HostAccess {
@@ -183,16 +216,21 @@ impl HostAccess {
         }
     }
 
-    /// The root filesystem of the host as a path of this process; `None` if the daemon does not run. Resolve links
-    /// below it with [`crate::resolve`].
-    pub fn root(&self) -> Option<PathBuf> {
+    /// The root filesystem of the host; `None` if the daemon does not run.
+    pub fn root(&self) -> Option<HostRoot> {
         match self {
-            Self::Chroot { root } => Some(root.clone()),
+            Self::Chroot { root } => Some(HostRoot::at(root.clone())),
             Self::Daemon { name, proc } => {
                 let daemon = find_daemon::oldest(proc, name)?;
-                Some(proc.join(daemon.pid.to_string()).join("root"))
+                let held = daemon.root(proc, name)?;
+                Some(HostRoot {
+                    path: PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd())),
+                    shown: proc.join(daemon.pid.to_string()).join("root"),
+                    _held: Some(held),
+                })
             }
-            Self::Init { proc } => Some(proc.join("1/root")),
+            // The number of process 1 is never another's.
+            Self::Init { proc } => Some(HostRoot::at(proc.join("1/root"))),
         }
     }
 

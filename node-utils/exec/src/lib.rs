@@ -27,7 +27,7 @@ pub use command::{
 };
 pub use csi_types::{Backoff, Effect};
 pub use error::RunError;
-pub use host_runner::{Host, HostAccess, HostSettings, InvalidHostSettings};
+pub use host_runner::{Host, HostAccess, HostRoot, HostSettings, InvalidHostSettings};
 pub use local::Local;
 pub use lock::{Lock, Locked};
 pub use observed::{Observation, Observed, Observer, RunOutcome};

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
+use exec::HostRoot;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
@@ -51,7 +52,7 @@ pub(super) async fn write(
             let failed =
                 |error: io::Error| Error::new(Kind::Internal, doing.clone()).because(error);
             let root = match way {
-                None => Some(PathBuf::from("/")),
+                None => Some(HostRoot::at(PathBuf::from("/"))),
                 Some(way) => way.root(),
             };
             let Some(root) = root else {
@@ -59,7 +60,7 @@ pub(super) async fn write(
                     "the files of iscsiadm cannot be reached; does the daemon iscsid run?",
                 ));
             };
-            let found = find(&root, &target, &portal).map_err(failed)?;
+            let found = find(root.path(), &target, &portal).map_err(failed)?;
             let Some((database, records)) = found else {
                 return Err(Error::new(Kind::Internal, doing.clone()).advise(format!(
                     "iscsiadm has made a record, but it is in none of {}",

@@ -8,7 +8,10 @@
 //! begin with `/..`.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, open};
 
 /// The kernel cuts the name of a process to this length.
 const LONGEST_NAME: usize = 15;
@@ -38,6 +41,15 @@ impl Daemon {
     /// number before is then the daemon's.
     pub(super) fn is_still_there(self, proc: &Path, name: &str) -> bool {
         daemon(proc, name, self.pid) == Some(self)
+    }
+
+    /// The root of its files, opened; `None` if it has ended by now. It stays what it is whatever runs by that
+    /// number later.
+    pub(super) fn root(self, proc: &Path, name: &str) -> Option<OwnedFd> {
+        let root = proc.join(self.pid.to_string()).join("root");
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = open(root, flags, Mode::empty()).ok()?;
+        self.is_still_there(proc, name).then_some(root)
     }
 }
 
@@ -129,6 +141,7 @@ mod tests {
     use std::path::Path;
 
     use super::{effective, is_in_pod, oldest, parse};
+    use crate::HostAccess;
 
     const ALL: &str = "000001ffffffffff";
     const OURS: &str = "user:[4026531837]";
@@ -226,6 +239,33 @@ mod tests {
         assert!(!daemon.is_still_there(proc.path(), "iscsid"));
         process(proc.path(), 60, "iscsid", 201);
         assert!(!daemon.is_still_there(proc.path(), "iscsid"));
+    }
+
+    #[test]
+    fn a_root_stays_that_of_the_daemon_when_its_number_is_anothers() {
+        let proc = host();
+        let (daemons, others) = (proc.path().join("a"), proc.path().join("b"));
+        for (root, text) in [(&daemons, "the host's"), (&others, "a pod's")] {
+            fs::create_dir_all(root.join("etc")).unwrap();
+            fs::write(root.join("etc/secret"), text).unwrap();
+        }
+        process(proc.path(), 60, "iscsid", 200);
+        symlink(&daemons, proc.path().join("60/root")).unwrap();
+        let access = HostAccess::Daemon {
+            name: "iscsid".to_owned(),
+            proc: proc.path().to_owned(),
+        };
+        let root = access.root().unwrap();
+        let daemon = oldest(proc.path(), "iscsid").unwrap();
+        fs::remove_dir_all(proc.path().join("60")).unwrap();
+        process(proc.path(), 60, "iscsid", 201);
+        symlink(&others, proc.path().join("60/root")).unwrap();
+        let file = root.path().join("etc/secret");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "the host's");
+        // As if it were changed between the look at the process and its root.
+        assert!(daemon.root(proc.path(), "iscsid").is_none());
+        fs::remove_dir_all(proc.path().join("60")).unwrap();
+        assert!(access.root().is_none());
     }
 
     #[test]
