@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build symbols demo test test-real lint fmt bench fuzz test-all proto lab lab-test truenas-test cluster cluster-down cluster-test image release release-test image-test chart-test monitoring-test
+.PHONY: help build plugin symbols demo test test-real lint fmt bench fuzz test-all proto lab lab-test truenas-test cluster cluster-down cluster-test image release release-test image-test chart-test monitoring-test
 # One target at a time: they share a target directory, two cores and the machine's mounts.
 .NOTPARALLEL:
 # Of the image.
@@ -24,6 +24,11 @@ help: ## this list
 build: ## the release binary, target/release/omnibus-csi
 	@scripts/needs build
 	cargo build --locked --release -p omnibus-csi
+
+# Apart from the driver, which would otherwise be built with the features of both.
+plugin: ## the plugin of kubectl for your machine, target/release/kubectl-omnibus (docs/kubectl.md)
+	@scripts/needs build
+	cargo build --locked --release -p kubectl-omnibus
 
 symbols: ## the symbols of the release binary, target/symbols/omnibus-csi.debug
 	@scripts/needs build

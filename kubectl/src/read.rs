@@ -1,0 +1,210 @@
+//! The reading: three rounds of questions, each asked at the same time. The claim and what can be found without it; what
+//! the claim names; and last `omnibus-csi explain` in the pods of the driver.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::ListParams;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use crate::chain::printable;
+use crate::cluster::Cluster;
+use crate::found::{Answer, Connections, Explained, Found, nodes_of};
+use crate::ours::{self, DriverPod};
+use crate::walk::{class_name, controller_of, csi_of, volume_name};
+
+/// The time for all commands in pods, which run at the same time. The program in them takes up to 10 s for a storage
+/// that is silent, and then says so.
+const IN_PODS: Duration = Duration::from_secs(14);
+/// The exit codes of a command that gives an answer: all is well, something is broken, something is not known.
+const ANSWERS: [u8; 3] = [0, 1, 2];
+
+/// The exit code of `connections` where the configuration has no folder of connections: a driver with one storage.
+const NO_FOLDER: u8 = 64;
+
+/// Everything about one claim.
+pub(crate) async fn read(cluster: &Cluster, namespace: &str, name: &str) -> Found {
+    let of_claim = ListParams::default().fields(&format!(
+        "involvedObject.kind=PersistentVolumeClaim,involvedObject.name={name}"
+    ));
+    let warnings = ListParams::default().fields("involvedObject.kind=Pod,type=Warning");
+    let all = ListParams::default();
+    let (claim, events, warnings, pods, drivers, ours, attachments) = tokio::join!(
+        cluster.get_in(namespace, name),
+        cluster.list_in(namespace, &of_claim),
+        cluster.list_in::<Event>(namespace, &warnings),
+        cluster.list_in::<Pod>(namespace, &all),
+        cluster.list(),
+        cluster.driver_pods(),
+        cluster.list(),
+    );
+    let mut found = Found {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        claim,
+        events,
+        warnings,
+        class: None,
+        volume: None,
+        pods: pods.map(|pods| pods.into_iter().filter(|pod| uses(pod, name)).collect()),
+        drivers,
+        ours,
+        attachments,
+        csi_nodes: BTreeMap::new(),
+        connections: None,
+        storage: None,
+        nodes: BTreeMap::new(),
+    };
+    if found.claim.there().is_none() {
+        return found;
+    }
+    named(cluster, &mut found).await;
+    explained(cluster, &mut found).await;
+    found
+}
+
+/// The objects that the claim and its pods name.
+async fn named(cluster: &Cluster, found: &mut Found) {
+    let claim = found.claim.there();
+    let (class, volume) = (claim.and_then(class_name), claim.and_then(volume_name));
+    let nodes = nodes_of(found.pods.all());
+    let (class, volume, csi_nodes) = tokio::join!(
+        optional(class, |name| cluster.get(name)),
+        optional(volume, |name| cluster.get(name)),
+        join_all(nodes.iter().map(|node| cluster.get(node))),
+    );
+    found.csi_nodes = nodes.into_iter().zip(csi_nodes).collect();
+    (found.class, found.volume) = (class, volume);
+}
+
+async fn optional<'a, T, F: Future<Output = T>>(
+    name: Option<&'a str>,
+    ask: impl FnOnce(&'a str) -> F,
+) -> Option<T> {
+    Some(ask(name?).await)
+}
+
+/// The answers of the program in the pods of the controller and of the nodes: of the volume, or of the connections where a
+/// volume is to be made.
+async fn explained(cluster: &Cluster, found: &mut Found) {
+    let until = Instant::now() + IN_PODS;
+    let volume = found.volume.as_ref().and_then(Answer::there);
+    let Some((driver, handle)) = volume.and_then(csi_of) else {
+        found.connections = connections(cluster, found, until).await;
+        return;
+    };
+    let controller = controller_of(found, driver).filter(|pod| pod.runs);
+    let all = nodes_of(found.pods.all());
+    // Of a pod that has both halves, one answer has all links.
+    let (both, nodes): (Vec<_>, Vec<_>) = all
+        .into_iter()
+        .filter_map(|node| {
+            let pod = ours::node_pod(found.ours.all(), found.serving(driver), &node)?;
+            pod.runs.then_some((node, pod))
+        })
+        .partition(|(_, pod)| controller.is_some_and(|controller| controller.name == pod.name));
+    let of_nodes = nodes
+        .iter()
+        .map(|(_, pod)| explain(cluster, pod, (driver, handle), "--node-only", until));
+    let of_storage = async {
+        let pod = controller?;
+        Some(explain(cluster, pod, (driver, handle), "", until).await)
+    };
+    let (of_storage, of_nodes) = tokio::join!(of_storage, join_all(of_nodes));
+    let nodes = nodes.iter().map(|(node, _)| node.clone()).zip(of_nodes);
+    let both = both.iter().map(|(node, _)| (node.clone(), Answer::Missing));
+    let nodes = nodes.chain(both).collect();
+    (found.storage, found.nodes) = (of_storage, nodes);
+}
+
+/// `omnibus-csi connections` in the controller of the claim's class.
+async fn connections(
+    cluster: &Cluster,
+    found: &Found,
+    until: Instant,
+) -> Option<Answer<Connections>> {
+    let class = found.class.as_ref().and_then(Answer::there)?;
+    let pod = controller_of(found, &class.provisioner).filter(|pod| pod.runs)?;
+    let mut command = pod.command("connections");
+    command.push("--json".to_owned());
+    Some(ask(cluster, pod, &command, Some(NO_FOLDER), until).await)
+}
+
+/// `omnibus-csi explain` in one pod, of a handle of this driver: the own name or a legacy one.
+async fn explain(
+    cluster: &Cluster,
+    pod: &DriverPod,
+    (driver, handle): (&str, &str),
+    more: &str,
+    until: Instant,
+) -> Answer<Explained> {
+    let mut command = pod.command("explain");
+    command.push("--json".to_owned());
+    command.push(format!("--kubelet-dir={}", pod.kubelet_dir));
+    if !more.is_empty() {
+        command.push(more.to_owned());
+    } else if driver != pod.driver {
+        command.push(format!("--csi-name={driver}"));
+    }
+    // What begins with a dash is a handle, too.
+    command.extend(["--".to_owned(), handle.to_owned()]);
+    ask(cluster, pod, &command, None, until).await
+}
+
+/// The JSON that a command in a pod prints. `none` is the exit code with which it says that there is nothing.
+async fn ask<T: DeserializeOwned>(
+    cluster: &Cluster,
+    pod: &DriverPod,
+    command: &[String],
+    none: Option<u8>,
+    until: Instant,
+) -> Answer<T> {
+    let at = pod.shown();
+    let output = match tokio::time::timeout_at(until, cluster.run(pod, command)).await {
+        Ok(Ok(output)) => output,
+        Ok(Err(why)) => return Answer::Unknown(format!("{why} ({at})")),
+        Err(_) => {
+            let text = format!(
+                "not looked at: {at} did not answer in {} s",
+                IN_PODS.as_secs()
+            );
+            return Answer::Unknown(text);
+        }
+    };
+    match serde_json::from_slice(&output.stdout) {
+        Ok(said) if ANSWERS.contains(&output.code) => Answer::There(said),
+        _ if none == Some(output.code) => Answer::Missing,
+        _ => {
+            let said = printable(&String::from_utf8_lossy(&output.stderr));
+            let command = command.get(..2).unwrap_or_default().join(" ");
+            Answer::Unknown(format!(
+                "not looked at: `{command}` in {at} ended with {}: {said}",
+                output.code
+            ))
+        }
+    }
+}
+
+/// Whether a pod that has not ended uses the claim, by its name or as a volume of its own.
+fn uses(pod: &Pod, claim: &str) -> bool {
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    if matches!(phase, Some("Succeeded" | "Failed")) {
+        return false;
+    }
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
+    volumes.into_iter().flatten().any(|volume| {
+        let named = volume.persistent_volume_claim.as_ref();
+        let own = volume
+            .ephemeral
+            .as_ref()
+            .map(|_| format!("{name}-{}", volume.name));
+        named.is_some_and(|named| named.claim_name == claim) || own.as_deref() == Some(claim)
+    })
+}

@@ -1,0 +1,259 @@
+//! `explain`: what it asks of the cluster, and what it says.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::api::{ApiServer, Said, World, run};
+
+/// The chain as JSON, with the exit code.
+fn explain(server: &ApiServer) -> (i32, Value) {
+    let (code, text, problem) = server.kubectl(&["explain", "data", "--json"]);
+    let chain = serde_json::from_str(&text).expect(&problem);
+    (code, chain)
+}
+
+fn link<'a>(chain: &'a Value, name: &str) -> &'a Value {
+    let links = chain["links"].as_array().unwrap();
+    let found = links.iter().find(|link| link["link"] == name);
+    found.unwrap_or_else(|| panic!("no link {name}: {chain:#}"))
+}
+
+#[test]
+fn a_sound_claim_is_followed_from_its_class_to_its_pods_within_two_seconds() {
+    let server = ApiServer::new(World::new());
+    let began = Instant::now();
+    let (code, text, _) = server.kubectl(&["explain", "-n", "shop", "pvc/data"]);
+    assert!(began.elapsed() < Duration::from_secs(2), "{began:?}");
+    assert_eq!(code, 0, "{text}");
+    assert!(
+        text.is_ascii() && text.ends_with("\nall links hold\n"),
+        "{text}"
+    );
+    let names: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(1))
+        .collect();
+    let expected = [
+        "claim",
+        "class",
+        "controller",
+        "persistent-volume",
+        "handle",
+        "connection",
+        "storage",
+        "parent",
+        "volume",
+        "export",
+        "node-pod",
+        "registered",
+        "attached",
+        "staged",
+        "mount",
+        "published",
+        "pod",
+        "links",
+    ];
+    assert_eq!(names, expected, "{text}");
+    let asked = server.asked();
+    let command = "command=--&command=v%3Anas%2Fpvc-claim-1";
+    let of = |pod: &str| {
+        let mut all = asked.iter();
+        all.find(|target| target.contains(&format!("/pods/{pod}/exec")))
+            .expect(pod)
+    };
+    assert!(of("csi-controller").contains(command), "{asked:?}");
+    assert!(!of("csi-controller").contains("node-only"), "{asked:?}");
+    assert!(
+        of("csi-node-1").contains("command=--node-only"),
+        "{asked:?}"
+    );
+}
+
+#[test]
+fn a_fault_that_the_controller_sees_is_named_with_a_remedy_for_this_machine() {
+    let mut world = World::new();
+    world.objects["storage"]["links"][5] = json!({
+        "link": "export", "state": "broken", "text": "it is missing",
+        "remedy": "`omnibus-csi exports --driver-config-file=/config/driver-config-file.yaml --connection=nas --repair` puts it back"
+    });
+    let server = ApiServer::new(world);
+    let (code, chain) = explain(&server);
+    assert_eq!((code, &chain["broken"]), (1, &json!("export")), "{chain:#}");
+    let remedy = "`kubectl omnibus exports --connection=nas --repair` puts it back";
+    assert_eq!(link(&chain, "export")["remedy"], remedy);
+    assert_eq!(
+        link(&chain, "parent")["facts"]["available_bytes"],
+        1_319_413_953_331_u64
+    );
+    assert_eq!(link(&chain, "mount")["node"], "one");
+}
+
+#[test]
+fn a_claim_that_is_not_there_is_broken_and_nothing_more_is_asked_for() {
+    let mut world = World::new();
+    world.objects["claim"] = Value::Null;
+    let server = ApiServer::new(world);
+    let (code, chain) = explain(&server);
+    assert_eq!((code, &chain["broken"]), (1, &json!("claim")), "{chain:#}");
+    let asked = server.asked();
+    assert!(
+        !asked.iter().any(|target| target.contains("/exec")),
+        "{asked:?}"
+    );
+}
+
+#[test]
+fn each_right_that_is_missing_is_named_and_is_no_success() {
+    for (kind, name, right) in [
+        (
+            "persistentvolumeclaims",
+            "claim",
+            "get on persistentvolumeclaims in shop",
+        ),
+        (
+            "storageclasses",
+            "class",
+            "get on storageclasses in the whole cluster",
+        ),
+        (
+            "persistentvolumes",
+            "persistent-volume",
+            "get on persistentvolumes in the whole cluster",
+        ),
+        ("pods", "pod", "list on pods in shop"),
+        (
+            "volumeattachments",
+            "attached",
+            "list on volumeattachments in the whole cluster",
+        ),
+        (
+            "csinodes",
+            "registered",
+            "get on csinodes in the whole cluster",
+        ),
+        ("exec", "storage", "get and create on pods/exec in storage"),
+    ] {
+        let mut world = World::new();
+        world.forbidden.push(kind);
+        let server = ApiServer::new(world);
+        let (code, chain) = explain(&server);
+        assert_eq!(
+            (code, &chain["state"]),
+            (2, &json!("unknown")),
+            "{kind}: {chain:#}"
+        );
+        let unknown = link(&chain, name);
+        let text = unknown["text"].as_str().unwrap();
+        assert!(
+            text.contains("not looked at") && text.contains(right),
+            "{kind}: {unknown:#}"
+        );
+    }
+}
+
+#[test]
+fn a_program_in_the_pod_that_cannot_explain_is_named_with_what_it_said() {
+    let mut world = World::new();
+    world.said = Some(Said {
+        stdout: String::new(),
+        stderr: "error: unrecognized subcommand 'explain'\n".to_owned(),
+        code: 64,
+    });
+    let server = ApiServer::new(world);
+    let (code, chain) = explain(&server);
+    assert_eq!(code, 2, "{chain:#}");
+    let text = link(&chain, "storage")["text"].as_str().unwrap();
+    assert!(
+        text.contains("storage/csi-controller ended with 64: error: unrecognized subcommand"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_cluster_that_does_not_answer_is_given_up_within_seconds() {
+    let mut world = World::new();
+    world.silent = true;
+    let server = ApiServer::new(world);
+    let began = Instant::now();
+    let (code, chain) = explain(&server);
+    assert!(began.elapsed() < Duration::from_secs(6), "{began:?}");
+    assert_eq!(code, 2);
+    let text = link(&chain, "claim")["text"].as_str().unwrap();
+    assert!(text.contains("did not answer in 4 s"), "{text}");
+}
+
+#[test]
+fn without_a_cluster_or_a_claim_the_exit_code_says_so() {
+    let program = || {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kubectl-omnibus"));
+        command.env_clear();
+        command
+    };
+    let (code, _, problem) = run(program().args(["explain", "data", "--kubeconfig=/no/such/file"]));
+    assert_eq!(code, 2, "{problem}");
+    assert!(problem.contains("kubeconfig"), "{problem}");
+    let (code, _, problem) = run(program().arg("explain"));
+    assert_eq!(code, 64, "{problem}");
+    let (code, text, _) = run(program().args(["explain", "--help"]));
+    assert_eq!(code, 0);
+    assert!(
+        text.contains("Examples:") && text.contains("Exit codes:"),
+        "{text}"
+    );
+}
+
+#[test]
+fn of_a_claim_without_a_volume_the_connection_of_its_class_is_looked_at() {
+    let unbound = || {
+        let mut world = World::new();
+        world.objects["claim"]["status"]["phase"] = json!("Pending");
+        world.objects["claim"]["spec"] = json!({"storageClassName": "fast"});
+        world.objects["class"]["volumeBindingMode"] = json!("WaitForFirstConsumer");
+        world.objects["pods"] = json!([]);
+        world
+    };
+    let mut down = unbound();
+    let row = json!({"name": "nas", "driver": null, "health": "bad", "error": "refused", "volumes": null});
+    down.said = Some(Said {
+        stdout: json!({"connections": [row], "odd": []}).to_string(),
+        stderr: String::new(),
+        code: 1,
+    });
+    let server = ApiServer::new(down);
+    let (code, chain) = explain(&server);
+    assert_eq!(
+        (code, &chain["broken"]),
+        (1, &json!("storage")),
+        "{chain:#}"
+    );
+    assert_eq!(link(&chain, "storage")["text"], "nas: refused");
+    let command = "command=omnibus-csi&command=connections";
+    assert!(server.asked().iter().any(|target| target.contains(command)));
+
+    let mut alone = unbound();
+    alone.said = Some(Said {
+        stdout: String::new(),
+        stderr: "the configuration has no folder".to_owned(),
+        code: 64,
+    });
+    let server = ApiServer::new(alone);
+    let (code, chain) = explain(&server);
+    assert_eq!((code, &chain["state"]), (0, &json!("holds")), "{chain:#}");
+}
+
+#[test]
+fn a_proxy_of_the_environment_is_used() {
+    let server = ApiServer::new(World::new());
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let proxy = unused.local_addr().unwrap();
+    drop(unused);
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kubectl-omnibus"));
+    let command = command.env_clear().env("KUBECONFIG", server.kubeconfig());
+    command.env("HTTPS_PROXY", format!("http://{proxy}"));
+    let (code, text, problem) = run(command.args(["explain", "data"]));
+    assert_eq!(code, 2, "{text}{problem}");
+    // It is asked for, and is not there.
+    assert!(text.contains("onnection refused"), "{text}{problem}");
+    assert_eq!(server.asked(), Vec::<String>::new());
+}
