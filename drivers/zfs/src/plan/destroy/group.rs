@@ -1,0 +1,54 @@
+//! Deleting a group of snapshots: one after the other. A retry deletes those that are left.
+
+use driver_core::Error;
+
+use super::{has_parent, parent_again, with_parent};
+use crate::id::{GroupPlace, Layout};
+use crate::observed::{Observed, Query, Request, State};
+use crate::plan::{Outcome, Verb};
+use crate::step::{Plan, Step};
+
+/// Removes a group of snapshots.
+#[derive(Debug)]
+pub struct DestroyGroup<'a> {
+    /// Where things lie.
+    pub layout: &'a Layout,
+    /// The group.
+    pub group: GroupPlace,
+}
+
+impl Verb for DestroyGroup<'_> {
+    type Done = ();
+
+    fn doing(&self) -> String {
+        format!("delete group snapshot `{}`", self.group.id)
+    }
+
+    fn request(&self, pool: &State) -> Result<Request, Error> {
+        let snapshots = self.group.snapshots().cloned().map(Query::Snapshot);
+        let parent = parent_again(self.layout.parent_of_volumes(), pool);
+        Ok(Request::of(snapshots.chain(parent)))
+    }
+
+    fn request_after(&self, pool: &State) -> Result<Request, Error> {
+        let request = self.request(pool)?;
+        Ok(with_parent(self.layout.parent_of_volumes(), request))
+    }
+
+    fn plan(&self, _asked: &State, seen: &Observed, done: usize) -> Result<Outcome<()>, Error> {
+        let mut plan = Plan::about(self.group.lock());
+        for snapshot in self.group.left(&seen.pool) {
+            plan.guard(snapshot.name.clone(), snapshot.guid);
+            plan.step(Step::DestroySnapshot(snapshot.name.clone()));
+        }
+        if !plan.is_empty() {
+            return Ok(Outcome::End(plan, ()));
+        }
+        // Looked for under the lock: the leftover command of a cut connection may still make it.
+        if done == 0 {
+            return Ok(Outcome::Do(plan));
+        }
+        has_parent(&self.doing(), self.layout.parent_of_volumes(), &seen.pool)?;
+        Ok(Outcome::Done(()))
+    }
+}
