@@ -1,0 +1,117 @@
+//! Properties that classes set, by the API of each generation.
+
+use driver_core::config::{Document, NoEnvironment};
+use driver_core::{Driver, Effect, Error, Kind, ModifyVolume, Parameters, VolumeId};
+use driver_truenas::from_document;
+use serde_json::json;
+use truenas_sim::{Generation, Simulator};
+
+use crate::costs::{call, create, exchanges, request};
+use crate::volumes::{appliance, config, driver};
+
+const FILES: &str = "  volumeParameters: [compression, recordsize, sync, atime]";
+
+fn pairs(all: &[(&str, &str)]) -> Parameters {
+    let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    Parameters::new(all.iter().map(pair).collect())
+}
+
+async fn modify(driver: &dyn Driver, id: &VolumeId, all: &[(&str, &str)]) -> Result<Effect, Error> {
+    let (parameters, call) = (pairs(all), call());
+    let request = ModifyVolume::new(id, &parameters);
+    let changed = driver.modify_volume(&call, request).await;
+    changed.map(|()| call.effect())
+}
+
+/// What the NAS shows of a volume: the value and its source.
+async fn shown(nas: &Simulator, id: &VolumeId, field: &str) -> (String, String) {
+    let dataset = format!("tank/csi/v/{id}");
+    let row = nas.call("pool.dataset.query", vec![json!([["id", "=", dataset]])]);
+    let row = row.await.expect("a row")[0][field].take();
+    let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    (text("rawvalue"), text("source"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_share_gets_all_that_its_class_says_by_one_update() {
+    for generation in [
+        Generation::V22_12,
+        Generation::V24_10,
+        Generation::V25_04,
+        Generation::V25_10,
+        Generation::V26Rc,
+    ] {
+        let nas = appliance(generation).await;
+        let driver = driver(&nas, "truenas-api-nfs", FILES);
+        let driver = driver.as_ref();
+        let id = create(driver, "pvc-1").await.id;
+        let class = [
+            ("atime", "off"),
+            ("compression", "zstd-fast-20"),
+            ("recordsize", "1M"),
+            ("sync", "always"),
+        ];
+        exchanges(&nas, async {
+            let effect = modify(driver, &id, &class).await.expect("changed");
+            assert_eq!(effect, Effect::Possible, "{generation:?}");
+        })
+        .await;
+        let updates = nas.counts().methods["pool.dataset.update"].calls;
+        assert_eq!(updates, 1, "{generation:?}");
+        for (field, raw) in [
+            ("atime", "off"),
+            ("compression", "zstd-fast-20"),
+            ("recordsize", "1048576"),
+            ("sync", "always"),
+        ] {
+            let (value, source) = shown(&nas, &id, field).await;
+            assert_eq!(value, raw, "{generation:?} {field}");
+            assert_eq!(source, "LOCAL", "{generation:?} {field}");
+        }
+        let effect = modify(driver, &id, &class).await.expect("changed again");
+        assert_eq!(effect, Effect::None, "{generation:?}: it has all that");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_gets_the_blocks_of_its_class_and_the_nas_refuses_what_it_does_not_offer() {
+    for generation in [Generation::V24_10, Generation::V25_10, Generation::V26Rc] {
+        let nas = appliance(generation).await;
+        let zfs = "  volumeParameters: [volblocksize, compression, sync]";
+        let driver = driver(&nas, "truenas-api-iscsi", zfs);
+        let driver = driver.as_ref();
+        let mut asked = request(driver, "pvc-1", None);
+        asked.parameters = pairs(&[("volblocksize", "64K"), ("compression", "lz4")]);
+        for _ in 0..2 {
+            let made = driver.create_volume(&call(), &asked).await;
+            made.unwrap_or_else(|error| panic!("{generation:?}: {}", error.chain()));
+        }
+        assert_eq!(shown(&nas, &asked.id, "volblocksize").await.0, "65536");
+        assert_eq!(shown(&nas, &asked.id, "compression").await.0, "lz4");
+        // ZFS has nine levels, and the NAS offers three of them.
+        let class = [("compression", "gzip-4"), ("sync", "always")];
+        let error = modify(driver, &asked.id, &class)
+            .await
+            .expect_err("refused");
+        assert_eq!(error.kind(), Kind::Invalid, "{}", error.chain());
+        assert_eq!(shown(&nas, &asked.id, "compression").await.0, "lz4");
+        assert_ne!(shown(&nas, &asked.id, "sync").await.0, "always");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_api_cannot_set_is_refused_when_the_connection_is_read() {
+    let nas = appliance(Generation::V25_10).await;
+    for (kind, list, words) in [
+        ("truenas-api-nfs", "logbias", "API of TrueNAS"),
+        ("truenas-api-nfs", "volblocksize", "filesystem"),
+        ("truenas-api-iscsi", "recordsize", "volume"),
+        ("truenas-api-iscsi", "sharenfs", "known are atime"),
+    ] {
+        let text = config(&nas, kind, &format!("  volumeParameters: [{list}]"));
+        let document = Document::parse(&text, &NoEnvironment).expect("a document");
+        let error = from_document(&document).expect_err(list).to_string();
+        assert!(error.contains("zfs.volumeParameters"), "{error}");
+        assert!(error.contains(words), "{error}");
+    }
+}

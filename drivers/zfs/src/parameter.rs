@@ -1,0 +1,380 @@
+//! The properties that classes may set: the allow-list of a connection, for classes of storage and for those of
+//! attributes of volumes.
+//!
+//! A value becomes a property only by [`ClassProperty::parse`], which writes it as ZFS shows it. Nothing else of a class
+//! reaches ZFS, but for the templates of the configuration.
+
+use std::fmt;
+
+use driver_core::parameters::Scope;
+use driver_core::{Error, Parameters};
+
+use crate::config::BlockSize;
+use crate::observed::{Dataset, VolumeKind};
+use crate::property::{Property, PropertyName, PropertyValue};
+
+/// A property that a class may set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClassProperty {
+    /// Whether reading a file changes the time of its last access.
+    Atime,
+    /// Compression.
+    Compression,
+    /// What synchronous writes are for.
+    Logbias,
+    /// The largest block of a file.
+    Recordsize,
+    /// How synchronous writes are treated.
+    Sync,
+    /// The size of the blocks of a zvol.
+    Volblocksize,
+}
+
+/// What classes may set at one connection.
+#[derive(Debug, Clone, Default)]
+pub struct ClassProperties {
+    allowed: Vec<ClassProperty>,
+    names: Vec<&'static str>,
+    mutable: Vec<&'static str>,
+}
+
+/// A property with its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    property: ClassProperty,
+    value: PropertyValue,
+}
+
+/// Why a property cannot be among those that classes may set.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotAllowable {
+    /// Nothing has this name.
+    #[error("is none that a class may set: known are {}", names(&ClassProperty::ALL))]
+    Unknown,
+    /// Volumes of this connection do not have it.
+    #[error("is no property of a {0}, which volumes of this driver are")]
+    OtherKind(VolumeKind),
+}
+
+fn names(properties: &[ClassProperty]) -> String {
+    let names: Vec<_> = properties.iter().map(|one| one.name()).collect();
+    names.join(", ")
+}
+
+fn refused(doing: &str, key: &str, allowed: &[&str]) -> Error {
+    Error::invalid(doing)
+        .because(format!("a class may not set `{}` here", key.escape_debug()))
+        .advise(format!(
+            "zfs.volumeParameters allows {}",
+            allowed.join(", ")
+        ))
+}
+
+// === impl ClassProperty ===
+
+impl ClassProperty {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Atime,
+        Self::Compression,
+        Self::Logbias,
+        Self::Recordsize,
+        Self::Sync,
+        Self::Volblocksize,
+    ];
+
+    /// The name: of the parameter, and of the property.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Atime => "atime",
+            Self::Compression => "compression",
+            Self::Logbias => "logbias",
+            Self::Recordsize => "recordsize",
+            Self::Sync => "sync",
+            Self::Volblocksize => "volblocksize",
+        }
+    }
+
+    /// The property.
+    pub fn property(self) -> PropertyName {
+        match self {
+            Self::Atime => PropertyName::ATIME,
+            Self::Compression => PropertyName::COMPRESSION,
+            Self::Logbias => PropertyName::LOGBIAS,
+            Self::Recordsize => PropertyName::RECORDSIZE,
+            Self::Sync => PropertyName::SYNC,
+            Self::Volblocksize => PropertyName::VOLBLOCKSIZE,
+        }
+    }
+
+    /// Whether such a volume has it.
+    fn is_of(self, kind: VolumeKind) -> bool {
+        match self {
+            Self::Atime | Self::Recordsize => kind == VolumeKind::Filesystem,
+            Self::Volblocksize => kind == VolumeKind::Zvol,
+            Self::Compression | Self::Logbias | Self::Sync => true,
+        }
+    }
+
+    /// The values that it may have, for errors.
+    fn values(self) -> &'static str {
+        match self {
+            Self::Atime => "on, off",
+            Self::Compression => {
+                "on, off, lz4, lzjb, zle, gzip, gzip-1 to gzip-9, zstd, zstd-1 to zstd-19, zstd-fast, zstd-fast-1 to \
+                 zstd-fast-10, then by tens to 100, 500, 1000"
+            }
+            Self::Logbias => "latency, throughput",
+            Self::Recordsize | Self::Volblocksize => "powers of two from 512 to 16M, such as 128K",
+            Self::Sync => "standard, always, disabled",
+        }
+    }
+
+    /// Reads a value, in capitals or not; `None` if it can have no such value.
+    pub fn parse(self, text: &str) -> Option<PropertyValue> {
+        let text = text.trim().to_ascii_lowercase();
+        let one_of = |words: &[&str]| words.contains(&text.as_str()).then(|| text.clone());
+        let value = match self {
+            Self::Atime => one_of(&["on", "off"])?,
+            Self::Compression => compression(&text)?,
+            Self::Logbias => one_of(&["latency", "throughput"])?,
+            Self::Recordsize | Self::Volblocksize => {
+                BlockSize::parse(&text).ok()?.bytes().to_string()
+            }
+            Self::Sync => one_of(&["standard", "always", "disabled"])?,
+        };
+        PropertyValue::parse(value).ok()
+    }
+}
+
+/// A kind of compression as ZFS shows it: it leaves out a level that is the default.
+fn compression(text: &str) -> Option<String> {
+    let words = [
+        "on",
+        "off",
+        "lz4",
+        "lzjb",
+        "zle",
+        "gzip",
+        "zstd",
+        "zstd-fast",
+    ];
+    if words.contains(&text) {
+        return Some(text.to_owned());
+    }
+    let (kind, level) = text.rsplit_once('-')?;
+    let is_plain = !level.starts_with('0') && level.bytes().all(|b| b.is_ascii_digit());
+    let level: u16 = level.parse().ok().filter(|_| is_plain)?;
+    match (kind, level) {
+        ("gzip", 6) | ("zstd-fast", 1) => Some(kind.to_owned()),
+        ("gzip", 1..=9) | ("zstd", 1..=19) | ("zstd-fast", 2..=10 | 500 | 1000) => {
+            Some(text.to_owned())
+        }
+        ("zstd-fast", 20..=100) if level.is_multiple_of(10) => Some(text.to_owned()),
+        _ => None,
+    }
+}
+
+// === impl ClassProperties ===
+
+impl ClassProperties {
+    /// Reads the names of a configuration, for volumes of this kind.
+    pub fn allow(names: &[String], kind: VolumeKind) -> Result<Self, (String, NotAllowable)> {
+        let mut allowed = Vec::new();
+        for name in names {
+            let known = ClassProperty::ALL
+                .into_iter()
+                .find(|one| one.name() == name);
+            let one = known.ok_or_else(|| (name.clone(), NotAllowable::Unknown))?;
+            if !one.is_of(kind) {
+                return Err((name.clone(), NotAllowable::OtherKind(kind)));
+            }
+            if !allowed.contains(&one) {
+                allowed.push(one);
+            }
+        }
+        let mutable = allowed
+            .iter()
+            .filter(|one| **one != ClassProperty::Volblocksize);
+        Ok(Self {
+            names: allowed.iter().map(|one| one.name()).collect(),
+            mutable: mutable.map(|one| one.name()).collect(),
+            allowed,
+        })
+    }
+
+    /// Whether a class may set it.
+    pub fn has(&self, property: ClassProperty) -> bool {
+        self.allowed.contains(&property)
+    }
+
+    /// The names of all that a class may set.
+    pub fn names(&self) -> &[&'static str] {
+        &self.names
+    }
+
+    /// The names of those that can be changed afterwards.
+    pub fn mutable(&self) -> &[&'static str] {
+        &self.mutable
+    }
+
+    /// What the class of a new volume sets. Without a list a class sets nothing: its parameters are those of templates.
+    pub fn of_new(
+        &self,
+        scope: Scope<'_>,
+        parameters: &Parameters,
+        doing: &str,
+    ) -> Result<Vec<Setting>, Error> {
+        if self.allowed.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut all = Vec::new();
+        for property in ClassProperty::ALL {
+            if let Some(text) = parameters.get(scope, property.name()) {
+                if !self.has(property) {
+                    return Err(refused(doing, property.name(), &self.names));
+                }
+                all.push(Setting::read(property, text, doing)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// What a change of a volume sets: each of these parameters, or nothing.
+    pub fn of_change(&self, parameters: &Parameters, doing: &str) -> Result<Vec<Setting>, Error> {
+        let one = |(key, text): (&String, &String)| {
+            let mutable = self.mutable.contains(&key.as_str());
+            let known = ClassProperty::ALL.into_iter().find(|one| one.name() == key);
+            match known.filter(|_| mutable) {
+                Some(property) => Setting::read(property, text, doing),
+                None => Err(refused(doing, key, &self.mutable)),
+            }
+        };
+        parameters.raw().iter().map(one).collect()
+    }
+}
+
+// === impl Setting ===
+
+impl Setting {
+    fn read(property: ClassProperty, text: &str, doing: &str) -> Result<Self, Error> {
+        let value = property.parse(text).ok_or_else(|| {
+            let shown: String = text.chars().take(64).flat_map(char::escape_debug).collect();
+            Error::invalid(doing)
+                .because(format!("`{}` cannot be `{shown}`", property.name()))
+                .advise(format!("it can be {}", property.values()))
+        })?;
+        Ok(Self { property, value })
+    }
+
+    /// The size of the blocks of a zvol, if this sets it.
+    pub fn block(&self) -> Option<u64> {
+        let is_block = self.property == ClassProperty::Volblocksize;
+        is_block.then(|| self.value.as_str().parse().ok()).flatten()
+    }
+
+    /// The property to set.
+    pub fn property(&self) -> Property {
+        Property::new(self.property.property(), self.value.clone())
+    }
+
+    /// Whether a dataset has it of its own.
+    pub fn is_at(&self, dataset: &Dataset) -> bool {
+        self.is(dataset.properties.own(&self.property.property()))
+    }
+
+    /// Whether it counts for a dataset, which may inherit it.
+    pub fn is_shown(&self, dataset: &Dataset) -> bool {
+        self.is(dataset.properties.get(&self.property.property()))
+    }
+
+    fn is(&self, text: Option<&str>) -> bool {
+        text.and_then(|text| self.property.parse(text)).as_ref() == Some(&self.value)
+    }
+}
+
+/// For errors: the property and its value.
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.property.name(), self.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(property: ClassProperty, text: &str) -> Option<String> {
+        property.parse(text).map(|value| value.to_string())
+    }
+
+    #[test]
+    fn values_are_written_as_zfs_shows_them() {
+        for (property, text, expected) in [
+            (ClassProperty::Compression, "LZ4", "lz4"),
+            (ClassProperty::Compression, "gzip-6", "gzip"),
+            (ClassProperty::Compression, "gzip-9", "gzip-9"),
+            (ClassProperty::Compression, "zstd-3", "zstd-3"),
+            (ClassProperty::Compression, "zstd-fast-1", "zstd-fast"),
+            (ClassProperty::Compression, "zstd-fast-90", "zstd-fast-90"),
+            (
+                ClassProperty::Compression,
+                "zstd-fast-1000",
+                "zstd-fast-1000",
+            ),
+            (ClassProperty::Recordsize, "128K", "131072"),
+            (ClassProperty::Recordsize, "16M", "16777216"),
+            (ClassProperty::Volblocksize, "512", "512"),
+            (ClassProperty::Sync, "always", "always"),
+            (ClassProperty::Atime, "Off", "off"),
+            (ClassProperty::Logbias, "throughput", "throughput"),
+        ] {
+            assert_eq!(shown(property, text).as_deref(), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn values_that_zfs_does_not_know_are_none() {
+        for (property, text) in [
+            (ClassProperty::Compression, ""),
+            (ClassProperty::Compression, "zstd-0"),
+            (ClassProperty::Compression, "zstd-20"),
+            (ClassProperty::Compression, "zstd-03"),
+            (ClassProperty::Compression, "zstd-+3"),
+            (ClassProperty::Compression, "zstd-fast-11"),
+            (ClassProperty::Compression, "gzip-0"),
+            (ClassProperty::Compression, "lz4 sync=disabled"),
+            (ClassProperty::Recordsize, "100K"),
+            (ClassProperty::Recordsize, "256"),
+            (ClassProperty::Recordsize, "32M"),
+            (ClassProperty::Sync, "on"),
+            (ClassProperty::Atime, "true"),
+            (ClassProperty::Logbias, "-o"),
+        ] {
+            assert_eq!(shown(property, text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_list_holds_what_volumes_of_its_kind_have_and_says_what_can_be_changed() {
+        let allow = |names: &[&str], kind| {
+            let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+            ClassProperties::allow(&names, kind)
+        };
+        let zvols = allow(&["volblocksize", "sync", "sync"], VolumeKind::Zvol).unwrap();
+        assert_eq!(zvols.names(), ["volblocksize", "sync"]);
+        assert_eq!(zvols.mutable(), ["sync"]);
+        for (name, kind) in [
+            ("recordsize", VolumeKind::Zvol),
+            ("atime", VolumeKind::Zvol),
+            ("volblocksize", VolumeKind::Filesystem),
+        ] {
+            let (_, why) = allow(&[name], kind).unwrap_err();
+            assert_eq!(why, NotAllowable::OtherKind(kind), "{name}");
+        }
+        for name in ["mountpoint", "sharenfs", "Sync", ""] {
+            let (_, why) = allow(&[name], VolumeKind::Zvol).unwrap_err();
+            assert_eq!(why, NotAllowable::Unknown, "{name}");
+        }
+    }
+}
