@@ -1,0 +1,65 @@
+# shellcheck shell=bash
+# Volumes that are deleted together with the pods that write to them: the storage must not go before the node has let
+# go of it. Sourced, never run.
+
+# Of one snapshot. CLONES at once, ROUNDS times.
+CLONES=${CLONES:-24}
+ROUNDS=${ROUNDS:-2}
+
+cell_torn_iscsi() { torn iscsi; }
+cell_torn_nvmeof() { torn nvmeof; }
+cell_torn_nfs() { torn nfs; }
+
+torn() { # release
+    local round number names=() both=()
+    export RELEASE_BY=chart
+    # An emulated machine attaches the clones one after the other.
+    # shellcheck disable=SC2034  # for objects.sh
+    PATIENCE=900
+    release_install "$1"
+    claim first "$1" 1Gi
+    pod writer first
+    ready writer
+    run_in writer 'dd if=/dev/urandom of=/data/content bs=1M count=64 2>/dev/null; sync /data/content'
+    snapshot moment first "$1"
+    snapshot_ready moment
+    # What the kernel says from here on is of the clones.
+    in_node lab dmesg --clear
+    in_node lab sh -c 'echo the cell begins >/dev/kmsg'
+    for number in $(seq "$CLONES"); do
+        names+=("clone-$number")
+        both+=("pvc/clone-$number" "pod/clone-$number")
+    done
+    for round in $(seq "$ROUNDS"); do
+        for number in "${names[@]}"; do
+            claim "$number" "$1" 1Gi VolumeSnapshot moment
+            pod "$number" "$number"
+        done
+        for number in "${names[@]}"; do ready "$number"; done
+        # Not synchronized: the node still has to write it when the volume is deleted.
+        for number in "${names[@]}"; do
+            run_in "$number" 'cat /data/content >/data/dirty' &
+        done
+        wait
+        in_node lab grep -qE '^Dirty: +[0-9]{5,} kB' /proc/meminfo || fail "nothing is left to be written"
+        k delete --wait=false "${both[@]}" >/dev/null
+        wait_until "$PATIENCE" only_the_first "$1" || fail "round $round: left: $(volumes_of_driver "$1")"
+        kernel_is_silent "$round"
+        say "round $round of $ROUNDS: $CLONES clones are gone, no error of a disk"
+    done
+    clean_up "$1"
+    kernel_is_silent "end"
+}
+
+only_the_first() { # release
+    [ "$(volumes_of_driver "$1" | wc -w)" = 1 ]
+}
+
+# Nothing that says that a disk or a filesystem went away under what used it.
+kernel_is_silent() { # round
+    local log said
+    log=$(in_node lab dmesg) || fail "the kernel of the machine cannot be asked"
+    grep -q "the cell begins" <<<"$log" || fail "the kernel has forgotten what it said"
+    said=$(grep -iE 'conn error|recovery timed out|I/O error|critical .* error|EXT4-fs.*(error|remount)|XFS.*(error|shut)|JBD2.*error|lost .*write|nfs:.*not responding|rejecting I/O|Stale' <<<"$log" || true)
+    [ -z "$said" ] || fail "round $1: the kernel says: $said"
+}
