@@ -35,6 +35,10 @@ pub struct Questions<'a> {
     pub is_block: bool,
     /// The size of its volumes, if not the default of 10 GiB.
     pub size: Option<i64>,
+    /// The folder for temporary files below which it has its own folders, instead of those of the kubelet.
+    pub default_folders: Option<PathBuf>,
+    /// The socket of the server, if not the usual one.
+    pub socket: Option<PathBuf>,
 }
 
 #[derive(Deserialize)]
@@ -108,14 +112,17 @@ pub async fn ask(sanity: &Path, place: &Place, questions: &Questions<'_>) -> (Ve
     let report = place.path().join("report.json");
     let path = |name: &str| place.node().join(name).display().to_string();
     let access = if questions.is_block { "block" } else { "mount" };
+    let socket = questions.socket.clone().unwrap_or_else(|| place.socket());
     let mut arguments = vec![
-        format!("--csi.endpoint=unix://{}", place.socket().display()),
-        format!("--csi.mountdir={}", path("target")),
-        format!("--csi.stagingdir={}", path("staging")),
+        format!("--csi.endpoint=unix://{}", socket.display()),
         format!("--csi.testvolumeaccesstype={access}"),
         format!("--ginkgo.json-report={}", report.display()),
         "--ginkgo.no-color".to_owned(),
     ];
+    if questions.default_folders.is_none() {
+        arguments.push(format!("--csi.mountdir={}", path("target")));
+        arguments.push(format!("--csi.stagingdir={}", path("staging")));
+    }
     if let Some(size) = questions.size {
         arguments.push(format!("--csi.testvolumesize={size}"));
         arguments.push(format!("--csi.testvolumeexpandsize={}", size / 2 * 3));
@@ -130,7 +137,17 @@ pub async fn ask(sanity: &Path, place: &Place, questions: &Questions<'_>) -> (Ve
             arguments.push(format!("--csi.{flag}={}", file.display()));
         }
     }
-    let output = tools::run(sanity, arguments, place.path()).await;
+    let output = match &questions.default_folders {
+        None => tools::run(sanity, arguments, place.path()).await,
+        Some(folder) => {
+            let of = [
+                format!("TMPDIR={}", folder.display()),
+                sanity.display().to_string(),
+            ];
+            let all = of.into_iter().chain(arguments);
+            tools::run(Path::new("env"), all, place.path()).await
+        }
+    };
     (read(&report), output)
 }
 

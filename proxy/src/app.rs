@@ -3,6 +3,7 @@
 //! Used by serving, `check` and `try` alike. A file with its own driver makes one connection
 //! without a name; the code below does not distinguish the two. No backend is contacted.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use driver_core::config::{ConfigError, Document, NodeCapability, Unusable};
@@ -11,6 +12,7 @@ use driver_node_manual::NodeManual;
 use node_utils::Tools;
 
 use crate::csi::advertise::Advertised;
+use crate::csi::identity::PluginName;
 use crate::csi::node::info::NodeInfo;
 use crate::csi::node::service::NodeService;
 use crate::csi::plugin::Modes;
@@ -62,6 +64,11 @@ pub struct App {
     pub folder: Option<Folder>,
     /// The state of the connections.
     pub states: States,
+    /// The version at which it advertises what its connection would advertise alone; a process whose
+    /// connections may change otherwise advertises one list.
+    pub alone: Option<CsiVersion>,
+    /// The same under its legacy names, by name: each has one of the connections.
+    pub legacy: BTreeMap<PluginName, Self>,
 }
 
 /// The capabilities of all drivers of this build. A process whose connections may change announces
@@ -77,6 +84,7 @@ const SUPERSET: Capabilities = Capabilities {
     clones: true,
     expand: Expansion::ControllerAndNode,
     publish: true,
+    published_nodes: false,
     topology: true,
     modify: false,
     groups: false,
@@ -84,6 +92,7 @@ const SUPERSET: Capabilities = Capabilities {
     orphans: true,
     exports: true,
     inline: true,
+    adopt: true,
 };
 
 // === impl App ===
@@ -126,7 +135,7 @@ impl App {
         let connection = Connection::open(ConnectionName::unnamed(), document, &context)?;
         let driver = Arc::clone(connection.driver());
         let (can, access) = (connection.can(), connection.access());
-        let advertised = Advertised::new(can, access, &document.common()?, at.version);
+        let advertised = Advertised::new(can, access, &document.common()?.service, at.version);
         let groups = honours_group(&advertised, at.version);
         let place = driver.node_topology();
         Ok(Self {
@@ -137,6 +146,8 @@ impl App {
             connections: Connections::single(connection),
             folder: None,
             states: States::default(),
+            alone: None,
+            legacy: BTreeMap::new(),
         })
     }
 
@@ -147,7 +158,7 @@ impl App {
         let by_hand: Arc<dyn Driver> = Arc::new(NodeManual);
         let config = document.common()?;
         let access = by_hand.access_rules();
-        let advertised = Advertised::new(SUPERSET, &access, &config, at.version);
+        let advertised = Advertised::new(SUPERSET, &access, &config.service, at.version);
         let groups = honours_group(&advertised, at.version);
         let node = NodeService::open(document, by_hand, &at.tools, groups)?;
         let info = NodeInfo::announced(&settings, at)?;
@@ -168,7 +179,7 @@ impl App {
             let base = Arc::clone(document);
             Folder::new(&settings, base, Arc::new(context), connections.clone())
         });
-        Ok(Self {
+        let mut app = Self {
             kind: PROXY.to_owned(),
             advertised,
             connections,
@@ -176,9 +187,53 @@ impl App {
             info,
             folder,
             states: States::default(),
-        })
+            alone: None,
+            legacy: BTreeMap::new(),
+        };
+        let service = &config.service;
+        let advertised = Advertised::new(ON_A_NETWORK, &access, service, at.version);
+        let legacy = settings.names.legacy.iter().map(|(name, connection)| {
+            let legacy = app.under(connection, &settings, at, advertised.clone());
+            (name.clone(), legacy)
+        });
+        app.legacy = legacy.collect();
+        Ok(app)
+    }
+
+    /// The same for callers who know one of the connections alone. `advertised` is what is said where nothing
+    /// is known of it: by nodes.
+    fn under(
+        &self,
+        connection: &ConnectionName,
+        settings: &ProxySettings,
+        at: &Environment,
+        advertised: Advertised,
+    ) -> Self {
+        let reads_files = self.folder.is_some();
+        let connections = &self.connections;
+        Self {
+            kind: self.kind.clone(),
+            advertised,
+            connections: connections.under_legacy_name(connection.clone(), reads_files),
+            // A group comes only where it was advertised.
+            node: self
+                .node
+                .honouring_groups(at.version >= CsiVersion::minor(5)),
+            info: NodeInfo::alone(settings, at),
+            folder: None,
+            states: self.states.clone(),
+            alone: reads_files.then_some(at.version),
+            legacy: BTreeMap::new(),
+        }
     }
 }
+
+/// The same of drivers whose storage is on a network. Storage of a node is served by a process that reads its file,
+/// and so knows more.
+const ON_A_NETWORK: Capabilities = Capabilities {
+    topology: false,
+    ..SUPERSET
+};
 
 /// Why volumes of this very node cannot be served. compat: "The proxy".
 fn no_local(settings: &ProxySettings, at: &Environment) -> Option<&'static str> {
@@ -204,7 +259,8 @@ mod tests {
     use super::*;
     use crate::routing::connection::{LETTING_IN, built, least};
 
-    /// Whether the capabilities `all` include `one`.
+    /// Whether the capabilities `all` include `one`, but for the services of their own, which are advertised while a
+    /// connection offers them.
     fn covers(all: Capabilities, one: Capabilities) -> bool {
         let Capabilities {
             volumes,
@@ -217,13 +273,16 @@ mod tests {
             clones,
             expand,
             publish,
+            // Advertised by another rule: where all have it.
+            published_nodes: _,
             topology,
             modify,
-            groups,
-            block_metadata,
+            groups: _,
+            block_metadata: _,
             orphans,
             exports,
             inline,
+            adopt,
         } = one;
         let expands = match (expand, all.expand) {
             (Expansion::None, _) | (_, Expansion::ControllerAndNode) => true,
@@ -241,11 +300,10 @@ mod tests {
             (publish, all.publish),
             (topology, all.topology),
             (modify, all.modify),
-            (groups, all.groups),
-            (block_metadata, all.block_metadata),
             (orphans, all.orphans),
             (exports, all.exports),
             (inline, all.inline),
+            (adopt, all.adopt),
         ];
         expands && pairs.into_iter().all(|(one, all)| all || !one)
     }
@@ -308,7 +366,7 @@ mod tests {
             }
             let (can, access) = (connection.can(), connection.access());
             let config = document.common().expect("configuration");
-            let alone = Advertised::new(can, access, &config, at.version).node;
+            let alone = Advertised::new(can, access, &config.service, at.version).node;
             let announced = |capability: &&NodeCapability| app.advertised.node.contains(capability);
             // That would be a promise for all volumes of the process, those made by hand among them.
             let missing: Vec<_> = alone.iter().filter(|one| !announced(one)).collect();
@@ -319,6 +377,17 @@ mod tests {
             }
         }
         assert_eq!(grouping, OF_FILES.into(), "as documented");
-        assert_eq!(publishing, LETTING_IN.map(|(kind, _)| kind));
+        // These record the nodes of a volume, also where every node is let in.
+        let records = |kind: &&str| {
+            let of = |family| kind.starts_with(family);
+            ["freenas-", "truenas-", "zfs-generic-"].into_iter().any(of)
+        };
+        let letting_in = LETTING_IN.map(|(kind, _)| kind);
+        let expected: Vec<_> = built()
+            .into_iter()
+            .filter(records)
+            .chain(letting_in)
+            .collect();
+        assert_eq!(publishing, expected);
     }
 }

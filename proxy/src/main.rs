@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use omnibus_csi::cli::args::{self, Command, Invocation};
 use omnibus_csi::cli::{
-    attacher_finalizers, check, connections, explain, exports, liveness_probe, migrate_values,
-    orphans, serve, try_out, version,
+    adopt, attacher_finalizers, check, connections, explain, export_pvs, exports, liveness_probe,
+    migrate_values, orphans, serve, try_out, version,
 };
 use omnibus_csi::process;
 
@@ -20,6 +20,8 @@ fn main() -> ExitCode {
         Ok(Invocation::Command(Command::Orphans(flags))) => orphans::run(&flags),
         Ok(Invocation::Command(Command::Exports(flags))) => exports::run(&flags),
         Ok(Invocation::Command(Command::Explain(flags))) => explain::run(&flags),
+        Ok(Invocation::Command(Command::ExportPvs(flags))) => export_pvs::run(&flags),
+        Ok(Invocation::Command(Command::Adopt(flags))) => adopt::run(&flags),
         Ok(Invocation::Command(Command::Try(flags))) => try_out::run(&flags),
         Ok(Invocation::Command(Command::MigrateValues(flags))) => migrate_values::run(&flags),
         Ok(Invocation::Command(Command::AttacherFinalizers(flags))) => {

@@ -9,7 +9,9 @@ pub(crate) mod log;
 mod multi_connection;
 
 pub(crate) use gate::{Gate, hold_paused_clock};
-pub(crate) use multi_connection::{among, multi_connection, multi_in, multi_of, multi_under};
+pub(crate) use multi_connection::{
+    among, multi_connection, multi_in, multi_named, multi_of, multi_under, under_legacy_name,
+};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,9 +25,9 @@ use driver_core::{
     AccessRules, BackendIdentity, Call, Capabilities, Capacity, CapacityQuery, CapacityReporter,
     CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Effect, Error,
     ExpandVolume, Expanded, Expander, Expansion, FindVolume, Found, GetSnapshot, Kind, Lister,
-    Modifier, ModifyVolume, NodeId, Page, PageRequest, PageToken, Parameters, PublishVolume,
-    Published, Publisher, Snapshot, SnapshotFilter, SnapshotId, Snapshots, Source, Topology,
-    UnpublishVolume, Volume, VolumeId, VolumeName,
+    MadeFor, Modifier, ModifyVolume, NodeId, Page, PageRequest, PageToken, Parameters,
+    PublishVolume, Published, Publisher, Snapshot, SnapshotFilter, SnapshotId, Snapshots, Source,
+    Topology, UnpublishVolume, Volume, VolumeId, VolumeName,
 };
 use node_utils::{Node, NodeConfig};
 use tokio::sync::Notify;
@@ -98,6 +100,7 @@ pub(crate) const EVERYTHING: Capabilities = Capabilities {
     clones: true,
     expand: Expansion::Controller,
     publish: false,
+    published_nodes: false,
     topology: true,
     modify: false,
     groups: false,
@@ -105,6 +108,7 @@ pub(crate) const EVERYTHING: Capabilities = Capabilities {
     orphans: false,
     exports: false,
     inline: false,
+    adopt: false,
 };
 
 /// A plugin over `driver`, with a configuration.
@@ -117,7 +121,12 @@ pub(crate) fn plugin<D: Driver + 'static>(driver: &Arc<D>, yaml: &str) -> Arc<Pl
     });
     let connection = Connection::of(ConnectionName::unnamed(), driver.clone(), &config);
     let version = CsiVersion::minor(12);
-    let advertised = Advertised::new(connection.can(), connection.access(), &config, version);
+    let advertised = Advertised::new(
+        connection.can(),
+        connection.access(),
+        &config.service,
+        version,
+    );
     let groups = honours_group(&advertised, version);
     serve(App {
         kind: driver.kind().to_owned(),
@@ -130,6 +139,8 @@ pub(crate) fn plugin<D: Driver + 'static>(driver: &Arc<D>, yaml: &str) -> Arc<Pl
         ),
         folder: None,
         states: States::default(),
+        alone: None,
+        legacy: BTreeMap::new(),
     })
 }
 
@@ -267,6 +278,8 @@ fn volume(id: &VolumeId, path: &str, source: Option<Source>) -> Volume {
         attachment: Attachment::Hostpath(Hostpath { path }),
         source,
         topology: vec![Topology::node("node-1")],
+        made_for: MadeFor::default(),
+        published_to: Vec::new(),
     }
 }
 
@@ -529,7 +542,7 @@ impl Publisher for Memory {
     ) -> Result<(), Error> {
         let node = request.node;
         self.enter(call).await?;
-        let node = node.map_or("*", NodeId::as_str);
+        let node = node.map_or("*", |node| node.id.as_str());
         self.state().nodes.push(format!("-{node}"));
         Ok(())
     }
@@ -537,7 +550,7 @@ impl Publisher for Memory {
 
 #[async_trait::async_trait]
 impl Modifier for Memory {
-    fn mutable_keys(&self) -> &'static [&'static str] {
+    fn mutable_keys(&self) -> &[&'static str] {
         &["speed"]
     }
 

@@ -433,6 +433,66 @@ fn a_nas_that_does_not_answer_is_said_to_be_out_of_reach_and_no_run_to_have_been
     }
 }
 
+/// A kernel without NFS can try the half of the controller, and what is cleaned up after a node that cannot mount.
+#[test]
+fn a_share_that_the_node_cannot_mount_fails_where_it_is_staged_and_leaves_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        node_utils::requirement::could_not_run("a trial over nfs-client", "only root may mount");
+        return;
+    }
+    let place = Place::new();
+    let file = place.0.path().join("share.yaml");
+    let base = place.base();
+    let text = format!(
+        "driver: nfs-client\nnfs: {{shareHost: nas.example, shareBasePath: {base}, controllerBasePath: {base}, \
+         createBase: true}}\n",
+        base = base.display()
+    );
+    fs::write(&file, text).unwrap();
+    let programs = place.0.path().join("programs");
+    fs::create_dir(&programs).unwrap();
+    let refuses = "#!/bin/sh\ncase $* in '-t nfs '*) echo \"mount.nfs: no route to $5\" >&2; exit 32 ;; esac\n\
+                   exec /usr/bin/mount \"$@\"\n";
+    let mount = programs.join("mount");
+    fs::write(&mount, refuses).unwrap();
+    fs::set_permissions(&mount, Permissions::from_mode(0o755)).unwrap();
+    // The programs of that folder come first, for this trial alone.
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation", "private", "sh", "-c"])
+        .arg("mount --bind \"$1\" /usr/local/sbin && shift && exec \"$@\"")
+        .arg("sh")
+        .arg(&programs)
+        .arg(env!("CARGO_BIN_EXE_omnibus-csi"))
+        .args(["try", "--json"])
+        .arg(format!("--driver-config-file={}", file.display()))
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("TMPDIR", place.tmp())
+        .current_dir(place.tmp())
+        .stdin(Stdio::null());
+    let output = command.output().unwrap();
+    if !can_mount(&output) {
+        return;
+    }
+    let report = json(&output);
+    assert_eq!(output.status.code(), Some(1), "{report:#}");
+    assert_eq!(steps(&report, "failed"), ["stage"], "{report:#}");
+    let well = steps(&report, "ok");
+    for step in ["create", "attach"] {
+        assert!(well.contains(&step), "{step}: {report:#}");
+    }
+    let failure = report["failure"].to_string();
+    assert!(
+        failure.contains("no route to nas.example:")
+            && failure.contains("this node cannot mount it"),
+        "{failure}"
+    );
+    assert_eq!(report["leftBehind"], Value::Array(Vec::new()), "{report:#}");
+    assert_eq!(fs::read_dir(base.join("v")).unwrap().count(), 0);
+    place.nothing_is_left();
+}
+
 #[test]
 fn a_fresh_repository_of_restic_is_made_by_the_first_snapshot_of_a_trial() {
     if !Path::new("/usr/bin/restic").exists() {

@@ -8,7 +8,7 @@
 //! floods would refuse the commands of every ZFS host. Outputs of programs of this machine and its files are not
 //! counted: no storage decides how large they are, and each has a cap of its own.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -31,14 +31,33 @@ pub struct ByteBudget {
     whole: Option<&'static Self>,
 }
 
-/// Bytes of a budget, given back when it is dropped.
+/// Bytes of a budget, given back when it is dropped, after the allocator gave what is free to the kernel: else each thread
+/// that has read a large answer would keep as much of its own.
 #[derive(Debug)]
 pub struct ReservedBytes {
     _permits: [Option<OwnedSemaphorePermit>; 2],
 }
 
+/// What gives free memory to the kernel.
+static TRIM: OnceLock<fn()> = OnceLock::new();
+
+/// From now on this is called after each large answer. The first one counts.
+pub fn trim_by(trim: fn()) {
+    TRIM.get_or_init(|| trim);
+}
+
 /// The budget of the process.
 static PROCESS: LazyLock<ByteBudget> = LazyLock::new(|| ByteBudget::new(ALL));
+
+// === impl ReservedBytes ===
+
+impl Drop for ReservedBytes {
+    fn drop(&mut self) {
+        if let Some(trim) = TRIM.get() {
+            trim();
+        }
+    }
+}
 
 // === impl ByteBudget ===
 

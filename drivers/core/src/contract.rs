@@ -8,7 +8,9 @@
 mod concurrency;
 pub mod fake;
 mod groups;
+mod modify;
 mod paging;
+mod publishing;
 mod snapshots;
 mod transfers;
 mod verbs;
@@ -44,7 +46,17 @@ pub struct Fresh {
     driver: Arc<dyn Driver>,
     callers: usize,
     cut: Option<Box<Cut>>,
+    mutable: Option<Mutable>,
     _storage: Box<dyn Any + Send>,
+}
+
+/// The mutable parameters of a driver, for the suite.
+#[derive(Debug, Clone, Copy)]
+pub struct Mutable {
+    /// Parameters, each with two values.
+    pub good: &'static [(&'static str, [&'static str; 2])],
+    /// A parameter with a value that it cannot have.
+    pub bad: (&'static str, &'static str),
 }
 
 /// Disconnects the storage after that many more parts of its work, or reconnects it.
@@ -72,6 +84,12 @@ where
     snapshots::snapshots_are_idempotent_and_whole(&make().await).await;
     snapshots::snapshots_outlive_their_volume_or_keep_it(&make().await).await;
     snapshots::snapshots_become_volumes(&make().await).await;
+    modify::volumes_are_changed_as_asked_or_not_at_all(&make().await).await;
+    modify::parameters_count_at_creation(&make().await).await;
+    modify::changes_at_once_end_with_one_of_them(&make().await).await;
+    modify::a_change_that_is_cut_is_completed_by_a_retry(&make().await).await;
+    publishing::lists_show_the_nodes_that_volumes_are_published_to(&make().await).await;
+    publishing::a_publish_that_is_cut_converges(&make().await).await;
     groups::groups_are_cut_whole_once_and_go_whole(&make().await).await;
     groups::ranges_are_sorted_and_end_within_the_snapshot(&make().await).await;
     transfers::advertised_forms_are_those_that_are_there(&make().await).await;
@@ -94,6 +112,7 @@ impl Fresh {
             driver,
             callers: concurrency::CALLERS,
             cut: None,
+            mutable: None,
             _storage: Box::new(storage),
         }
     }
@@ -110,6 +129,13 @@ impl Fresh {
     #[must_use]
     pub fn cutting(mut self, cut: impl Fn(Option<usize>) + Send + Sync + 'static) -> Self {
         self.cut = Some(Box::new(cut));
+        self
+    }
+
+    /// With parameters that can be changed: needed where the driver has any.
+    #[must_use]
+    pub fn changing(mut self, mutable: Mutable) -> Self {
+        self.mutable = Some(mutable);
         self
     }
 
@@ -255,7 +281,11 @@ mod tests {
     }
 
     async fn keep(driver: impl Fn() -> FakeDriver) {
-        keep_contract(|| async { Fresh::new(Arc::new(driver()), ()) }).await;
+        let mutable = Mutable {
+            good: &[("speed", ["fast", "slow"])],
+            bad: ("speed", ""),
+        };
+        keep_contract(|| async { Fresh::new(Arc::new(driver()), ()).changing(mutable) }).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -275,6 +305,7 @@ mod tests {
             clones: false,
             expand: Expansion::None,
             publish: false,
+            published_nodes: false,
             topology: false,
             modify: false,
             groups: false,

@@ -17,9 +17,10 @@ use async_trait::async_trait;
 use csi_types::{Access, AccessMode, Attachment, VolumeCapability};
 
 pub use self::facets::{
-    BlockMetadata, BlockRange, BlockRanges, CapacityReporter, Expander, Exports, GroupSnapshot,
-    Groups, InlineFound, InlineMount, InlineVolume, InlineVolumes, Lister, Maintenance, Modifier,
-    Published, Publisher, Snapshots, Transfer, UsageReporter,
+    Adopter, BlockMetadata, BlockRange, BlockRanges, CapacityReporter, Expander, Exports,
+    GroupSnapshot, Groups, InlineFound, InlineMount, InlineVolume, InlineVolumes, Lister,
+    Maintenance, Modifier, Published, Publisher, Snapshots, Transfer, UsageReporter,
+    without_groups,
 };
 use crate::call::Call;
 use crate::config::Finding;
@@ -57,6 +58,8 @@ pub struct Capabilities {
     pub expand: Expansion,
     /// `publish_volume`, `unpublish_volume`.
     pub publish: bool,
+    /// Lists of volumes have the nodes that each is published to.
+    pub published_nodes: bool,
     /// Volumes of this driver are reachable from some nodes only.
     pub topology: bool,
     /// `modify_volume`.
@@ -71,6 +74,8 @@ pub struct Capabilities {
     pub exports: bool,
     /// Volumes that live and die with a pod.
     pub inline: bool,
+    /// `plan_adoption`, `adopt_volume`: for operators only.
+    pub adopt: bool,
 }
 
 /// Whether and where volumes grow.
@@ -238,6 +243,12 @@ pub trait Driver: Send + Sync + Debug {
         None
     }
 
+    /// The parameters of classes that set something of its volumes: those of [`Modifier::mutable_keys`], and those that
+    /// count at creation only. For messages.
+    fn class_keys(&self) -> &[&'static str] {
+        &[]
+    }
+
     /// Changing volumes that exist.
     fn modifier(&self) -> Option<&dyn Modifier> {
         None
@@ -273,6 +284,11 @@ pub trait Driver: Send + Sync + Debug {
         None
     }
 
+    /// Making volumes of what lies on the storage already.
+    fn adopter(&self) -> Option<&dyn Adopter> {
+        None
+    }
+
     /// The longest attachment that this driver may return, if known: a context has limited space,
     /// and an attachment that would not fit is rejected before the volume is created.
     fn longest_attachment(&self) -> Option<Attachment> {
@@ -300,6 +316,7 @@ impl Capabilities {
         clones: false,
         expand: Expansion::None,
         publish: false,
+        published_nodes: false,
         topology: false,
         modify: false,
         groups: false,
@@ -307,6 +324,7 @@ impl Capabilities {
         orphans: false,
         exports: false,
         inline: false,
+        adopt: false,
     };
 }
 

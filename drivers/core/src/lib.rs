@@ -4,6 +4,7 @@
 //! Nothing here touches storage, a network or gRPC. Types cannot be built from a bad value, so that
 //! a driver never checks what the proxy decoded.
 
+pub mod adopt;
 pub mod byte_budget;
 pub mod call;
 pub mod civil;
@@ -12,6 +13,7 @@ pub mod config;
 pub mod contract;
 pub mod driver;
 pub mod factory;
+pub mod made_for;
 pub mod missing;
 pub mod naming;
 pub mod orphan;
@@ -23,6 +25,7 @@ pub mod template;
 pub mod transfer;
 pub mod volume;
 
+pub use adopt::{AdoptVolume, Adoption, AdoptionState};
 pub use call::Call;
 pub use csi_types::backoff::Backoff;
 pub use csi_types::error::{self, Effect, Error, Kind};
@@ -32,12 +35,13 @@ pub use csi_types::{
     VolumeName, size, topology,
 };
 pub use driver::{
-    AccessRules, BlockMetadata, BlockRange, BlockRanges, Capabilities, CapacityReporter, Driver,
-    Expander, Expansion, Exports, GroupSnapshot, Groups, InlineFound, InlineMount, InlineVolume,
-    InlineVolumes, Lister, Maintenance, Modifier, Published, Publisher, Snapshots, Transfer,
-    UsageReporter,
+    AccessRules, Adopter, BlockMetadata, BlockRange, BlockRanges, Capabilities, CapacityReporter,
+    Driver, Expander, Expansion, Exports, GroupSnapshot, Groups, InlineFound, InlineMount,
+    InlineVolume, InlineVolumes, Lister, Maintenance, Modifier, Published, Publisher, Snapshots,
+    Transfer, UsageReporter, without_groups,
 };
 pub use factory::{DriverFactory, DriverHost};
+pub use made_for::{Claim, MadeFor, ObjectName};
 pub use orphan::{Orphan, OrphanKind};
 pub use parameters::Parameters;
 pub use request::{

@@ -29,12 +29,26 @@ pub const CONNECTION: &str = "connection";
 /// See [`CONNECTION`].
 pub const CONNECTIONS: &str = "connections";
 
+/// A key without its scope.
+pub fn unscoped(key: &str) -> &str {
+    key.strip_prefix(SCOPE)
+        .map_or(key, |scoped| scoped.rsplit('/').next().unwrap_or(scoped))
+}
+
 // === impl Parameters ===
 
 impl Parameters {
     /// A map whose size was checked when it was decoded.
     pub fn new(raw: BTreeMap<String, String>) -> Self {
         Self(raw)
+    }
+
+    /// Lays mutable parameters over these: each counts instead of a parameter of its key, in whatever scope.
+    #[must_use]
+    pub fn under(mut self, mutable: &BTreeMap<String, String>) -> Self {
+        self.0.retain(|key, _| !mutable.contains_key(unscoped(key)));
+        self.0.extend(mutable.clone());
+        self
     }
 
     /// The unmodified map, for templates.
@@ -76,6 +90,21 @@ mod tests {
         let raw = BTreeMap::from([("env.PASSPHRASE".to_owned(), "hunter2".to_owned())]);
         let text = format!("{:?}", Parameters::new(raw));
         assert_eq!(text, r#"{"env.PASSPHRASE"}"#);
+    }
+
+    #[test]
+    fn a_mutable_parameter_counts_instead_of_one_of_its_key_in_any_scope() {
+        let keys = ["k", "democratic-csi.org/k", "democratic-csi.org/i/k", "kk"];
+        let raw = keys.map(|key| (key.to_owned(), "class".to_owned())).into();
+        let mutable = BTreeMap::from([("k".to_owned(), "mutable".to_owned())]);
+        let all = Parameters::new(raw).under(&mutable);
+        let scope = Scope {
+            driver: "d",
+            instance: Some("i"),
+        };
+        assert_eq!(all.get(scope, "k"), Some("mutable"));
+        assert_eq!(all.get(scope, "kk"), Some("class"));
+        assert_eq!(all.raw().len(), 2);
     }
 
     #[test]

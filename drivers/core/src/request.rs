@@ -8,7 +8,7 @@ use csi_types::{NodeIdentity, VolumeCapability};
 
 use crate::parameters::Parameters;
 use crate::size::SizeRange;
-use crate::text::{GroupSnapshotId, NodeId, SnapshotId, SnapshotName, VolumeId};
+use crate::text::{GroupSnapshotId, SnapshotId, SnapshotName, VolumeId};
 use crate::volume::Secrets;
 
 static NO_SECRETS: Secrets = Secrets::new();
@@ -81,7 +81,7 @@ requests! {
         /// The volume.
         id: &'a VolumeId,
         /// The node; `None` means every node.
-        node: Option<&'a NodeId>,
+        node: Option<&'a NodeIdentity>,
     }
 
     /// See [`Snapshots::delete_snapshot`](crate::Snapshots::delete_snapshot).

@@ -10,9 +10,10 @@ use std::time::SystemTime;
 use csi_types::{Attachment, VolumeCapability};
 use secrecy::SecretString;
 
+use crate::made_for::MadeFor;
 use crate::parameters::Parameters;
 use crate::size::SizeRange;
-use crate::text::{GroupSnapshotId, SnapshotId, SnapshotName, VolumeId, VolumeName};
+use crate::text::{GroupSnapshotId, NodeId, SnapshotId, SnapshotName, VolumeId, VolumeName};
 use crate::topology::{Topology, TopologyRequirement};
 
 /// The secrets of one request. Never prints a value.
@@ -74,6 +75,11 @@ pub struct Volume {
     pub source: Option<Source>,
     /// The place where it is reachable; empty means everywhere.
     pub topology: Vec<Topology>,
+    /// The claim that it was made for, as far as that is recorded.
+    pub made_for: MadeFor,
+    /// The nodes that it is published to, by the ids that they report, in order. Empty for a driver that does not
+    /// [record](crate::Publisher::records) them.
+    pub published_to: Vec<NodeId>,
 }
 
 /// What there is of a volume.

@@ -92,9 +92,7 @@ pub enum BaseError {
     #[error("no volume was ever made in it; its filesystem may not be mounted")]
     NeverUsed,
     /// It would be made where it does not stay.
-    #[error(
-        "it does not exist, and would be made on {0}, the root filesystem of this process, which does not last"
-    )]
+    #[error("it would be new, on {0}, the root filesystem of this process, which does not last")]
     Passing(&'static str),
     /// A marker or a record that cannot be read.
     #[error("{0} is damaged")]
@@ -276,11 +274,10 @@ impl Base {
         Ok(root)
     }
 
-    /// Refuses to make a base in the layer of a container, or on a root filesystem in memory: its volumes would be gone
-    /// with the container or the next boot. A directory that exists was made by an administrator.
+    /// Refuses a new base in the layer of a container, or on a root filesystem in memory: its volumes would be gone
+    /// with the container or the next boot, also where the directory itself is part of the image.
     pub(crate) fn refuse_passing(&self) -> Result<(), Error> {
-        let is_there = !matches!(rustix::fs::stat(self.path.as_path()), Err(Errno::NOENT));
-        if self.creation == Creation::Always || is_there {
+        if self.creation == Creation::Always {
             return Ok(());
         }
         let found = self.nearest(passing_root);

@@ -10,6 +10,7 @@
 
 mod attributes;
 mod content;
+mod durable;
 mod entries;
 mod links;
 mod workers;
@@ -29,6 +30,7 @@ use crate::failure::failed;
 use crate::kind::is_share;
 use attributes::DirAttributes;
 pub(crate) use attributes::times;
+pub(crate) use durable::write_out;
 use workers::{Directory, Job, Progress, Queue, Worker};
 
 /// The interval at which a long copy says where it is. Often enough to see in the log that it moves, and a hundred
@@ -116,8 +118,7 @@ fn copy_tree_with(
         .links
         .remove(folder)
         .map_err(|errno| failed(doing, errno))?;
-    // After a power loss the content must be there if the final name is.
-    rustix::fs::syncfs(target).map_err(|errno| failed(doing, errno))?;
+    write_out(target).map_err(|errno| failed(doing, errno))?;
     Ok(progress.copied())
 }
 
@@ -341,6 +342,7 @@ fn reopen(top: &OwnedFd, trail: &[Level]) -> Option<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use node_utils::shares::CopyActivity;
 
     fn open(path: &std::path::Path) -> OwnedFd {
         std::fs::File::open(path).expect("open").into()
@@ -406,6 +408,26 @@ mod tests {
         copier
             .back(&source, &mut trail, None)
             .expect("nothing was left to do");
+    }
+
+    /// A share that is silent for long is taken for dead, unless a copy moves bytes there.
+    #[test]
+    fn a_copy_on_a_share_gives_signs_of_life() {
+        let top = tempfile::tempdir().expect("folder");
+        let (from, to) = (top.path().join("from"), top.path().join("to"));
+        std::fs::create_dir(&from).expect("folder");
+        std::fs::write(from.join("file"), "content").expect("file");
+        std::fs::create_dir(&to).expect("folder");
+        let (source, target) = (open(&from), open(&to));
+        let call = Call::within(Duration::from_mins(1));
+        let began = std::time::Instant::now();
+        let (folder, doing) = (target.as_fd(), "copying");
+        let progress = Progress::with_signs(&source, folder, &call, doing, |_| true);
+        Walk::new(&progress, None)
+            .run(&source, target.as_fd())
+            .expect("copied");
+        let moved = CopyActivity::on(&source).last_moved();
+        assert!(moved.is_some_and(|at| at.into_std() >= began));
     }
 
     /// Copies `from` to `to`, both below `top`.

@@ -10,10 +10,11 @@ use driver_core::naming::VolumeNaming;
 use driver_core::parameters::Scope;
 use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
-    AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateSnapshot,
-    CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Error, ExpandVolume, Expanded, Expander,
-    GetSnapshot, Kind, Lister, NodeId, Page, PageRequest, Parameters, Snapshot, SnapshotFilter,
-    Snapshots, Source, Topology, Transfer, Volume, VolumeId, VolumeName,
+    AccessRules, Adopter, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter,
+    CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Error, ExpandVolume,
+    Expanded, Expander, GetSnapshot, Kind, Lister, NodeId, Page, PageRequest, Parameters, Snapshot,
+    SnapshotFilter, Snapshots, Source, Topology, Transfer, Volume, VolumeId, VolumeName,
+    without_groups,
 };
 
 use csi_types::{AbsolutePath, Attachment};
@@ -283,7 +284,18 @@ impl Driver for DirectoryDriver {
         Some(self)
     }
 
+    fn unsupported(&self, verb: &'static str) -> Error {
+        without_groups(
+            verb,
+            "the snapshots of directories are copies, which are made one after the other",
+        )
+    }
+
     fn transfer(&self) -> Option<&dyn Transfer> {
+        Some(self)
+    }
+
+    fn adopter(&self) -> Option<&dyn Adopter> {
         Some(self)
     }
 

@@ -614,3 +614,22 @@ fn failed(doing: &str, usual: Kind, error: RunError) -> Error {
     };
     failure(doing, answer, error)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn homes_that_are_made_at_once_are_not_taken_for_abandoned() {
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let home = Home::make().expect("a home");
+                        assert!(home.path.join(HOME_LOCK).exists());
+                    }
+                });
+            }
+        });
+    }
+}

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod accounts;
+mod adopt;
 mod backup;
 mod base;
 mod collection;

@@ -157,6 +157,20 @@ mod tests {
         assert_eq!(entered.into_inner(), 2_000);
     }
 
+    /// On NFS a file that is removed while another has it open stays, so two would hold two locks of one name.
+    #[test]
+    fn the_file_of_a_lock_stays_and_all_take_the_same() {
+        let top = tempfile::tempdir().expect("folder");
+        let dir = std::fs::File::open(top.path()).expect("open");
+        let mut files = Vec::new();
+        for _ in 0..2 {
+            drop(LockFile::take(dir.as_fd(), "one").expect("lock"));
+            let found = rustix::fs::statat(&dir, "one", AtFlags::empty());
+            files.push(found.expect("it stays").st_ino);
+        }
+        assert_eq!(files[0], files[1]);
+    }
+
     #[test]
     fn the_lock_of_a_maker_is_there_and_held_while_others_remove_what_is_free() {
         let top = tempfile::tempdir().expect("folder");

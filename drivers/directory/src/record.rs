@@ -7,14 +7,15 @@
 //! an object without a record, democratic-csi's own, is served all the same.
 //!
 //! The text is terse on purpose: a record of about 60 bytes lies in the inode itself on ext4, xfs and
-//! btrfs. A longer one costs a block of its own, to be written with the volume and freed with it.
+//! btrfs. A longer one, as with the names of a claim, may cost a block of its own, to be written with the volume and
+//! freed with it.
 
 use std::fmt::Write as _;
 use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime};
 
 use driver_core::parameters::{CONNECTION, CONNECTIONS};
-use driver_core::{Elsewhere, Parameters, Source};
+use driver_core::{Elsewhere, MadeFor, Parameters, Source};
 use node_utils::shares::may_mount;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -29,6 +30,10 @@ pub(crate) const ATTRIBUTES: [&str; 2] = ["trusted.omnibus-csi", "user.omnibus-c
 const VOLUME: &str = "v1";
 /// The first word of a snapshot's record.
 const SNAPSHOT: &str = "s1";
+/// Before the claim of a volume.
+const CLAIM: &str = "for:";
+/// Before its persistent volume.
+const PERSISTENT_VOLUME: &str = "pv:";
 /// No record is longer; ext4 keeps 4 KiB for all attributes of a file.
 const MAX_RECORD: usize = 2048;
 /// The largest size that counts also in a record that a pod can write.
@@ -43,6 +48,8 @@ pub(crate) struct VolumeRecord {
     pub(crate) source: Option<Source>,
     pub(crate) parameters: String,
     pub(crate) created: SystemTime,
+    /// Empty where a pod could have written it.
+    pub(crate) made_for: MadeFor,
 }
 
 /// The record of a snapshot.
@@ -95,6 +102,9 @@ impl VolumeRecord {
         let (text, origin) = read(&dir)?;
         let mut record = Self::parse(&text)?;
         record.capacity = origin.capped(record.capacity, &dir, required);
+        if origin == Origin::Anyone {
+            record.made_for = MadeFor::default();
+        }
         Some(record)
     }
 
@@ -108,6 +118,12 @@ impl VolumeRecord {
             "{VOLUME} {:x} {created:x} {}",
             self.capacity, self.parameters
         );
+        if let Some(claim) = &self.made_for.claim {
+            let _ = write!(text, " {CLAIM}{claim}");
+        }
+        if let Some(name) = &self.made_for.persistent_volume {
+            let _ = write!(text, " {PERSISTENT_VOLUME}{name}");
+        }
         match &self.source {
             Some(Source::Volume(id)) => {
                 let _ = write!(text, " volume {id}");
@@ -129,14 +145,18 @@ impl VolumeRecord {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        // A handle comes last, as it may hold blanks.
-        let mut words = text.splitn(6, ' ');
+        let mut words = text.splitn(5, ' ');
         if words.next()? != VOLUME {
             return None;
         }
         let capacity = size(number(words.next()?)?)?;
         let created = from_nanos(number(words.next()?)?);
         let parameters = words.next().filter(|word| is_digest(word))?.to_owned();
+        let mut rest = words.next();
+        let claim = take(&mut rest, CLAIM);
+        let persistent_volume = take(&mut rest, PERSISTENT_VOLUME);
+        // A handle comes last, as it may hold blanks.
+        let mut words = rest.into_iter().flat_map(|rest| rest.splitn(2, ' '));
         let source = match (words.next(), words.next()) {
             (None, None) => None,
             (Some("volume"), Some(id)) => Some(Source::Volume(VolumeDir::new(id)?.id())),
@@ -152,8 +172,21 @@ impl VolumeRecord {
             source,
             parameters,
             created,
+            made_for: MadeFor::read(claim, persistent_volume),
         })
     }
+}
+
+/// Takes the first word away if it begins with `prefix`, and returns the rest of it.
+fn take<'a>(rest: &mut Option<&'a str>, prefix: &str) -> Option<&'a str> {
+    let text = *rest;
+    let (word, after) = match text?.split_once(' ') {
+        Some((word, after)) => (word, Some(after)),
+        None => (text?, None),
+    };
+    let found = word.strip_prefix(prefix)?;
+    *rest = after;
+    Some(found)
 }
 
 // === impl SnapshotRecord ===
@@ -314,9 +347,21 @@ mod tests {
                 source,
                 parameters: digest(&parameters(&[])),
                 created,
+                made_for: MadeFor::default(),
             };
-            assert_eq!(VolumeRecord::parse(&record.text()), Some(record.clone()));
-            assert_eq!(SnapshotRecord::parse(&record.text()), None);
+            let claimed = |claim, volume| VolumeRecord {
+                made_for: MadeFor::read(claim, volume),
+                ..record.clone()
+            };
+            for record in [
+                record.clone(),
+                claimed(Some("shop/data"), Some("pvc-1")),
+                claimed(Some("shop/data"), None),
+                claimed(None, Some("pvc-1")),
+            ] {
+                assert_eq!(VolumeRecord::parse(&record.text()), Some(record.clone()));
+                assert_eq!(SnapshotRecord::parse(&record.text()), None);
+            }
         }
         let record = SnapshotRecord {
             name: "a name with blanks".into(),
@@ -334,6 +379,7 @@ mod tests {
             source: None,
             parameters: digest(&parameters(&[("a", "b")])),
             created: SystemTime::now(),
+            made_for: MadeFor::default(),
         };
         assert!(record.text().len() <= 60, "{}", record.text());
     }

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::backup::{Backup, Known, Repository};
 use crate::collection::Collection;
+use crate::copy::write_out;
 use crate::failure::failed;
 use crate::id::{BackupId, NamePart, SnapshotHandle, Tool, VolumeDir};
 use crate::volumes::{Directories, VolumeSpec, at_least};
@@ -148,7 +149,7 @@ impl Directories {
                         errno => fail(errno),
                     }
                 })?;
-            rustix::fs::syncfs(staged.dir()).map_err(fail)
+            write_out(staged.dir()).map_err(fail)
         })
     }
 

@@ -11,7 +11,7 @@ use csi_types::Attachment;
 use driver_core::config::IdRoom;
 use driver_core::transfer::Tree;
 use driver_core::{
-    Call, Capacity, CapacityQuery, CreateVolume, Error, Expanded, Kind, Page, PageRequest,
+    Call, Capacity, CapacityQuery, CreateVolume, Error, Expanded, Kind, MadeFor, Page, PageRequest,
     SizeRange, Source, Topology, TopologyRequirement, Volume, VolumeId,
 };
 use rustix::fs::{Gid, Mode, Uid};
@@ -144,13 +144,19 @@ impl Directories {
         }
     }
 
-    fn volume(&self, dir: &VolumeDir, capacity: Option<u64>, source: Option<Source>) -> Volume {
+    pub(crate) fn volume(&self, dir: &VolumeDir, record: Option<VolumeRecord>) -> Volume {
+        let (capacity, source, made_for) = match record {
+            Some(record) => (Some(record.capacity), record.source, record.made_for),
+            None => (None, None, MadeFor::default()),
+        };
         Volume {
             id: dir.id(),
             capacity,
             attachment: self.layout.location.attachment(dir),
             source,
             topology: self.topology(),
+            made_for,
+            published_to: Vec::new(),
         }
     }
 
@@ -174,6 +180,7 @@ impl Directories {
             source,
             parameters: digest(&request.parameters),
             created: SystemTime::now(),
+            made_for: MadeFor::of(&request.parameters),
         };
         let size = request.size;
         Ok(VolumeSpec {
@@ -265,7 +272,7 @@ impl Directories {
         });
         if matches!(made, Ok(true)) {
             let VolumeSpec { dir, record, .. } = spec;
-            return Ok(self.volume(&dir, Some(record.capacity), record.source));
+            return Ok(self.volume(&dir, Some(record)));
         }
         // Also after an error: one that an earlier call made exists, whatever keeps us from making it.
         let name = spec.dir.as_str();
@@ -473,7 +480,10 @@ impl Directories {
                     .because("it was not made by this program, so it may not be a whole copy")
                     .advise("delete that directory, and the copy is made again"));
             }
-            return Ok(self.volume(dir, None, spec.source.clone()));
+            return Ok(Volume {
+                source: spec.source.clone(),
+                ..self.volume(dir, None)
+            });
         };
         let other = if record.source != spec.source {
             "it was made from another source".to_owned()
@@ -482,7 +492,7 @@ impl Directories {
         } else if !size.holds(record.capacity) {
             format!("it has {} bytes, and {size} are asked for", record.capacity)
         } else {
-            return Ok(self.volume(dir, Some(record.capacity), record.source));
+            return Ok(self.volume(dir, Some(record)));
         };
         Err(exists().because(other))
     }
@@ -502,9 +512,7 @@ impl Directories {
     }
 
     fn described(&self, dir: &VolumeDir, found: &OwnedFd) -> Volume {
-        let record = VolumeRecord::read(found);
-        let capacity = record.as_ref().map(|record| record.capacity);
-        self.volume(dir, capacity, record.and_then(|record| record.source))
+        self.volume(dir, VolumeRecord::read(found))
     }
 
     pub(crate) fn list_volumes(&self, page: &PageRequest) -> Result<Page<Volume>, Error> {
@@ -561,6 +569,7 @@ impl Directories {
             source: None,
             parameters: String::new(),
             created: SystemTime::now(),
+            made_for: MadeFor::default(),
         });
         // A volume of democratic-csi stays one without a record: nothing is known of how it was
         // made, and what limits it is not ours.

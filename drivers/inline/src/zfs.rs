@@ -337,6 +337,7 @@ impl<B: Backend> InlineVolumes for ZfsInline<B> {
             }],
             after: None,
             max: PAGE,
+            properties: Vec::new(),
         };
         let mut found = Vec::new();
         loop {

@@ -12,8 +12,8 @@ use driver_core::paging::MAX_PAGE;
 use driver_core::secrets::scoped_below;
 use driver_core::{
     AccessRules, BackendIdentity, Call, CreateVolume, DeleteVolume, Driver, DriverFactory, Error,
-    FindVolume, Found, Kind, Lister, Page, PageRequest, PageToken, Parameters, Secrets, Volume,
-    VolumeId, VolumeName,
+    FindVolume, Found, Kind, Lister, MadeFor, Page, PageRequest, PageToken, Parameters, Secrets,
+    Volume, VolumeId, VolumeName,
 };
 use node_utils::Tools;
 use tracing::info;
@@ -117,6 +117,8 @@ impl ObjectiveFs {
             capacity: None,
             source: None,
             topology: Vec::new(),
+            made_for: MadeFor::default(),
+            published_to: Vec::new(),
         })
     }
 

@@ -52,6 +52,7 @@ fn nothing<T>() -> Option<T> {
 
 /// Reads an answer.
 pub(crate) fn read<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Unread> {
+    lenient::begin();
     let (success, data, error) = match serde_json::from_slice::<Answer<T>>(body) {
         Ok(answer) => (answer.success, Some(answer.data), answer.error),
         Err(_) => match serde_json::from_slice::<Answer<IgnoredAny>>(body) {

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::answer::Done;
 use crate::client::{Client, Request};
@@ -28,13 +28,13 @@ const CLONE_TYPE: &str = "democratic-csi";
 
 /// A LUN as it is listed, of any package.
 #[derive(Debug, Clone, Default, Deserialize)]
-struct ListedLun {
+pub(crate) struct ListedLun {
     #[serde(default, deserialize_with = "lenient::text")]
-    uuid: String,
+    pub(crate) uuid: String,
     #[serde(default, deserialize_with = "lenient::text")]
-    name: String,
+    pub(crate) name: String,
     #[serde(default, deserialize_with = "lenient::number")]
-    lun_id: Option<u64>,
+    pub(crate) lun_id: Option<u64>,
     #[serde(default, deserialize_with = "lenient::number")]
     size: Option<u64>,
     #[serde(default, deserialize_with = "lenient::text")]
@@ -48,7 +48,7 @@ struct ListedLun {
     #[serde(default, deserialize_with = "lenient::list")]
     dev_attribs: Option<Vec<Attribute>>,
     #[serde(default, deserialize_with = "lenient::list")]
-    snapshots: Option<Vec<LunSnapshot>>,
+    pub(crate) snapshots: Option<Vec<LunSnapshot>>,
 }
 
 /// An attribute of a LUN.
@@ -112,13 +112,13 @@ pub(crate) struct LunSnapshot {
 
 /// A target as it is listed.
 #[derive(Debug, Clone, Default, Deserialize)]
-struct ListedTarget {
+pub(crate) struct ListedTarget {
     #[serde(default, deserialize_with = "lenient::number")]
     target_id: Option<u64>,
     #[serde(default, deserialize_with = "lenient::text")]
-    name: String,
+    pub(crate) name: String,
     #[serde(default, deserialize_with = "lenient::text")]
-    iqn: String,
+    pub(crate) iqn: String,
     #[serde(default, deserialize_with = "lenient::list")]
     mapped_luns: Option<Vec<Mapping>>,
     #[serde(default, deserialize_with = "lenient::list")]
@@ -152,6 +152,13 @@ pub(crate) struct Mapping {
     pub(crate) lun_uuid: String,
     #[serde(default, deserialize_with = "lenient::number")]
     pub(crate) mapping_index: Option<u64>,
+}
+
+/// A list with rows of others in it. None of it fails before it is known which are asked for.
+#[derive(Debug)]
+pub(crate) struct Listed<T> {
+    request: Request,
+    rows: Vec<T>,
 }
 
 /// A volume of the NAS.
@@ -278,6 +285,14 @@ impl Session {
     }
 }
 
+// === impl Listed ===
+
+impl<T> Listed<T> {
+    pub(crate) fn rows(&self) -> &[T] {
+        &self.rows
+    }
+}
+
 // === impl Target ===
 
 impl Target {
@@ -320,28 +335,24 @@ impl Client {
         self.odd(why).naming(request)
     }
 
-    /// The LUNs whose names are wanted. No types are asked for: a list of types hides those that it does not name.
-    pub(crate) async fn luns(
-        &self,
-        call: &Call,
-        wanted: impl Fn(&str) -> bool,
-    ) -> Result<Vec<Lun>, Failure> {
-        let fields = json!(["is_action_locked", "status"]);
-        let request = Request::new(LUN, "list").with("additional", fields);
-        self.listed(call, request, wanted).await
+    /// All LUNs. No types are asked for: a list of types hides those that it does not name.
+    pub(crate) async fn luns(&self, call: &Call) -> Result<Listed<ListedLun>, Failure> {
+        self.listed(call, json!(["is_action_locked", "status"]))
+            .await
     }
 
-    /// These LUNs with their snapshots, which some DSM give at once and others one by one.
+    /// The LUNs whose names are wanted, with their snapshots, which some DSM give at once and others one by one.
     pub(crate) async fn luns_with_snapshots(
         &self,
         call: &Call,
         wanted: impl Fn(&str) -> bool,
-    ) -> Result<Vec<Lun>, Failure> {
+    ) -> Result<Listed<ListedLun>, Failure> {
         let fields = json!(["is_action_locked", "status", "snapshot_info"]);
-        let request = Request::new(LUN, "list").with("additional", fields);
-        let mut luns = self.listed(call, request, wanted).await?;
+        let mut luns = self.listed(call, fields).await?;
+        luns.rows.retain(|lun| wanted(&lun.name));
         let mut asked = Vec::new();
-        for lun in luns.iter_mut().filter(|lun| lun.snapshots.is_none()) {
+        let unsaid = luns.rows.iter_mut();
+        for lun in unsaid.filter(|lun| lun.snapshots.is_none() && !lun.uuid.is_empty()) {
             let answer = async move {
                 lun.snapshots = Some(self.snapshots(call, &lun.uuid).await?);
                 Ok::<_, Failure>(())
@@ -352,24 +363,31 @@ impl Client {
         Ok(luns)
     }
 
-    async fn listed(
-        &self,
-        call: &Call,
-        request: Request,
-        wanted: impl Fn(&str) -> bool,
-    ) -> Result<Vec<Lun>, Failure> {
+    async fn listed(&self, call: &Call, fields: Value) -> Result<Listed<ListedLun>, Failure> {
+        let request = Request::new(LUN, "list").with("additional", fields);
         let request = request.long();
         let answer: Wrapped = self.read(call, &request).await?;
-        let all = answer
-            .luns
-            .ok_or_else(|| self.lacks(&request, "luns", ""))?;
-        let ours = all.into_iter().filter(|lun| wanted(&lun.name));
-        ours.map(|lun| {
-            let name = lun.name.clone();
-            lun.read()
-                .map_err(|field| self.lacks(&request, field, &name))
-        })
-        .collect()
+        let rows = answer.luns;
+        let rows = rows.ok_or_else(|| self.lacks(&request, "luns", ""))?;
+        Ok(Listed { request, rows })
+    }
+
+    /// The LUNs that can be read. One that cannot is read over, unless it is asked for.
+    pub(crate) fn readable(
+        &self,
+        luns: Listed<ListedLun>,
+        is_asked: impl Fn(&ListedLun) -> bool,
+    ) -> Result<Vec<Lun>, Failure> {
+        let mut readable = Vec::new();
+        for lun in luns.rows {
+            let (name, is_asked) = (lun.name.clone(), is_asked(&lun));
+            match lun.read() {
+                Ok(lun) => readable.push(lun),
+                Err(field) if is_asked => return Err(self.lacks(&luns.request, field, &name)),
+                Err(_) => {}
+            }
+        }
+        Ok(readable)
     }
 
     /// A LUN by its uuid or its name; `None` if it is not there.
@@ -468,7 +486,7 @@ impl Client {
         self.change(call, request).await.map(drop)
     }
 
-    /// compat: "Synology": democratic-csi overrides what DSM has against it.
+    /// A reason of DSM against it stays in force, such as a package that keeps a snapshot. democratic-csi overrides that.
     pub(crate) async fn delete_lun(&self, call: &Call, uuid: &str) -> Result<(), Failure> {
         let request = Request::new(LUN, "delete")
             .with("uuid", "")
@@ -498,25 +516,32 @@ impl Client {
         self.change(call, request).await.map(drop)
     }
 
-    /// The targets whose IQNs are wanted.
-    pub(crate) async fn targets(
-        &self,
-        call: &Call,
-        wanted: impl Fn(&str) -> bool,
-    ) -> Result<Vec<Target>, Failure> {
+    /// All targets.
+    pub(crate) async fn targets(&self, call: &Call) -> Result<Listed<ListedTarget>, Failure> {
         let request = Request::new(TARGET, "list").with("additional", json!(OF_TARGETS));
         let request = request.long();
         let answer: Wrapped = self.read(call, &request).await?;
-        let all = answer.targets;
-        let all = all.ok_or_else(|| self.lacks(&request, "targets", ""))?;
-        let ours = all.into_iter().filter(|target| wanted(&target.iqn));
-        ours.map(|target| {
-            let iqn = target.iqn.clone();
-            target
-                .read()
-                .map_err(|field| self.lacks(&request, field, &iqn))
-        })
-        .collect()
+        let rows = answer.targets;
+        let rows = rows.ok_or_else(|| self.lacks(&request, "targets", ""))?;
+        Ok(Listed { request, rows })
+    }
+
+    /// The targets that are asked for.
+    pub(crate) fn these(
+        &self,
+        targets: Listed<ListedTarget>,
+        is_asked: impl Fn(&ListedTarget) -> bool,
+    ) -> Result<Vec<Target>, Failure> {
+        let Listed { request, rows } = targets;
+        let asked = rows.into_iter().filter(|target| is_asked(target));
+        asked
+            .map(|target| {
+                let iqn = target.iqn.clone();
+                target
+                    .read()
+                    .map_err(|field| self.lacks(&request, field, &iqn))
+            })
+            .collect()
     }
 
     /// A target by its name or the text of its id; `None` if it is not there.

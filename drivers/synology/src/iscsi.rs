@@ -9,6 +9,8 @@ mod delete;
 mod export;
 mod snapshots;
 
+use std::collections::HashSet;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -21,13 +23,13 @@ use driver_core::template::Template as Handlebars;
 use driver_core::{
     AccessRules, BackendIdentity, Backoff, Call, Capacity, CapacityQuery, CapacityReporter,
     CreateVolume, DeleteVolume, Driver, Error, ExpandVolume, Expanded, Expander, FindVolume, Found,
-    Kind, Lister, Page, PageRequest, Parameters, SizeRange, Snapshots, Volume, VolumeId,
-    VolumeName, missing,
+    Kind, Lister, MadeFor, Page, PageRequest, Parameters, SizeRange, Snapshots, Volume, VolumeId,
+    VolumeName, missing, without_groups,
 };
 use futures_util::future::try_join;
 use tokio::sync::SemaphorePermit;
 
-use crate::api::{Lun, Target};
+use crate::api::{ListedLun, Lun, Target};
 use crate::client::Client;
 use crate::config::{Connection, IscsiSettings, TargetMode};
 use crate::error::Failure;
@@ -41,6 +43,8 @@ const BLOCK: u64 = 512;
 const LEAST: u64 = 1 << 30;
 /// The filesystems that can be made on a LUN.
 const FS_TYPES: &[&str] = &["btrfs", "ext3", "ext4", "ext4dev", "xfs"];
+/// The numbers of shared targets: more than the configuration has now, as it may have had more.
+const SHARED: RangeInclusive<u32> = 1..=256;
 /// The pauses between two polls of a task of DSM. DSM makes a LUN in a tenth of a second and copies one for minutes.
 pub(crate) const POLLS: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(2));
 
@@ -100,20 +104,51 @@ impl Luns {
         }
     }
 
-    /// All LUNs and targets that may be of this connection.
+    /// All LUNs and targets that may be of this connection. A LUN that cannot be read is one of it if its name says
+    /// so, or if it is shown as a volume is.
     async fn observe_all(
         &self,
         call: &Call,
         doing: &str,
     ) -> Result<(Vec<Lun>, Vec<Target>), Error> {
-        let luns = self.client.luns(call, |name| self.names.id(name).is_some());
-        let both = try_join(luns, self.all_targets(call)).await;
-        both.map_err(|failure| failure.while_doing(call, doing))
+        let look = async {
+            let (client, names) = (&self.client, &self.names);
+            let (luns, targets) = try_join(client.luns(call), client.targets(call)).await?;
+            let named = luns.rows().iter().map(|lun| lun.name.as_str());
+            let ours = self.iqns(named.filter(|name| names.id(name).is_some()));
+            let targets = client.these(targets, |target| ours.contains(&target.iqn))?;
+            let is_shown = |lun: &ListedLun| {
+                let own = names.iqn(&lun.name).ok();
+                let is_own =
+                    |target: &Target| own.as_ref().is_some_and(|iqn| target.iqn == iqn.as_str());
+                let shows = |target: &Target| target.number_of(&lun.uuid).is_some();
+                targets.iter().any(|target| is_own(target) || shows(target))
+            };
+            let is_ours = |lun: &ListedLun| {
+                names.id(&lun.name).is_some() && (names.tells_ours() || is_shown(lun))
+            };
+            let mut luns = client.readable(luns, is_ours)?;
+            luns.retain(|lun| names.id(&lun.name).is_some());
+            Ok((luns, targets))
+        };
+        look.await
+            .map_err(|failure: Failure| failure.while_doing(call, doing))
     }
 
-    async fn all_targets(&self, call: &Call) -> Result<Vec<Target>, Failure> {
-        let may_be_ours = |iqn: &str| iqn.starts_with(&self.settings.base);
-        self.client.targets(call, may_be_ours).await
+    /// The IQNs of the targets of these LUNs, and of those that are shared.
+    fn iqns<'a>(&self, luns: impl Iterator<Item = &'a str>) -> HashSet<String> {
+        let shared = SHARED.map(|number| self.names.shared(&self.settings.shared.name, number));
+        let own = luns.map(str::to_owned);
+        let iqns = own.chain(shared).map(|name| self.names.iqn(&name));
+        iqns.flatten().map(|iqn| iqn.as_str().to_owned()).collect()
+    }
+
+    /// The targets that may show this LUN.
+    async fn targets_for(&self, call: &Call, name: &LunName) -> Result<Vec<Target>, Failure> {
+        let targets = self.client.targets(call).await?;
+        let iqns = self.iqns([name.as_str()].into_iter());
+        self.client
+            .these(targets, |target| iqns.contains(&target.iqn))
     }
 
     /// The LUN of that name.
@@ -125,7 +160,7 @@ impl Luns {
     /// The targets that show a LUN most likely: its own, or all that are shared.
     async fn likely_targets(&self, call: &Call, name: &LunName) -> Result<Vec<Target>, Failure> {
         if self.settings.mode == TargetMode::SharedTarget {
-            return self.all_targets(call).await;
+            return self.targets_for(call, name).await;
         }
         let found = self.client.target(call, name.as_str()).await?;
         let found: Vec<Target> = found.into_iter().collect();
@@ -145,7 +180,7 @@ impl Luns {
         if is_shared || self.shown(lun, name, &likely).is_some() {
             return Ok(likely);
         }
-        self.all_targets(call).await
+        self.targets_for(call, name).await
     }
 
     /// What there is of a volume.
@@ -188,6 +223,8 @@ impl Luns {
             capacity: Some(lun.size),
             source: Origin::read(&lun.description).source(),
             topology: Vec::new(),
+            made_for: MadeFor::default(),
+            published_to: Vec::new(),
         })
     }
 
@@ -350,6 +387,13 @@ impl Driver for Luns {
 
     fn snapshots(&self) -> Option<&dyn Snapshots> {
         Some(self)
+    }
+
+    fn unsupported(&self, verb: &'static str) -> Error {
+        without_groups(
+            verb,
+            "no call of DSM takes snapshots of several LUNs at one moment",
+        )
     }
 
     fn clones_volumes(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Values as a NAS really writes them: a number as text or as a float, `null` for an empty list, and objects
 //! of other packages in every list. Nothing here fails but on broken JSON, and what is not wanted is never kept.
 
+use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -8,8 +9,13 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// The most entries of one list: more than any NAS has.
+/// The most objects in all lists of one answer: more than any NAS has.
 const MOST: usize = 20_000;
+
+thread_local! {
+    /// Those of the answer that this thread reads.
+    static OBJECTS: Cell<usize> = const { Cell::new(0) };
+}
 
 /// A value without parts.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +36,11 @@ pub(crate) struct Entry<T>(pub(crate) Option<T>);
 struct List<T>(Vec<T>);
 
 struct Any<T>(PhantomData<T>);
+
+/// From now on this thread reads another answer.
+pub(crate) fn begin() {
+    OBJECTS.set(0);
+}
 
 // === impl Scalar ===
 
@@ -186,13 +197,14 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Any<List<T>> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<List<T>, A::Error> {
         let mut all = Vec::new();
-        let mut seen = 0;
         while let Some(Entry(entry)) = seq.next_element()? {
-            seen += 1;
-            if seen > MOST {
-                return Err(A::Error::custom("a list is too long"));
+            let Some(entry) = entry else { continue };
+            let objects = OBJECTS.get() + 1;
+            if objects > MOST {
+                return Err(A::Error::custom("it has too many objects"));
             }
-            all.extend(entry);
+            OBJECTS.set(objects);
+            all.push(entry);
         }
         Ok(List(all))
     }
@@ -310,8 +322,9 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answer::{Unread, read};
 
-    #[derive(Debug, Deserialize)]
+    #[derive(Debug, Default, Deserialize)]
     struct Odd {
         #[serde(default, deserialize_with = "text")]
         name: String,
@@ -363,6 +376,25 @@ mod tests {
                 (name, size, locked, parts),
                 "{json}"
             );
+        }
+    }
+
+    #[test]
+    fn objects_of_nested_lists_are_counted_for_the_whole_answer() {
+        let list = format!(r#"{{"parts":[{}{{}}]}},"#, "{},".repeat(1_000));
+        let answer = |lists: usize| {
+            let lists = list.repeat(lists);
+            format!(r#"{{"success":true,"data":{{"parts":[{lists}{{}}]}}}}"#)
+        };
+        // Just below the longest answer that is read: millions of objects.
+        let flood = answer(2_780);
+        assert!((8_000_000..8 << 20).contains(&flood.len()));
+        let refused = read::<Odd>(flood.as_bytes());
+        assert!(matches!(refused, Err(Unread::Odd(_))), "{refused:?}");
+        // Each answer has a count of its own.
+        for _ in 0..3 {
+            let read: Odd = read(answer(15).as_bytes()).expect("as many as a NAS has");
+            assert_eq!(read.parts.map(|parts| parts.len()), Some(16));
         }
     }
 }

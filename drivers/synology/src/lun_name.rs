@@ -83,6 +83,11 @@ impl Names {
         (self.lun(&id)?.as_str() == lun).then_some(id)
     }
 
+    /// Whether names of LUNs say that they are of this connection. Without a prefix and a suffix any could be.
+    pub(crate) fn tells_ours(&self) -> bool {
+        !(self.prefix.is_empty() && self.suffix.is_empty())
+    }
+
     /// The IQN of the target of that name.
     pub(crate) fn iqn(&self, name: &str) -> Result<Iqn, Error> {
         let iqn = format!("{}{name}", self.base);

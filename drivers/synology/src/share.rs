@@ -17,8 +17,8 @@ use driver_core::config::{CommonConfig, ConfigError, Document};
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateVolume,
     DeleteVolume, Driver, Effect, Error, ExpandVolume, Expanded, Expander, FindVolume, Found, Kind,
-    Lister, Page, PageRequest, Parameters, Snapshots, Source, Volume, VolumeId, VolumeName,
-    missing,
+    Lister, MadeFor, Page, PageRequest, Parameters, Snapshots, Source, Volume, VolumeId,
+    VolumeName, missing, without_groups,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -222,6 +222,8 @@ impl Shares {
             // Its note has room for a digest only.
             source: None,
             topology: Vec::new(),
+            made_for: MadeFor::default(),
+            published_to: Vec::new(),
         })
     }
 
@@ -618,6 +620,13 @@ impl Driver for Shares {
 
     fn snapshots(&self) -> Option<&dyn Snapshots> {
         Some(self)
+    }
+
+    fn unsupported(&self, verb: &'static str) -> Error {
+        without_groups(
+            verb,
+            "no call of DSM takes snapshots of several shared folders at one moment",
+        )
     }
 
     fn clones_volumes(&self) -> bool {

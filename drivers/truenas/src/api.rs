@@ -27,7 +27,7 @@ pub mod snapshot;
 pub mod system;
 
 /// The largest answer that is not a list of datasets or snapshots.
-const USUAL_ANSWER: usize = 1 << 20;
+pub(crate) const USUAL_ANSWER: usize = 1 << 20;
 
 /// A call that answers at once.
 pub trait Request: Sync {

@@ -387,6 +387,10 @@ impl Backend for Api {
         true
     }
 
+    fn refuses_groups(&self) -> Option<&'static str> {
+        Some(steps::NO_GROUPS)
+    }
+
     async fn list(&self, call: &Call, query: &ListQuery) -> Result<Listed, Error> {
         let dialect = self.dialect(call).await?;
         Box::pin(self.listed(call, &dialect, query)).await

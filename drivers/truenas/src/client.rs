@@ -11,10 +11,11 @@ use tokio_rustls::TlsConnector;
 
 use crate::api::{Call, Request};
 use crate::backoff::LoginBackoff;
+use crate::rows::RowBudget;
 use crate::session::{Session, Silence};
 use crate::settings::Credentials;
 use crate::wire::{Answered, Unread};
-use crate::{Dialect, Error, Kind, Settings, connect, login, tls};
+use crate::{Dialect, Error, Kind, Settings, connect, login, rows, tls};
 
 /// How long things may take.
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +57,7 @@ struct Shared {
     tls: TlsConnector,
     timing: Timing,
     state: Mutex<State>,
+    rows: RowBudget,
 }
 
 #[derive(Default)]
@@ -110,6 +112,7 @@ impl Client {
             tls,
             timing,
             state,
+            rows: RowBudget::default(),
         });
         Ok(Self { shared })
     }
@@ -141,8 +144,18 @@ impl Client {
         let link = self.link().await?;
         let call = request.encode(&link.dialect)?;
         let answered = self.send(&link, None, &call).await?;
+        let _counted = self.shared.rows.count();
         let read = read(answered, request.largest());
-        read.map_err(|error| Error::protocol(error.to_string()).of(&call.method))
+        read.map_err(|error| {
+            // What has no room now may have later.
+            let kind = if rows::is_refused() {
+                Kind::Overloaded
+            } else {
+                Kind::Protocol
+            };
+            let error = Error::new(kind, error.to_string()).possibly_done();
+            error.of(&call.method)
+        })
     }
 
     /// Sends a call on a socket, under an id of its own or a given one.
@@ -170,9 +183,10 @@ impl Client {
         let mut attempt = {
             let mut state = self.shared.state();
             if let Some(link) = state.link.take_if(|link| link.session.end().is_some()) {
+                let why = link.session.end().map(|why| self.shared.cover(why));
                 tracing::info!(
                     address = %self.shared.settings.address(),
-                    why = ?link.session.end().map(|why| why.to_string()),
+                    why = ?why.map(|why| why.to_string()),
                     "the connection to TrueNAS ended"
                 );
             }

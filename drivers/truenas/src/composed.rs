@@ -7,6 +7,7 @@
 //! the host is asked for them before what removes an export.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -15,7 +16,7 @@ use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Effect, Error};
 use driver_zfs::backend::{Backend, Incoming, Interrupted, ListQuery, Listed, Serves};
 use driver_zfs::export::Opaque;
-use driver_zfs::name::{Object, SnapshotRef};
+use driver_zfs::name::{Object, Since, SnapshotRef};
 use driver_zfs::observed::{Observed, Request};
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
 use driver_zfs::step::{Failed, Guard, Node, Of, Plan, Step, Still};
@@ -234,6 +235,10 @@ impl<B: Backend> Backend for Composed<B> {
         all
     }
 
+    fn refuses_groups(&self) -> Option<&'static str> {
+        self.host.refuses_groups()
+    }
+
     async fn observe(&self, call: &Call, request: &Request) -> Result<Observed, Error> {
         let host = of_host(request);
         let (seen, export) =
@@ -342,6 +347,29 @@ impl<B: Backend> Backend for Composed<B> {
         self.host.send(call, from, resume).await
     }
 
+    fn lists_blocks(&self) -> bool {
+        self.host.lists_blocks()
+    }
+
+    async fn send_records(
+        &self,
+        call: &Call,
+        of: &SnapshotRef,
+        since: Option<&Since>,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        self.host.send_records(call, of, since).await
+    }
+
+    async fn freed_since(
+        &self,
+        call: &Call,
+        of: &SnapshotRef,
+        txg: u64,
+        block: u64,
+    ) -> Result<Vec<Range<u64>>, Error> {
+        self.host.freed_since(call, of, txg, block).await
+    }
+
     async fn receive(
         &self,
         call: &Call,
@@ -429,17 +457,32 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
             let params = params.as_array().expect("arguments").clone();
             nas.call(method, params).await.expect(method)
         };
-        let portal = json!([{"listen": [{"ip": "10.0.0.5"}]}]);
-        run("iscsi.portal.create", portal).await;
+        let listen = if nas.generation().is_core() {
+            json!({"ip": "10.0.0.5", "port": 3260})
+        } else {
+            json!({"ip": "10.0.0.5"})
+        };
+        run("iscsi.portal.create", json!([{"listen": [listen]}])).await;
+        let user = json!([{
+            "tag": 1,
+            "user": "user",
+            "secret": "secret-secret",
+            "peeruser": "nas",
+            "peersecret": "another-secret",
+        }]);
+        run("iscsi.auth.create", user).await;
+        for parent in ["tank/csi", "tank/csi/v"] {
+            run("pool.dataset.create", json!([{"name": parent}])).await;
+        }
         let zvol = json!([{
             "name": "tank/csi/v/pvc-1",
             "type": "VOLUME",
             "volsize": 1 << 30,
             "sparse": true,
-            "create_ancestors": true,
         }]);
         run("pool.dataset.create", zvol).await;
-        let groups = "targetGroups: [{targetGroupPortalGroup: 1}]";
+        let chap = "targetGroupAuthType: CHAP Mutual, targetGroupAuthGroup: 1";
+        let groups = format!("targetGroups: [{{targetGroupPortalGroup: 1, {chap}}}]");
         let section = format!("iscsi: {{targetPortal: '10.0.0.5:3260', {groups}{more}}}");
         let document = document(nas, &section);
         let export = config::iscsi(&document).expect("an export");
@@ -448,7 +491,13 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
 
     #[tokio::test]
     async fn a_target_of_a_zvol_made_elsewhere_comes_and_goes() {
-        let nas = Simulator::start(Options::new(Generation::V24_10)).await;
+        for generation in [Generation::Core13, Generation::V24_10, Generation::V25_10] {
+            target_comes_and_goes(generation).await;
+        }
+    }
+
+    async fn target_comes_and_goes(generation: Generation) {
+        let nas = Simulator::start(Options::new(generation)).await;
         let nas = nas.expect("an appliance");
         let driver = zvols(&nas, "").await;
         let call = Call::within(Duration::from_mins(1));
@@ -458,6 +507,9 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
         let context = made.attachment.to_context();
         assert_eq!(context["iqn"], "iqn.2005-10.org.freenas.ctl:pvc-1");
         assert_eq!(rows(&nas, "iscsi.targetextent").await.len(), 1);
+        let group = &rows(&nas, "iscsi.target").await[0]["groups"][0];
+        assert_eq!(group["authmethod"], "CHAP_MUTUAL", "{generation}");
+        assert_eq!(group["auth"], 1, "{generation}");
         driver
             .delete_volume(&call, DeleteVolume::new(&asked.id))
             .await
@@ -469,7 +521,13 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
 
     #[tokio::test]
     async fn a_node_gets_in_and_out_of_the_target_of_a_zvol_made_elsewhere() {
-        let nas = Simulator::start(Options::new(Generation::V24_10)).await;
+        for generation in [Generation::Core13, Generation::V24_10] {
+            node_gets_in_and_out(generation).await;
+        }
+    }
+
+    async fn node_gets_in_and_out(generation: Generation) {
+        let nas = Simulator::start(Options::new(generation)).await;
         let nas = nas.expect("an appliance");
         let nodes = ", nodes: {nameTemplate: 'iqn.2004-10.org.x:{{node}}'}";
         let driver = zvols(&nas, nodes).await;
@@ -479,7 +537,7 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
         made.unwrap_or_else(|error| panic!("{}", error.chain()));
         let publisher = driver.publisher().expect("it publishes");
         let id = driver_core::NodeId::parse("a").expect("an id");
-        let node = csi_types::NodeIdentity::of(id.clone());
+        let node = csi_types::NodeIdentity::of(id);
         let publish = PublishVolume::new(&asked.id, &node, &asked.capabilities[0], false);
         let published = publisher.publish_volume(&call, publish).await;
         published.unwrap_or_else(|error| panic!("{}", error.chain()));
@@ -488,7 +546,7 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
         let target = rows(&nas, "iscsi.target").await.remove(0);
         assert_eq!(target["groups"][0]["initiator"], list["id"]);
         let gone = publisher
-            .unpublish_volume(&call, UnpublishVolume::new(&asked.id, Some(&id)))
+            .unpublish_volume(&call, UnpublishVolume::new(&asked.id, Some(&node)))
             .await;
         gone.unwrap_or_else(|error| panic!("{}", error.chain()));
         let list = rows(&nas, "iscsi.initiator").await.remove(0);

@@ -7,6 +7,7 @@ use driver_core::config::{ConfigError, Document, Finding, Severity};
 use driver_core::{BackendIdentity, Driver, DriverFactory};
 use driver_ssh::Ssh;
 use driver_zfs::observed::VolumeKind;
+use driver_zfs::parameter::ClassProperty;
 use driver_zfs::step::Permission;
 use driver_zfs::{Export, Settings, ZfsConfig, ZfsDriver};
 use driver_zfs_cli::{Cli, ZfsTools, ssh};
@@ -172,6 +173,11 @@ fn fit_for_api(document: &Document, settings: &mut Settings) -> Result<(), Confi
     let policy = &mut settings.policy;
     if settings.layout.kind == VolumeKind::Filesystem && (policy.quota || policy.reservation) {
         policy.smallest = SMALLEST;
+    }
+    if policy.class.has(ClassProperty::Logbias) {
+        let problem = "`logbias` is none that the API of TrueNAS can set";
+        return Err(ConfigError::at("zfs.volumeParameters", problem)
+            .advise("leave it out, or use the driver without `api` in its name"));
     }
     let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
     let named = |permission: &Permission| match permission {

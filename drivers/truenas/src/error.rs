@@ -248,6 +248,12 @@ impl Error {
         self
     }
 
+    /// The call was made, and its answer does not say what came of it.
+    pub(crate) fn possibly_done(mut self) -> Self {
+        self.0.effect = Effect::Possible;
+        self
+    }
+
     /// A failure of what comes before a call, such as the login: the call itself was never sent.
     ///
     /// A NAS that is there and takes no login just now proves nothing: a call of a moment ago, of this process

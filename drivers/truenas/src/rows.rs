@@ -1,60 +1,166 @@
 //! Rows as they are read from the text of an answer: what is wanted of them is kept, all else is passed over, so
 //! that an answer never takes many times the memory of its text.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::api::dataset::{Property, Source};
 
-/// What the rows of one answer may take besides its text.
+/// What all rows of one NAS may take that are in memory at the same time.
 const ROWS: usize = 64 << 20;
 /// About what a property of a row takes besides its texts.
-const ENTRY: usize = 128;
+const ENTRY: usize = 214;
 
 thread_local! {
-    /// What is left of it for the answer that this thread reads.
-    static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
+    /// What is counted of the answer that this thread reads.
+    static READING: RefCell<Option<Reading>> = const { RefCell::new(None) };
 }
 
-/// Counts what is read, until it is dropped.
+/// What is free for the rows of one NAS. Clones are one.
+#[derive(Debug, Clone)]
+pub(crate) struct RowBudget(Arc<AtomicUsize>);
+
+/// The part of a budget that the rows of an answer have taken. Each of them holds it: the last one gives it back.
+#[derive(Debug, Clone, Default)]
+pub struct RowMemory {
+    _taken: Option<Arc<Taken>>,
+}
+
 #[derive(Debug)]
-pub(crate) struct Budget;
-
-/// From now on this thread reads one answer.
-pub(crate) fn budget() -> Budget {
-    LEFT.set(Some(ROWS));
-    Budget
+struct Taken {
+    budget: RowBudget,
+    bytes: AtomicUsize,
 }
 
-impl Drop for Budget {
-    fn drop(&mut self) {
-        LEFT.set(None);
+#[derive(Debug)]
+struct Reading {
+    taken: Arc<Taken>,
+    /// What the rows that are kept need so far.
+    used: usize,
+    is_refused: bool,
+}
+
+/// Counts what this thread reads, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Counted(());
+
+// === impl RowBudget ===
+
+impl Default for RowBudget {
+    fn default() -> Self {
+        Self(Arc::new(AtomicUsize::new(ROWS)))
     }
 }
 
-/// What is left at this moment.
-pub(crate) fn left() -> Option<usize> {
-    LEFT.get()
+impl RowBudget {
+    /// From now on this thread reads one answer.
+    pub(crate) fn count(&self) -> Counted {
+        let taken = Arc::new(Taken {
+            budget: self.clone(),
+            bytes: AtomicUsize::new(0),
+        });
+        READING.set(Some(Reading {
+            taken,
+            used: 0,
+            is_refused: false,
+        }));
+        Counted(())
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let less = |free: usize| free.checked_sub(bytes);
+        let taken = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        taken.is_ok()
+    }
+}
+
+// === impl RowMemory ===
+
+/// What is read does not depend on what it takes.
+impl PartialEq for RowMemory {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for RowMemory {}
+
+impl RowMemory {
+    /// That of the answer that this thread reads.
+    pub(crate) fn of_this() -> Self {
+        let taken = |reading: &Option<Reading>| reading.as_ref().map(|it| Arc::clone(&it.taken));
+        Self {
+            _taken: READING.with_borrow(taken),
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let bytes = *self.bytes.get_mut();
+        self.budget.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        READING.set(None);
+    }
+}
+
+impl Reading {
+    fn charge(&mut self, bytes: usize) -> bool {
+        self.used += bytes;
+        let taken = self.taken.bytes.load(Ordering::Relaxed);
+        let more = self.used.saturating_sub(taken);
+        if !self.taken.budget.take(more) {
+            self.is_refused = true;
+            return false;
+        }
+        self.taken.bytes.fetch_add(more, Ordering::Relaxed);
+        true
+    }
+}
+
+/// Whether something of this answer was not read because there is no room for it.
+pub(crate) fn is_refused() -> bool {
+    READING.with_borrow(|reading| reading.as_ref().is_some_and(|it| it.is_refused))
+}
+
+/// What is counted at this moment.
+pub(crate) fn used() -> usize {
+    READING.with_borrow(|reading| reading.as_ref().map_or(0, |it| it.used))
 }
 
 /// What was read since then is not kept.
-pub(crate) fn restore(left: Option<usize>) {
-    LEFT.set(left);
+pub(crate) fn forget(used: usize) {
+    READING.with_borrow_mut(|reading| {
+        if let Some(reading) = reading {
+            reading.used = used;
+        }
+    });
 }
 
 /// Counts an entry with so many bytes of text.
 pub(crate) fn charge<E: serde::de::Error>(text: usize) -> Result<(), E> {
-    let Some(left) = LEFT.get() else {
-        return Ok(());
-    };
-    let left = left.checked_sub(ENTRY + text);
-    LEFT.set(Some(left.unwrap_or_default()));
-    left.map(drop)
-        .ok_or_else(|| E::custom("it has more entries than any NAS"))
+    charge_text(ENTRY + text)
+}
+
+/// Counts so many bytes of text.
+pub(crate) fn charge_text<E: serde::de::Error>(text: usize) -> Result<(), E> {
+    READING.with_borrow_mut(|reading| {
+        let has_room = reading.as_mut().is_none_or(|it| it.charge(text));
+        let refused = || E::custom("there is no memory for so many rows of one NAS");
+        has_room.then_some(()).ok_or_else(refused)
+    })
 }
 
 /// A text; anything else is none.
@@ -257,6 +363,7 @@ impl<'de> Deserialize<'de> for UserProperties {
         let mut all = Self::default();
         let read: Option<BTreeMap<String, Charged>> = Option::deserialize(deserializer)?;
         for (name, Charged(value)) in read.unwrap_or_default() {
+            charge_text(name.len())?;
             let fields = value.fields;
             if fields.source.as_deref() == Some("INHERITED") {
                 all.inherited.push(name.clone());
@@ -353,6 +460,7 @@ pub(crate) fn properties<'de, D: Deserializer<'de>>(
             let mut all = BTreeMap::new();
             while let Some((name, RowProperty(property))) = map.next_entry::<String, _>()? {
                 if let Some(property) = property {
+                    charge_text(name.len())?;
                     all.insert(name, property);
                 }
             }
@@ -368,7 +476,7 @@ mod tests {
 
     use super::*;
     use crate::api::dataset::Dataset;
-    use crate::api::snapshot::Snapshot;
+    use crate::api::snapshot::{FoundSnapshot, Snapshot};
 
     #[test]
     fn a_row_keeps_what_is_a_property_and_passes_over_the_rest() {
@@ -414,13 +522,45 @@ mod tests {
     fn an_answer_of_more_entries_than_memory_is_refused() {
         let row = r#"{"id":"","type":""},"#;
         let all = format!("[{}{{\"id\":\"\",\"type\":\"\"}}]", row.repeat(600_000));
-        let read = || serde_json::from_str::<Vec<Dataset>>(&all);
-        {
-            let _budget = budget();
-            assert!(read().is_err());
-        }
+        let budget = RowBudget::default();
+        let read = |text: &str| {
+            let _counted = budget.count();
+            let read = serde_json::from_str::<Vec<Dataset>>(text);
+            assert_eq!(is_refused(), read.is_err());
+            read
+        };
+        assert!(read(&all).is_err());
         let few = format!("[{}{{\"id\":\"\",\"type\":\"\"}}]", row.repeat(200));
-        let _budget = budget();
-        serde_json::from_str::<Vec<Dataset>>(&few).expect("few rows");
+        read(&few).expect("few rows");
+    }
+
+    #[test]
+    fn rows_of_all_answers_of_a_nas_count_for_as_long_as_they_are_kept() {
+        let row = r#"{"name":"tank/v@s","dataset":"tank/v","snapshot_name":"s"},"#;
+        let all = format!("[{}{}]", row.repeat(40_000), row.trim_end_matches(','));
+        let budget = RowBudget::default();
+        let snapshots = || {
+            let _counted = budget.count();
+            serde_json::from_str::<Vec<Snapshot>>(&all)
+        };
+        let names = || {
+            let _counted = budget.count();
+            serde_json::from_str::<Vec<FoundSnapshot>>(&all)
+        };
+        let mut kept = Vec::new();
+        while let Ok(rows) = snapshots() {
+            kept.push(rows);
+            assert!(kept.len() < 20, "they are counted");
+        }
+        assert!(kept.len() > 2, "{}", kept.len());
+        assert!(names().is_err(), "the others have all");
+        // A single row of an answer keeps what all of it has taken.
+        let one = kept.first_mut().and_then(Vec::pop);
+        kept.remove(0);
+        assert!(snapshots().is_err());
+        drop(one);
+        names().expect("there is room again");
+        drop(kept);
+        assert_eq!(budget.0.load(Ordering::Relaxed), ROWS);
     }
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
+use crate::api::USUAL_ANSWER;
 use crate::rows::Text;
 use crate::{Error, rows};
 
@@ -18,6 +19,10 @@ pub(crate) const JOBS: &str = "core.get_jobs";
 
 /// The longest error and the longest event that are read: what is longer is none of TrueNAS, and much in memory.
 const LONGEST: usize = 64 * 1024;
+
+/// The most objects in an answer whose rows are not counted: a NAS writes a hundred bytes for each, and an empty one
+/// takes many times its text.
+const MOST_OBJECTS: usize = 10_000;
 
 /// Which envelopes a socket carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -138,6 +143,14 @@ fn error_of(text: &str, read: fn(&Value) -> Error) -> Error {
     error.map_or_else(too_long, |error| read(&error))
 }
 
+/// The error of no call. It ends all of them, and its text may quote a secret of any: only its number is kept.
+fn of_no_call(error: &Value) -> Error {
+    let code = error["code"].as_i64().unwrap_or_default();
+    Error::protocol(format!(
+        "the NAS sent an error that belongs to no call, with the code {code}"
+    ))
+}
+
 fn read_json_rpc(head: Head, text: &str) -> Incoming {
     if let Some(method) = head.method.0 {
         if method != "collection_update" {
@@ -146,11 +159,13 @@ fn read_json_rpc(head: Head, text: &str) -> Incoming {
         let update = whole(text).and_then(|mut message| message.remove("params"));
         return update.map_or(Incoming::Other, event);
     }
-    let failure = head.error.0.then(|| error_of(text, Error::from_json_rpc));
-    match (head.id.0, failure) {
-        (Some(id), failure) => Incoming::Answer { id, failure },
-        (None, Some(error)) => Incoming::Failed(error),
-        (None, None) => Incoming::Other,
+    match (head.id.0, head.error.0) {
+        (Some(id), has_failed) => Incoming::Answer {
+            id,
+            failure: has_failed.then(|| error_of(text, Error::from_json_rpc)),
+        },
+        (None, true) => Incoming::Failed(error_of(text, of_no_call)),
+        (None, false) => Incoming::Other,
     }
 }
 
@@ -201,6 +216,9 @@ pub(crate) enum Unread {
     /// It is larger than any answer to this call.
     #[error("unexpected answer: it has {0} bytes")]
     TooLarge(usize),
+    /// It has more objects than any answer to this call.
+    #[error("unexpected answer: it has {0} objects")]
+    TooMany(usize),
     /// It is something else.
     #[error("unexpected answer: {0}")]
     Other(#[from] serde_json::Error),
@@ -221,7 +239,10 @@ impl Answered {
         if self.text.len() > largest {
             return Err(Unread::TooLarge(self.text.len()));
         }
-        let _budget = rows::budget();
+        let objects = self.text.bytes().filter(|byte| *byte == b'{').count();
+        if largest <= USUAL_ANSWER && objects > MOST_OBJECTS {
+            return Err(Unread::TooMany(objects));
+        }
         let read: Envelope<T> = serde_json::from_str(&self.text)?;
         match read.0 {
             Some(result) => Ok(result),
@@ -239,7 +260,6 @@ impl Answered {
         if self.text.len() > largest {
             return Err(Unread::TooLarge(self.text.len()));
         }
-        let _budget = rows::budget();
         let mut reader = serde_json::Deserializer::from_str(&self.text);
         Rows { keep, inner: false }.deserialize(&mut reader)?;
         Ok(())
@@ -286,12 +306,12 @@ impl<'de, T: DeserializeOwned> Visitor<'de> for Rows<'_, T> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<(), A::Error> {
         loop {
-            let before = rows::left();
+            let before = rows::used();
             let Some(row) = rows.next_element()? else {
                 return Ok(());
             };
             if !(self.keep)(row) {
-                rows::restore(before);
+                rows::forget(before);
             }
         }
     }
@@ -415,6 +435,9 @@ mod tests {
         let answered = Answered::new(message.as_str().into(), None);
         let refused = answered.read::<Value>(1 << 10);
         assert!(matches!(refused, Err(Unread::TooLarge(_))));
+        let answered = Answered::new(message.as_str().into(), None);
+        let refused = answered.read::<Value>(USUAL_ANSWER);
+        assert!(matches!(refused, Err(Unread::TooMany(100_001))));
         let error = format!(r#"{{"jsonrpc":"2.0","id":"1","error":{{"data":{list}}}}}"#);
         let Ok(Incoming::Answer { failure, .. }) = Transport::JsonRpc.read(&error) else {
             panic!("no answer");
@@ -429,11 +452,14 @@ mod tests {
 
     #[test]
     fn an_error_without_an_id_belongs_to_no_call() {
-        let text = r#"{"jsonrpc": "2.0", "error": {"code": -32700, "message": "x"}, "id": null}"#;
-        assert!(matches!(
-            Transport::JsonRpc.read(text),
-            Ok(Incoming::Failed(_))
-        ));
+        let text =
+            r#"{"jsonrpc": "2.0", "error": {"code": -32700, "message": "canary"}, "id": null}"#;
+        let Ok(Incoming::Failed(error)) = Transport::JsonRpc.read(text) else {
+            panic!("it is of a call");
+        };
+        // It goes to every call, and only the one whose secret it quotes would mask that.
+        assert!(!error.message().contains("canary"), "{error}");
+        assert!(error.message().contains("-32700"), "{error}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use driver_zfs::observed::Request;
 use driver_zfs::property::PropertyName;
 use driver_zfs::step::{Expected, Failed, Guess, Step, Test};
 
-/// Destroys a snapshot if it is one of ours.
+/// Destroys a snapshot if it is one of ours, and of no group.
 const DESTROY: &str = include_str!("script/destroy.sh");
 /// The answer where no channel program may run.
 const REFUSED: &str = "refused";
@@ -67,10 +67,18 @@ impl<R: Runner> Cli<R> {
         guess: &Guess,
     ) -> Result<bool, Failed> {
         let (pool, name) = (snapshot.dataset.pool(), snapshot.to_string());
-        let own = PropertyName::SNAPSHOT_NAME;
+        let (own, group) = (PropertyName::SNAPSHOT_NAME, PropertyName::GROUP);
         let program = Command::function(DESTROY)
             .args(self.tools.words())
-            .args(["program", "-j", pool, "-", &name, own.as_str()])
+            .args([
+                "program",
+                "-j",
+                pool,
+                "-",
+                &name,
+                own.as_str(),
+                group.as_str(),
+            ])
             .within(COMMAND);
         let commands = bounded(call, vec![program]);
         call.changing();

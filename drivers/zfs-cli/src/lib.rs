@@ -8,6 +8,7 @@
 
 mod at_once;
 mod failure;
+mod freed;
 mod list;
 mod progress;
 mod query;
@@ -19,6 +20,7 @@ mod steps;
 mod tools;
 mod transfer;
 
+use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -34,7 +36,7 @@ pub use exec;
 pub use tools::ZfsTools;
 
 use driver_zfs::backend::{Backend, Incoming, Interrupted, ListQuery, Listed, Serves, Tried};
-use driver_zfs::name::SnapshotRef;
+use driver_zfs::name::{Since, SnapshotRef};
 use driver_zfs::observed::{Observed, Request};
 use driver_zfs::step::{Failed, Guess, Next, Plan};
 
@@ -224,6 +226,29 @@ impl<R: Runner + 'static> Backend for Cli<R> {
         resume: Option<&Bookmark>,
     ) -> Result<Box<dyn Bytes>, Error> {
         self.sent(call, from, resume).await
+    }
+
+    fn lists_blocks(&self) -> bool {
+        true
+    }
+
+    async fn send_records(
+        &self,
+        call: &Call,
+        of: &SnapshotRef,
+        since: Option<&Since>,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        self.sent_records(call, of, since).await
+    }
+
+    async fn freed_since(
+        &self,
+        call: &Call,
+        of: &SnapshotRef,
+        txg: u64,
+        block: u64,
+    ) -> Result<Vec<Range<u64>>, Error> {
+        self.freed(call, of, txg, block).await
     }
 
     async fn receive(

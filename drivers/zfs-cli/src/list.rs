@@ -20,7 +20,12 @@ const OUTPUT: usize = 32 << 20;
 pub(super) fn command(tools: &ZfsTools, query: &ListQuery) -> Command {
     let after = query.after.map(key).unwrap_or_default();
     let max = query.max.to_string();
-    let fixed = [max, after, id::HELPER.to_owned(), properties(&[])];
+    let fixed = [
+        max,
+        after,
+        id::HELPER.to_owned(),
+        properties(&query.properties),
+    ];
     let mut command = Command::function(LIST).args(fixed);
     for scope in &query.scopes {
         let (kinds, depth) = match (scope.kind, &scope.filter) {

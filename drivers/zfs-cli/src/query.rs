@@ -3,7 +3,7 @@
 //! A missing object is an answer, so exit code 1 is accepted; it is trusted only if `zfs` reported
 //! no other problem and the pool exists.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use driver_core::{Error, Kind};
@@ -14,8 +14,9 @@ use super::failure::{self, Complaint};
 use super::rows::{COLUMNS, Rows, Scope};
 use super::tools::{ZfsTools, of_the_pool};
 use driver_zfs::export::Opaque;
-use driver_zfs::name::{DatasetName, Object, SnapshotLeaf};
-use driver_zfs::observed::{ALWAYS, OF_MEMBERS, Observed, Query, Request, System};
+use driver_zfs::name::{DatasetName, MarkRef, Object, SnapshotLeaf};
+use driver_zfs::observed::{ALWAYS, Guid, Mark, OF_MEMBERS, Observed, Query, Request, System};
+use driver_zfs::plan::listed;
 use driver_zfs::property::PropertyName;
 
 /// The output of `uname -sr`, on Linux without a process.
@@ -138,7 +139,7 @@ pub(super) fn groups(request: &Request) -> Vec<Group<'_>> {
 impl fmt::Display for Group<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Objects(_) => write!(f, "look at {}", self.names().join(", ")),
+            Self::Objects(_) => write!(f, "look at {}", listed(self.names())),
             Self::Other(query) => query.fmt(f),
         }
     }
@@ -159,13 +160,8 @@ impl Group<'_> {
             Query::Snapshot(name) => vec![name.to_string()],
             _ => Vec::new(),
         });
-        let mut all = Vec::new();
-        for name in names {
-            if !all.contains(&name) {
-                all.push(name);
-            }
-        }
-        all
+        let mut known = BTreeSet::new();
+        names.filter(|name| known.insert(name.clone())).collect()
     }
 
     fn command(&self, tools: &ZfsTools, wanted: &str) -> Command {
@@ -191,6 +187,25 @@ impl Group<'_> {
                     name: name.as_str(),
                 };
                 get(tools, name, filter, &arguments)
+            }
+            Query::Marks(name) => {
+                let properties = [PropertyName::GUID, PropertyName::CREATETXG];
+                let properties = properties.map(|name| name.to_string()).join(",");
+                let words = [
+                    "get",
+                    "-Hp",
+                    "-d",
+                    "1",
+                    "-t",
+                    "bookmark",
+                    "-o",
+                    "name,property,value",
+                ];
+                let words = words
+                    .iter()
+                    .copied()
+                    .chain([properties.as_str(), name.as_str()]);
+                look(tools, &[name.pool()], Filter::default(), words)
             }
             Query::Named { within, name, leaf } => named(tools, within, name, leaf),
             _ => Command::function(SYSTEM),
@@ -251,7 +266,7 @@ fn named(tools: &ZfsTools, within: &[DatasetName], name: &str, leaf: &SnapshotLe
 pub(super) fn observed(request: &Request, outputs: Vec<Output>) -> Result<Observed, Error> {
     let mut outputs = outputs.into_iter();
     let mut rows = Rows::default();
-    let (mut named, mut system) = (Vec::new(), None);
+    let (mut named, mut marks, mut system) = (Vec::new(), Vec::new(), None);
     for group in groups(request) {
         let output = outputs.next().ok_or_else(short)?;
         if !failure::is_only_absence(&output) {
@@ -266,6 +281,7 @@ pub(super) fn observed(request: &Request, outputs: Vec<Output>) -> Result<Observ
             Group::Other(Query::Family(name)) => {
                 rows.add(&text, &Scope::of([name.as_str()]).with_all_below());
             }
+            Group::Other(Query::Marks(_)) => marks = read_marks(&text),
             Group::Other(Query::Named { .. }) => {
                 for line in text.lines().filter(|line| !line.is_empty()) {
                     named.push(Object::parse(line).map_err(|error| {
@@ -286,6 +302,9 @@ pub(super) fn observed(request: &Request, outputs: Vec<Output>) -> Result<Observ
     for object in named {
         pool.add_named(object);
     }
+    for mark in marks {
+        pool.add_mark(mark);
+    }
     if let Some(system) = system {
         pool.set_system(system);
     }
@@ -294,6 +313,33 @@ pub(super) fn observed(request: &Request, outputs: Vec<Output>) -> Result<Observ
         export: outputs.map(Opaque::new).collect(),
         kept: None,
     })
+}
+
+/// Our bookmarks. What cannot be read is none: it is asked for again before it is used.
+fn read_marks(text: &str) -> Vec<Mark> {
+    let mut found: BTreeMap<MarkRef, [Option<u64>; 2]> = BTreeMap::new();
+    for line in text.lines() {
+        let mut columns = line.split('\t');
+        let name = columns.next().and_then(MarkRef::parse_ours);
+        let (Some(name), Some(property), Some(value)) = (name, columns.next(), columns.next())
+        else {
+            continue;
+        };
+        let [guid, createtxg] = found.entry(name).or_default();
+        match property {
+            "guid" => *guid = value.parse().ok(),
+            "createtxg" => *createtxg = value.parse().ok(),
+            _ => {}
+        }
+    }
+    let whole = |(name, [guid, createtxg]): (MarkRef, [Option<u64>; 2])| {
+        Some(Mark {
+            name,
+            guid: Guid(guid?),
+            createtxg: createtxg?,
+        })
+    };
+    found.into_iter().filter_map(whole).collect()
 }
 
 fn short() -> Error {

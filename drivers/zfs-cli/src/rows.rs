@@ -24,7 +24,7 @@ pub(super) struct Rows {
 /// another object; so a row begins with a requested name, and continues until the next one.
 #[derive(Debug)]
 pub(super) struct Scope<'a> {
-    names: Vec<&'a str>,
+    names: BTreeSet<&'a str>,
     below: bool,
 }
 
@@ -66,12 +66,11 @@ impl<'a> Scope<'a> {
         let Some((name, _)) = line.split_once('\t') else {
             return false;
         };
-        let is = |asked: &&str| match name.strip_prefix(asked) {
-            Some("") => true,
-            Some(rest) => self.below && rest.starts_with(['/', '@']),
-            None => false,
+        let is_above = |asked: &&str| {
+            let rest = name.strip_prefix(asked);
+            rest.is_some_and(|rest| rest.starts_with(['/', '@']))
         };
-        self.names.iter().any(is)
+        self.names.contains(name) || (self.below && self.names.iter().any(is_above))
     }
 }
 

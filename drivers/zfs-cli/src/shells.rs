@@ -4,6 +4,7 @@ use std::path::Path;
 
 use exec::{Command, Local, Output, Program, Runner as _};
 
+use crate::freed::FREED;
 use crate::query::NAMED_LOOK;
 use crate::steps::GUARD;
 
@@ -17,6 +18,7 @@ async fn by_each_shell(text: &str, zfs: &str, arguments: &[&str]) -> Vec<(String
     let program = program.to_str().unwrap();
     let mut outputs = Vec::new();
     for shell in SHELLS.iter().filter(|shell| Path::new(shell[0]).exists()) {
+        let text = text.replace("ZFS -", &format!("{program} -"));
         let function = format!("f() {{\n{text}\n}}\nf \"$@\"");
         let arguments = arguments.iter().map(|word| word.replace("ZFS", program));
         let command = Command::new(Program::parse(shell[0]).unwrap())
@@ -97,5 +99,51 @@ async fn a_name_is_asked_of_the_kernel_and_looked_for_everywhere_where_that_is_r
                 "{shell}: {detached} {program}: {output:?}"
             );
         }
+    }
+}
+
+/// What `zdb -ddddd tank/zz@b 1` of OpenZFS 2.3.9 printed. The base was taken in the transaction 487.
+const SHOWN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/zdb.txt");
+
+#[tokio::test]
+async fn blocks_that_were_freed_are_those_that_zdb_shows_if_it_shows_all() {
+    let pool = r#"zpool get -H -o value feature@hole_birth "${of%%[/@]*}""#;
+    assert!(FREED.contains(pool));
+    let with = |hole_birth: &str| {
+        FREED
+            .replace("zdb -", "ZFS -")
+            .replace(pool, &format!("echo {hole_birth}"))
+    };
+    let scripts = ["active", "enabled"].map(with);
+    let answer_of = async |script: &str, zfs: &str, since: &str| {
+        let arguments = ["ZFS", since, "tank/zz@b"];
+        let outputs = by_each_shell(script, zfs, &arguments).await;
+        let (_, first) = &outputs[0];
+        let (code, text) = (first.status.code(), first.text().into_owned());
+        for (shell, output) in &outputs {
+            assert_eq!(output.status.code(), code, "{shell}: {output:?}");
+            assert_eq!(output.text(), text, "{shell}");
+        }
+        (code, text)
+    };
+    let answer = async |zfs: &str, since: &str| answer_of(&scripts[0], zfs, since).await;
+    let cat = format!("cat '{SHOWN}'");
+    // No pointer says when it was freed.
+    let unknown = answer_of(&scripts[1], &cat, "487").await;
+    assert_eq!(unknown, (Some(1), String::new()));
+    let freed = "10000 0 4000\n1000000 1 20000\nall\n".to_owned();
+    assert_eq!(answer(&cat, "487").await, (Some(0), freed));
+    assert_eq!(answer(&cat, "491").await, (Some(0), "all\n".to_owned()));
+    let mut partial = vec![
+        format!("{cat}; exit 1"),
+        format!("grep -v 'zvol object' '{SHOWN}'"),
+    ];
+    // A block, a pointer block and what is below it, the end.
+    let lost = ["'^ *c000 '", "'^ *2ee0000 '", "'^ *964000 '"];
+    partial.extend(lost.map(|line| format!("grep -v {line} '{SHOWN}'")));
+    for zfs in partial {
+        let (code, text) = answer(&zfs, "487").await;
+        assert_eq!(code, Some(1), "{zfs}: {text}");
+        assert!(!text.contains("all"), "{zfs}: {text}");
     }
 }

@@ -12,6 +12,7 @@ use super::COMMAND;
 use super::tools::{ZfsTools, script};
 use driver_zfs::backend::Incoming;
 use driver_zfs::name::DatasetName;
+use driver_zfs::plan::listed;
 use driver_zfs::property::{Property, PropertyName};
 use driver_zfs::step::{Guard, New, Permission, Plan, Step, Still};
 
@@ -58,6 +59,9 @@ const GO_ON: &str = concat!(
 /// is polled. udev gives up a device that ZFS does not open in that time: when its queue is empty,
 /// the script triggers the missing events again, if there is udev and the login may.
 const SETTLE: &str = include_str!("script/settle.sh");
+
+/// A command whose failure is no failure.
+const AT_WILL: &str = "\"$@\" >/dev/null 2>&1 || return 0\n";
 
 /// A received filesystem is mounted by a separate step: on Linux only root may mount, so the `zfs
 /// receive` of another login would fail after all content arrived.
@@ -144,7 +148,7 @@ fn identities_are(tools: &ZfsTools, identities: &[(String, String)]) -> Planned 
         .within(COMMAND);
     Planned {
         command,
-        doing: Some(format!("find that {} did not change", names.join(", "))),
+        doing: Some(format!("find that {} did not change", listed(&names))),
         is_guard: true,
     }
 }
@@ -170,18 +174,7 @@ fn command(tools: &ZfsTools, step: &Step) -> Result<Command, Error> {
             dataset,
             new,
             properties,
-        } => {
-            let mut arguments = vec!["create".to_owned(), "-p".to_owned()];
-            options(&mut arguments, properties, |_| true);
-            if let New::Zvol { size, block } = new {
-                if let Some(block) = block {
-                    arguments.extend(["-o".to_owned(), format!("volblocksize={block}")]);
-                }
-                arguments.extend(["-V".to_owned(), size.to_string()]);
-            }
-            arguments.push(dataset.to_string());
-            tools.zfs(arguments)
-        }
+        } => create(tools, dataset, new, properties),
         Step::Snapshot {
             snapshots,
             properties,
@@ -232,6 +225,11 @@ fn command(tools: &ZfsTools, step: &Step) -> Result<Command, Error> {
             tools.zfs(["rename", &snapshot.to_string(), &new])
         }
         Step::Promote(dataset) => tools.zfs(["promote", dataset.as_str()]),
+        Step::Mark(snapshot, mark) => at_will(
+            tools,
+            ["bookmark".into(), snapshot.to_string(), mark.to_string()],
+        ),
+        Step::DestroyMark(mark) => at_will(tools, ["destroy".into(), mark.to_string()]),
         Step::DestroySnapshot(snapshot) => {
             tools.tolerant([NO_SNAPSHOT; 2], &["destroy", "-d", &snapshot.to_string()])
         }
@@ -248,6 +246,19 @@ fn command(tools: &ZfsTools, step: &Step) -> Result<Command, Error> {
     })
 }
 
+fn create(tools: &ZfsTools, dataset: &DatasetName, new: &New, properties: &[Property]) -> Command {
+    let mut arguments = vec!["create".to_owned(), "-p".to_owned()];
+    options(&mut arguments, properties, |_| true);
+    if let New::Zvol { size, block } = new {
+        if let Some(block) = block {
+            arguments.extend(["-o".to_owned(), format!("volblocksize={block}")]);
+        }
+        arguments.extend(["-V".to_owned(), size.to_string()]);
+    }
+    arguments.push(dataset.to_string());
+    tools.zfs(arguments)
+}
+
 /// A step as the words of one command. It fails if the step was done before.
 pub(super) fn words(tools: &ZfsTools, step: &Step) -> Result<Vec<String>, Error> {
     let command = match step {
@@ -258,6 +269,14 @@ pub(super) fn words(tools: &ZfsTools, step: &Step) -> Result<Vec<String>, Error>
     let arguments = arguments.map(|word| word.expose().to_owned());
     let program = command.program().as_str().to_owned();
     Ok(std::iter::once(program).chain(arguments).collect())
+}
+
+/// A command that may fail.
+fn at_will<const N: usize>(tools: &ZfsTools, arguments: [String; N]) -> Command {
+    Command::function(AT_WILL)
+        .args(tools.words())
+        .args(arguments)
+        .within(COMMAND)
 }
 
 fn destroy(dataset: &DatasetName) -> [&str; 3] {

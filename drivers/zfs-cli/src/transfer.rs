@@ -15,7 +15,7 @@ use exec::{Command, InputStream, Lock, Locked, OutputStream, RunError, Runner};
 use super::steps::receive;
 use super::{Cli, failure};
 use driver_zfs::backend::{Incoming, Interrupted};
-use driver_zfs::name::SnapshotRef;
+use driver_zfs::name::{Since, SnapshotRef};
 
 /// The sent stream, as this process reads it.
 struct Sent {
@@ -81,13 +81,38 @@ impl<R: Runner> Cli<R> {
                 self.tools.zfs(["send", "-t", token.as_str()])
             }
         };
-        let flow = self
-            .runner
-            .stream_output(&command.within(call.remaining()))
-            .await;
+        self.streamed(call, command, from).await
+    }
+
+    /// Raw, which is what is on the disks: compressed, in large blocks, with small ones in their records, and without
+    /// the key of an encrypted dataset.
+    pub(super) async fn sent_records(
+        &self,
+        call: &Call,
+        of: &SnapshotRef,
+        since: Option<&Since>,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        let mut arguments = vec!["send".to_owned(), "-w".to_owned()];
+        arguments.extend(
+            since
+                .into_iter()
+                .flat_map(|s| ["-i".to_owned(), s.to_string()]),
+        );
+        arguments.push(of.to_string());
+        self.streamed(call, self.tools.zfs(arguments), of).await
+    }
+
+    async fn streamed(
+        &self,
+        call: &Call,
+        command: Command,
+        of: &SnapshotRef,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        let command = command.within(call.remaining());
+        let flow = self.runner.stream_output(&command).await;
         Ok(Box::new(Sent {
-            flow: flow.map_err(|error| sending(&error, from))?,
-            snapshot: from.clone(),
+            flow: flow.map_err(|error| sending(&error, of))?,
+            snapshot: of.clone(),
         }))
     }
 

@@ -15,6 +15,8 @@ mod bare;
 mod common;
 #[path = "common/ground.rs"]
 mod ground;
+#[path = "in_the_lab/groups.rs"]
+mod groups;
 #[path = "in_the_lab/resumed.rs"]
 mod resumed;
 #[path = "in_the_lab/running.rs"]

@@ -424,26 +424,41 @@ impl Export for DiskExport {
         self.nodes.is_some()
     }
 
+    fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool {
+        let lets_in = |nodes: &Nodes| nodes.lets_in(subject, node);
+        self.nodes.as_ref().is_none_or(lets_in)
+    }
+
+    fn names(&self, node: &NodeId) -> bool {
+        let names = |nodes: &Nodes| nodes.name(node).is_ok();
+        self.nodes.as_ref().is_none_or(names)
+    }
+
+    fn is_open(&self, subject: &Subject<'_>, _asset: &ExportName, facts: &Facts) -> bool {
+        let is_unlisted = |nodes: &Nodes| nodes.remembered(subject).is_ok_and(|l| l.is_empty());
+        self.nodes.as_ref().is_some_and(is_unlisted) && facts.lets_in_all()
+    }
+
     fn allow(
         &self,
         subject: &Subject<'_>,
         export_name: &ExportName,
         facts: &Facts,
-        node: &NodeId,
+        allowed: &[&NodeId],
     ) -> Result<Vec<Act<Command>>, Error> {
         let Some(nodes) = &self.nodes else {
             return Ok(Vec::new());
         };
-        let name = nodes.name(node)?;
         let before = nodes.remembered(subject)?;
         let mut access_list = before.clone();
-        nodes.admit(&mut access_list, node, &name);
+        let names = nodes.admit(&mut access_list, allowed)?;
         let mut acts = Vec::new();
         if access_list != before {
             // Before it gets access, so that a later call can revoke it.
             acts.push(Nodes::remember_new(&access_list)?);
         }
-        if !facts.allowed.iter().any(|allowed| allowed == name.as_str()) {
+        let is_in = |name: &NodeName| facts.allowed.iter().any(|text| text == name.as_str());
+        if !names.iter().all(is_in) {
             acts.extend(self.set_access(subject, export_name, &access_list, &[]));
         }
         Ok(acts)

@@ -5,6 +5,9 @@ use driver_zfs_cli::exec::Output;
 
 use driver_zfs::nodes::NodeName;
 
+/// The attributes that let in every node: of a portal group of LIO, and of a subsystem of nvmet.
+const OPENS: [&str; 2] = ["/attrib/generate_node_acls", "/attr_allow_any_host"];
+
 /// The state of an export on its host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
@@ -78,6 +81,13 @@ impl Facts {
         self.partial.is_empty()
             && self.allowed.len() == nodes.len()
             && self.allowed.iter().all(is_listed)
+    }
+
+    /// Whether it exists and every node has access, where none should have it that is not listed.
+    pub(crate) fn lets_in_all(&self) -> bool {
+        let is_closed_by = |what: &str| OPENS.iter().any(|attribute| what.ends_with(attribute));
+        let exists = self.is_present("target") || self.is_present("subsystem");
+        exists && self.missing.iter().any(|what| is_closed_by(what))
     }
 
     /// Fails if an object that belongs to something else has the name.

@@ -292,15 +292,30 @@ impl Export for ShareExport {
         self.access.is_some()
     }
 
+    fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool {
+        let lets_in = |access: &Access| access.lets_in(subject, node);
+        self.access.as_ref().is_none_or(lets_in)
+    }
+
+    fn names(&self, node: &NodeId) -> bool {
+        let names = |access: &Access| access.names(node);
+        self.access.as_ref().is_none_or(names)
+    }
+
+    fn is_open(&self, subject: &Subject<'_>, _asset: &(), _facts: &Facts) -> bool {
+        let is_open = |access: &Access| access.is_open(subject);
+        self.access.as_ref().is_some_and(is_open)
+    }
+
     fn allow(
         &self,
         subject: &Subject<'_>,
         _asset: &(),
         _facts: &Facts,
-        node: &NodeId,
+        nodes: &[&NodeId],
     ) -> Result<Vec<Act<Command>>, Error> {
         match &self.access {
-            Some(access) => access.allow(subject, node),
+            Some(access) => access.allow(subject, nodes),
             None => Ok(Vec::new()),
         }
     }

@@ -365,7 +365,7 @@ async fn publish(driver: &Arc<dyn Driver>, name: &str) {
 async fn unpublish(driver: &Arc<dyn Driver>, name: &str) {
     let (id, node) = (
         VolumeId::parse("pvc-1").unwrap(),
-        NodeId::parse(name).unwrap(),
+        NodeIdentity::of(NodeId::parse(name).unwrap()),
     );
     for _ in 0..2 {
         driver

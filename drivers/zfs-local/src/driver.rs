@@ -5,6 +5,7 @@
 //! source on another node means that the new volume must be created there.
 
 mod adopted;
+mod groups;
 
 use std::time::SystemTime;
 
@@ -12,11 +13,12 @@ use async_trait::async_trait;
 use csi_types::Attachment;
 use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
-    AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateSnapshot,
-    CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Error, ExpandVolume, Expanded, Expander,
-    FindVolume, Found, GetSnapshot, Kind, Lister, Maintenance, NodeId, Orphan, Page, PageRequest,
-    Parameters, Snapshot, SnapshotFilter, Snapshots, Source, Topology, Transfer, UsageReporter,
-    Volume, VolumeId, VolumeName,
+    AccessRules, BackendIdentity, BlockMetadata, BlockRanges, BlockRangesQuery, Call, Capacity,
+    CapacityQuery, CapacityReporter, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume,
+    Driver, Error, ExpandVolume, Expanded, Expander, FindVolume, Found, GetSnapshot, Groups, Kind,
+    Lister, Maintenance, Modifier, ModifyVolume, NodeId, Orphan, Page, PageRequest, Parameters,
+    Snapshot, SnapshotFilter, Snapshots, Source, Topology, Transfer, UsageReporter, Volume,
+    VolumeId, VolumeName,
 };
 use driver_zfs::backend::{Backend, Serves};
 use driver_zfs::id::{At, Layout};
@@ -264,8 +266,24 @@ impl Driver for NodeZfs {
         Some(self)
     }
 
+    fn block_metadata(&self) -> Option<&dyn BlockMetadata> {
+        self.driver.block_metadata().map(|_| self as _)
+    }
+
+    fn groups(&self) -> Option<&dyn Groups> {
+        self.driver.groups().map(|_| self as &dyn Groups)
+    }
+
     fn transfer(&self) -> Option<&dyn Transfer> {
         Some(self)
+    }
+
+    fn modifier(&self) -> Option<&dyn Modifier> {
+        self.driver.modifier().map(|_| self as &dyn Modifier)
+    }
+
+    fn class_keys(&self) -> &[&'static str] {
+        self.driver.class_keys()
     }
 
     fn maintenance(&self) -> Option<&dyn Maintenance> {
@@ -319,6 +337,17 @@ impl Expander for NodeZfs {
         request: ExpandVolume<'_>,
     ) -> Result<Expanded, Error> {
         self.or_elsewhere(request.id, self.driver.expand_volume(call, request).await)
+    }
+}
+
+#[async_trait]
+impl Modifier for NodeZfs {
+    fn mutable_keys(&self) -> &[&'static str] {
+        self.driver.mutable_keys()
+    }
+
+    async fn modify_volume(&self, call: &Call, request: ModifyVolume<'_>) -> Result<(), Error> {
+        self.or_elsewhere(request.id, self.driver.modify_volume(call, request).await)
     }
 }
 
@@ -380,6 +409,18 @@ impl Snapshots for NodeZfs {
         page: &PageRequest,
     ) -> Result<Page<Snapshot>, Error> {
         self.driver.list_snapshots(call, filter, page).await
+    }
+}
+
+#[async_trait]
+impl BlockMetadata for NodeZfs {
+    async fn block_ranges(
+        &self,
+        call: &Call,
+        request: BlockRangesQuery<'_>,
+    ) -> Result<Box<dyn BlockRanges>, Error> {
+        let volume = self.layout.snapshot(request.snapshot)?.volume;
+        self.or_elsewhere(&volume, self.driver.block_ranges(call, request).await)
     }
 }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 use csi_types::attachment::AbsolutePath;
 use csi_types::{Access, AccessMode, FsType, MountAccess, StageSecrets, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
-use driver_core::contract::{Fresh, keep_contract};
+use driver_core::contract::{Fresh, Mutable, keep_contract};
 use driver_core::{
     Call, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver, ExpandVolume, Kind,
     NodeId, Parameters, SizeRange, SnapshotName, Source, TopologyRequirement, Volume, VolumeName,
@@ -55,7 +55,7 @@ impl Ground {
         let text = format!(
             "driver: {kind}\nzfs:\n  datasetParentName: {root}/v\n  \
              detachedSnapshotsDatasetParentName: {root}/s\n  datasetEnableQuotas: true\n  \
-             datasetPermissionsMode: '0770'\n"
+             datasetPermissionsMode: '0770'\n  volumeParameters: [compression, sync]\n"
         );
         let document = Document::parse(&text, &NoEnvironment).unwrap();
         let node = NodeId::parse(node).unwrap();
@@ -283,9 +283,19 @@ async fn a_zvol_of_the_node_is_written_restored_grown_and_deleted() {
 async fn keep(kind: &'static str) {
     keep_contract(|| async {
         let ground = Ground::new();
+        // A parent that is missing may be one of another storage.
+        run("zfs", &["create", &format!("{}/v", ground.root)]);
         let driver = ground.driver(kind, "one");
         // Emulated, a command takes a second.
-        Fresh::new(driver, ground).with_callers(2)
+        let mutable = Mutable {
+            good: &[
+                ("compression", ["zstd", "lz4"]),
+                ("sync", ["always", "disabled"]),
+            ],
+            bad: ("sync", "on"),
+        };
+        let fresh = Fresh::new(driver, ground).with_callers(2);
+        fresh.changing(mutable)
     })
     .await;
 }

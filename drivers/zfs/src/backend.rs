@@ -6,13 +6,14 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::ops::Range;
 
 use async_trait::async_trait;
 use driver_core::config::Finding;
 use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Error};
 
-use crate::name::{DatasetName, SnapshotRef};
+use crate::name::{DatasetName, Since, SnapshotRef};
 use crate::observed::{Dataset, Observed, Request, Snapshot, VolumeKind};
 use crate::property::{Property, PropertyName};
 use crate::step::{Failed, Guess, Plan};
@@ -54,6 +55,12 @@ pub trait Backend: Any + Send + Sync + Debug {
         false
     }
 
+    /// Why it does not take the snapshots of [`Step::Snapshot`](crate::step::Step::Snapshot) at one moment, if there
+    /// are several.
+    fn refuses_groups(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Whether it exports and imports content as streams.
     fn streams(&self) -> bool {
         false
@@ -68,6 +75,34 @@ pub trait Backend: Any + Send + Sync + Debug {
         _resume: Option<&Bookmark>,
     ) -> Result<Box<dyn Bytes>, Error> {
         Err(Error::unsupported("send a snapshot"))
+    }
+
+    /// Whether it says which blocks of a zvol a snapshot holds.
+    fn lists_blocks(&self) -> bool {
+        false
+    }
+
+    /// Sends a snapshot for its records alone: all of it, or what differs from an older one. A dataset whose key is
+    /// not loaded is no hindrance. `NotFound`: one of the two does not exist.
+    async fn send_records(
+        &self,
+        _call: &Call,
+        _of: &SnapshotRef,
+        _since: Option<&Since>,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        Err(Error::unsupported("list the blocks of a snapshot"))
+    }
+
+    /// The ranges of a snapshot of a zvol that were freed after this transaction and hold nothing since, in order.
+    /// `block` is the size of its blocks. `Busy` where that is not known.
+    async fn freed_since(
+        &self,
+        _call: &Call,
+        _of: &SnapshotRef,
+        _txg: u64,
+        _block: u64,
+    ) -> Result<Vec<Range<u64>>, Error> {
+        Err(Error::unsupported("list the blocks of a snapshot"))
     }
 
     /// Receives a snapshot and its dataset, under the lock of that dataset. An interrupted part
@@ -147,6 +182,8 @@ pub struct ListQuery {
     pub after: Option<Cursor>,
     /// The most entries.
     pub max: usize,
+    /// The properties to read in addition to [`ALWAYS`](crate::observed::ALWAYS).
+    pub properties: Vec<PropertyName>,
 }
 
 /// Where objects of one kind are, and which of them are listed.

@@ -23,6 +23,7 @@ use crate::driver::Settings;
 use crate::id::Layout;
 use crate::name::DatasetName;
 use crate::observed::VolumeKind;
+use crate::parameter::ClassProperties;
 use crate::policy::Policy;
 use crate::property::{PropertyName, PropertyValue};
 use crate::step::Permission;
@@ -78,6 +79,9 @@ pub struct ZfsConfig {
     /// Compression of a zvol. democratic-csi reads it and forgets it.
     #[serde(default, deserialize_with = "switch")]
     pub zvol_compression: Option<String>,
+    /// The properties that classes may set; none unless given.
+    #[serde(default)]
+    pub volume_parameters: Vec<String>,
     /// What a deletion may delete as well.
     #[serde(default)]
     pub deletion: DeletionConfig,
@@ -228,8 +232,8 @@ impl ZfsConfig {
         })
     }
 
-    /// The policy for volumes.
-    pub fn policy(&self, common: &CommonConfig) -> Result<Policy, ConfigError> {
+    /// The policy for volumes of this kind.
+    pub fn policy(&self, common: &CommonConfig, kind: VolumeKind) -> Result<Policy, ConfigError> {
         let properties = |section: &str, templates: &BTreeMap<String, Template>| {
             let one = |(key, template): (&String, &Template)| {
                 let name = PropertyName::parse(key).map_err(|error| {
@@ -262,6 +266,9 @@ impl ZfsConfig {
             dedup: word("zvolDedup", &self.zvol_dedup)?,
             compression: word("zvolCompression", &self.zvol_compression)?,
             permissions: self.permissions()?,
+            class: ClassProperties::allow(&self.volume_parameters, kind).map_err(
+                |(name, why)| ConfigError::at("zfs.volumeParameters", format!("`{name}` {why}")),
+            )?,
         })
     }
 
@@ -301,7 +308,7 @@ impl ZfsConfig {
             naming: VolumeNaming::new(common),
             id_room: common.id_room,
             layout: self.layout(kind)?,
-            policy: self.policy(common)?,
+            policy: self.policy(common, kind)?,
             keep_foreign_snapshots: self.deletion.keep_foreign_snapshots,
             retain: common.private.csi.volume.delete_strategy == DeleteStrategy::Retain,
             place,

@@ -4,14 +4,17 @@
 //! `request` reads requests, `results` builds responses, and `partial` finds what an earlier call
 //! left in progress.
 
+mod adopt;
+mod blocks;
 mod converge;
+mod groups;
 mod orphans;
 mod partial;
 mod request;
 mod results;
 mod transfer;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -20,12 +23,13 @@ use driver_core::config::{Finding, IdRoom};
 use driver_core::naming::VolumeNaming;
 use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
-    AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateSnapshot,
-    CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Effect, Error, ExpandVolume, Expanded,
-    Expander, Exports, FindVolume, Found, GetSnapshot, Kind, Lister, Maintenance, Orphan, Page,
-    PageRequest, Parameters, PublishVolume, Published, Publisher, Snapshot, SnapshotFilter,
-    Snapshots, Source, Topology, Transfer, UnpublishVolume, UsageReporter, Volume, VolumeId,
-    VolumeName, missing,
+    AccessRules, Adopter, BackendIdentity, BlockMetadata, Call, Capacity, CapacityQuery,
+    CapacityReporter, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Effect,
+    Error, ExpandVolume, Expanded, Expander, Exports, FindVolume, Found, GetSnapshot, Groups, Kind,
+    Lister, Maintenance, Modifier, ModifyVolume, Orphan, Page, PageRequest, Parameters,
+    PublishVolume, Published, Publisher, Snapshot, SnapshotFilter, Snapshots, Source, Topology,
+    Transfer, UnpublishVolume, UsageReporter, Volume, VolumeId, VolumeName, missing,
+    without_groups,
 };
 use tokio::time::Instant;
 
@@ -37,6 +41,7 @@ use crate::observed::{Dataset, Query, Request, State, VolumeKind};
 use crate::plan::access::{Access, AccessChange};
 use crate::plan::destroy::{DestroySnapshot, DestroyVolume, has_parent};
 use crate::plan::expand::Expand;
+use crate::plan::modify::Modify;
 use crate::plan::snapshot::Taken;
 use crate::plan::{ExportRef, Outcome, Verb, is_complete};
 use crate::policy::Policy;
@@ -52,9 +57,11 @@ const ASKED: usize = 4;
 #[derive(Debug)]
 pub struct ZfsDriver {
     settings: Settings,
-    backend: Box<dyn Backend>,
+    backend: Arc<dyn Backend>,
     export: Box<dyn AnyExport>,
     answered: Mutex<Option<Instant>>,
+    /// The turn of a call that opens two streams: see `blocks`.
+    opening: tokio::sync::Mutex<()>,
 }
 
 /// The configuration of a connection.
@@ -91,9 +98,10 @@ impl ZfsDriver {
     {
         Self {
             settings,
-            backend: Box::new(backend),
+            backend: Arc::new(backend),
             export: Box::new(export),
             answered: Mutex::new(None),
+            opening: tokio::sync::Mutex::new(()),
         }
     }
 
@@ -120,7 +128,11 @@ impl ZfsDriver {
     }
 
     async fn observe(&self, call: &Call, queries: Vec<Query>) -> Result<State, Error> {
-        let observed = self.backend.observe(call, &Request::of(queries)).await?;
+        self.observe_with(call, Request::of(queries)).await
+    }
+
+    async fn observe_with(&self, call: &Call, request: Request) -> Result<State, Error> {
+        let observed = self.backend.observe(call, &request).await?;
         self.heard();
         Ok(observed.pool)
     }
@@ -128,13 +140,17 @@ impl ZfsDriver {
     /// The dataset with the name of a volume, if it is of the kind of volumes.
     async fn dataset_of(&self, call: &Call, id: &VolumeId) -> Result<Option<Dataset>, Error> {
         let dataset = self.layout().volume(id)?;
-        let query = vec![Query::Dataset(dataset.clone())];
-        let pool = self.observe(call, query).await?;
+        let request = Request {
+            properties: self.of_access(),
+            ..Request::of([Query::Dataset(dataset.clone())])
+        };
+        let pool = self.observe_with(call, request).await?;
         let found = pool.dataset(&dataset).cloned();
         Ok(found.filter(|found| found.kind == self.kind()))
     }
 
-    /// Refuses a list without anything below the parent of volumes where that does not exist.
+    /// Refuses a list without anything below the parent of volumes where that does not exist. The parent of detached
+    /// snapshots may be missing: on a storage with volumes there may never have been one.
     async fn has_parent<T>(
         &self,
         call: &Call,
@@ -151,9 +167,10 @@ impl ZfsDriver {
 
     /// The parent of volumes: where it is missing, no volume of it is.
     async fn look_for_parent(&self, call: &Call, doing: &str) -> Result<(), Error> {
-        let parent = Query::Dataset(self.layout().volumes.clone());
-        let seen = self.observe(call, vec![parent]).await?;
-        has_parent(doing, &self.layout().volumes, &seen)
+        let parent = self.layout().parent_of_volumes();
+        let query = Query::Dataset(parent.name.clone());
+        let seen = self.observe(call, vec![query]).await?;
+        has_parent(doing, parent, &seen)
     }
 
     /// The outcome of a call about a volume that was made.
@@ -343,12 +360,38 @@ impl Driver for ZfsDriver {
         Some(self)
     }
 
+    fn block_metadata(&self) -> Option<&dyn BlockMetadata> {
+        let lists = self.kind() == VolumeKind::Zvol && self.backend.lists_blocks();
+        lists.then_some(self)
+    }
+
+    fn groups(&self) -> Option<&dyn Groups> {
+        let refusal = self.backend.refuses_groups();
+        refusal.is_none().then_some(self)
+    }
+
+    fn unsupported(&self, verb: &'static str) -> Error {
+        match self.backend.refuses_groups() {
+            Some(why) => without_groups(verb, why),
+            None => Error::unsupported(verb),
+        }
+    }
+
     fn transfer(&self) -> Option<&dyn Transfer> {
         Some(self)
     }
 
+    /// Storage of a node is not attached.
     fn publisher(&self) -> Option<&dyn Publisher> {
-        self.export.is_per_node().then_some(self)
+        self.settings.place.is_none().then_some(self)
+    }
+
+    fn modifier(&self) -> Option<&dyn Modifier> {
+        (!self.mutable_keys().is_empty()).then_some(self)
+    }
+
+    fn class_keys(&self) -> &[&'static str] {
+        self.settings.policy.class.names()
     }
 
     fn maintenance(&self) -> Option<&dyn Maintenance> {
@@ -356,6 +399,10 @@ impl Driver for ZfsDriver {
     }
 
     fn exports(&self) -> Option<&dyn Exports> {
+        Some(self)
+    }
+
+    fn adopter(&self) -> Option<&dyn Adopter> {
         Some(self)
     }
 
@@ -413,6 +460,28 @@ impl Expander for ZfsDriver {
         };
         let grown = self.converge(call, &verb).await;
         self.about(call, id, grown).await
+    }
+}
+
+#[async_trait]
+impl Modifier for ZfsDriver {
+    fn mutable_keys(&self) -> &[&'static str] {
+        self.settings.policy.class.mutable()
+    }
+
+    async fn modify_volume(&self, call: &Call, request: ModifyVolume<'_>) -> Result<(), Error> {
+        let ModifyVolume { id, parameters, .. } = request;
+        let doing = format!("modify volume `{id}`");
+        let wanted = self.settings.policy.class.of_change(parameters, &doing)?;
+        let dataset = self.layout().volume(id)?;
+        let verb = Modify {
+            kind: self.kind(),
+            id,
+            dataset: &dataset,
+            wanted: &wanted,
+        };
+        let modified = self.converge(call, &verb).await;
+        self.about(call, id, modified).await
     }
 }
 
@@ -487,6 +556,7 @@ impl Snapshots for ZfsDriver {
             owner: self.settings.policy.owner(),
             keep_foreign: self.settings.keep_foreign_snapshots,
             asks_little: self.backend.asks_one_by_one(),
+            leaves_mark: self.block_metadata().is_some(),
         };
         self.converge(call, &verb).await
     }
@@ -498,8 +568,8 @@ impl Snapshots for ZfsDriver {
             At::Attached(snapshot) => Query::Snapshot(snapshot.clone()),
             At::Detached(dataset) => Query::Dataset(dataset.clone()),
         };
-        let parent = &self.layout().volumes;
-        let queries = vec![query, Query::Dataset(parent.clone())];
+        let parent = self.layout().parent_of(&place.at);
+        let queries = vec![query, Query::Dataset(parent.name.clone())];
         let pool = self.observe(call, queries).await?;
         let found = match &place.at {
             At::Attached(snapshot) => pool.snapshot(snapshot).and_then(results::attached),
@@ -563,12 +633,20 @@ impl Transfer for ZfsDriver {
 
 #[async_trait]
 impl Publisher for ZfsDriver {
+    fn knows_nodes(&self) -> bool {
+        self.export.is_per_node()
+    }
+
+    fn records(&self) -> bool {
+        true
+    }
+
     async fn publish_volume(
         &self,
         call: &Call,
         request: PublishVolume<'_>,
     ) -> Result<Published, Error> {
-        let change = AccessChange::Allow(&request.node.id);
+        let change = AccessChange::Allow(request.node);
         let allowed = self.access(call, request.id, change).await;
         self.about(call, request.id, allowed).await?;
         Ok(Published::default())

@@ -177,6 +177,22 @@ pub trait Export: Send + Sync + Debug + 'static {
         false
     }
 
+    /// Whether the dataset remembers that this node has access, by the name that it has now. By [`Export::reads`] alone.
+    fn lets_in(&self, _subject: &Subject<'_>, _node: &NodeId) -> bool {
+        true
+    }
+
+    /// Whether it has a name for this node.
+    fn names(&self, _node: &NodeId) -> bool {
+        true
+    }
+
+    /// Whether every node reaches it although access is per node: it was made before, and no access list is
+    /// remembered yet. It then stays as it is until one is.
+    fn is_open(&self, _subject: &Subject<'_>, _asset: &Self::Name, _facts: &Self::Facts) -> bool {
+        false
+    }
+
     /// Whether a missing export can be created. `false` if an administrator must repair the host
     /// first, for example if the key of an encrypted dataset is not loaded: a volume then grows
     /// without its export.
@@ -184,7 +200,7 @@ pub trait Export: Send + Sync + Debug + 'static {
         true
     }
 
-    /// The acts that are missing until this node has access. Their plan, like that of
+    /// The acts that are missing until these nodes have access. Their plan, like that of
     /// [`Export::revoke`], does nothing if one of the properties of [`Export::reads`] has changed
     /// since the observation.
     fn allow(
@@ -192,7 +208,7 @@ pub trait Export: Send + Sync + Debug + 'static {
         _subject: &Subject<'_>,
         _asset: &Self::Name,
         _facts: &Self::Facts,
-        _node: &NodeId,
+        _nodes: &[&NodeId],
     ) -> Result<Vec<Act<Self::Command>>, Error> {
         Ok(Vec::new())
     }

@@ -5,11 +5,15 @@
 //! `<volume>@<name>`, and a detached one `<volume>/<name>`, a dataset below
 //! `<detachedSnapshotsDatasetParentName>`.
 
+mod group;
+
 use driver_core::transfer::CopyTag;
 use driver_core::{BackendIdentity, Error, SnapshotId, SnapshotName, VolumeId, naming};
 
 use crate::name::{DatasetName, NameError, Object, SnapshotLeaf, SnapshotRef};
 use crate::observed::{Guid, VolumeKind};
+
+pub use self::group::GroupPlace;
 
 /// The longest id of a volume.
 const MAX_VOLUME: usize = 128;
@@ -28,6 +32,15 @@ pub struct Layout {
     pub detached: Option<DatasetName>,
     /// What they are.
     pub kind: VolumeKind,
+}
+
+/// A dataset below which this driver makes others.
+#[derive(Debug, Clone, Copy)]
+pub struct Parent<'a> {
+    /// The dataset.
+    pub name: &'a DatasetName,
+    /// The key that names it.
+    pub key: &'static str,
 }
 
 /// A snapshot of the orchestrator.
@@ -107,14 +120,13 @@ pub fn helper_for_snapshot(leaf: &SnapshotLeaf) -> Result<SnapshotLeaf, NameErro
 /// fit into names, and volumes of two connections may have the same id: so it is a number that is
 /// the same for every attempt at that copy.
 pub fn helper_for_copy(tag: &CopyTag) -> SnapshotLeaf {
-    // FNV-1a: stable across versions and machines.
-    let hash = tag
-        .as_str()
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-    SnapshotLeaf::of_number(FOR_COPY, hash)
+    SnapshotLeaf::of_number(FOR_COPY, hash(tag.as_str()))
+}
+
+/// FNV-1a: stable across versions and machines.
+fn hash(text: &str) -> u64 {
+    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, step)
 }
 
 /// The name for a snapshot that is renamed because its own name is needed, or because it moves to a
@@ -129,9 +141,12 @@ pub fn leaf_of(
     volume: &VolumeId,
     longest: usize,
 ) -> Result<SnapshotLeaf, Error> {
-    let refused = || Error::invalid(format!("name snapshot `{}`", name.as_str().escape_debug()));
     // `<volume>@<leaf>`
-    let room = longest.saturating_sub(volume.as_str().len() + 1);
+    leaf_within(name, longest.saturating_sub(volume.as_str().len() + 1))
+}
+
+fn leaf_within(name: &SnapshotName, room: usize) -> Result<SnapshotLeaf, Error> {
+    let refused = || Error::invalid(format!("name snapshot `{}`", name.as_str().escape_debug()));
     let text = if name.as_str().len() > room && room < naming::MIN_LEAF {
         return Err(refused().because("with the id of its volume it would be too long for CSI"));
     } else {
@@ -204,6 +219,25 @@ impl Layout {
         child.map_err(|error| refused().because(error))
     }
 
+    /// The parent of volumes. The first of them makes it.
+    pub fn parent_of_volumes(&self) -> Parent<'_> {
+        Parent {
+            name: &self.volumes,
+            key: "zfs.datasetParentName",
+        }
+    }
+
+    /// The parent of a snapshot: that of volumes, or the one that the first detached snapshot makes.
+    pub fn parent_of(&self, at: &At) -> Parent<'_> {
+        match (at, &self.detached) {
+            (At::Detached(_), Some(name)) => Parent {
+                name,
+                key: "zfs.detachedSnapshotsDatasetParentName",
+            },
+            _ => self.parent_of_volumes(),
+        }
+    }
+
     /// The volume of a dataset, if it can be one.
     pub fn volume_id(&self, name: &DatasetName) -> Option<VolumeId> {
         let id = name.below(&self.volumes)?;
@@ -234,13 +268,17 @@ impl Layout {
 
     /// The snapshot of this name of a volume.
     pub fn attached(&self, volume: &VolumeId, leaf: &SnapshotLeaf) -> Result<SnapshotPlace, Error> {
-        let snapshot = self.volume(volume)?.at(leaf).map_err(|error| {
-            Error::invalid(format!("snapshot `{leaf}` of volume `{volume}`")).because(error)
-        })?;
+        let snapshot = self.snapshot_of(volume, leaf)?;
         Ok(SnapshotPlace {
             volume: volume.clone(),
             leaf: leaf.clone(),
             at: At::Attached(snapshot),
+        })
+    }
+
+    fn snapshot_of(&self, volume: &VolumeId, leaf: &SnapshotLeaf) -> Result<SnapshotRef, Error> {
+        self.volume(volume)?.at(leaf).map_err(|error| {
+            Error::invalid(format!("snapshot `{leaf}` of volume `{volume}`")).because(error)
         })
     }
 
@@ -306,7 +344,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn layout() -> Layout {
+    pub(super) fn layout() -> Layout {
         Layout {
             volumes: DatasetName::parse("tank/v").unwrap(),
             detached: Some(DatasetName::parse("tank/s").unwrap()),

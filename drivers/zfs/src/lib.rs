@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+pub mod blocks;
 pub mod config;
 pub mod context;
 pub mod driver;
@@ -16,9 +17,11 @@ pub mod id;
 pub mod name;
 pub mod nodes;
 pub mod observed;
+pub mod parameter;
 pub mod plan;
 pub mod policy;
 pub mod property;
+pub mod published;
 pub mod step;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

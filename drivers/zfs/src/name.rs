@@ -27,6 +27,24 @@ pub struct SnapshotRef {
     pub leaf: SnapshotLeaf,
 }
 
+/// A bookmark of a dataset: the moment of a snapshot, which it outlives. It holds no blocks.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MarkRef {
+    /// The dataset that the snapshot was of.
+    pub dataset: DatasetName,
+    /// Its own name: what follows the `#`.
+    pub leaf: SnapshotLeaf,
+}
+
+/// The beginning of a stream of what differs.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Since {
+    /// A snapshot.
+    Snapshot(SnapshotRef),
+    /// The moment of one that is gone.
+    Mark(MarkRef),
+}
+
 /// A dataset or a snapshot: any object with properties.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Object {
@@ -180,6 +198,33 @@ impl SnapshotRef {
     }
 }
 
+// === impl MarkRef ===
+
+impl MarkRef {
+    /// What the names of ours begin with. A bookmark has no properties that could say it.
+    const OURS: &str = "omnibus-csi:";
+
+    /// The bookmark that a deleted snapshot leaves; `None` if its name would be too long.
+    pub fn of(snapshot: &SnapshotRef) -> Option<Self> {
+        let leaf = format!("{}{}", Self::OURS, snapshot.leaf);
+        let leaf = SnapshotLeaf::parse(&leaf).ok()?;
+        let dataset = snapshot.dataset.clone();
+        let mark = Self { dataset, leaf };
+        check_length(mark.to_string().len()).ok()?;
+        Some(mark)
+    }
+
+    /// Reads `dataset#name`; `None` if it is not one that we have left.
+    pub fn parse_ours(text: &str) -> Option<Self> {
+        let (dataset, leaf) = text.split_once('#')?;
+        leaf.strip_prefix(Self::OURS).filter(|of| !of.is_empty())?;
+        Some(Self {
+            dataset: DatasetName::parse(dataset).ok()?,
+            leaf: SnapshotLeaf::parse(leaf).ok()?,
+        })
+    }
+}
+
 // === impl Object ===
 
 impl Object {
@@ -225,6 +270,11 @@ macro_rules! shown {
 shown! {
     DatasetName => |name, f| f.write_str(&name.0);
     SnapshotLeaf => |leaf, f| f.write_str(&leaf.0);
+    MarkRef => |mark, f| write!(f, "{}#{}", mark.dataset, mark.leaf);
+    Since => |since, f| match since {
+        Self::Snapshot(snapshot) => fmt::Display::fmt(snapshot, f),
+        Self::Mark(mark) => fmt::Display::fmt(mark, f),
+    };
     SnapshotRef => |snapshot, f| write!(f, "{}@{}", snapshot.dataset, snapshot.leaf);
     Object => |object, f| match object {
         Self::Dataset(name) => fmt::Display::fmt(name, f),
@@ -288,6 +338,24 @@ mod tests {
         ] {
             assert!(SnapshotRef::parse(text).is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_bookmark_is_ours_by_its_name() {
+        let snapshot = SnapshotRef::parse("tank/a@b").unwrap();
+        let mark = MarkRef::of(&snapshot).unwrap();
+        assert_eq!(mark.to_string(), "tank/a#omnibus-csi:b");
+        assert_eq!(MarkRef::parse_ours(&mark.to_string()), Some(mark));
+        for other in [
+            "tank/a#b",
+            "tank/a@omnibus-csi:b",
+            "tank/a#omnibus-csi:",
+            "tank/a",
+        ] {
+            assert_eq!(MarkRef::parse_ours(other), None, "{other}");
+        }
+        let long = SnapshotRef::parse(&format!("tank/{}@s", "a".repeat(240))).unwrap();
+        assert_eq!(MarkRef::of(&long), None);
     }
 
     #[test]

@@ -110,9 +110,25 @@ impl Nodes {
         name.ok_or_else(|| refused().because(format!("its name {}", self.form.rule())))
     }
 
-    /// Adds a node with this name.
-    pub fn admit(&self, access_list: &mut AccessList, node: &NodeId, name: &NodeName) {
-        access_list.admit(node, name, &|id| self.calls(id, name));
+    /// Adds nodes by the names that they have now. Answers these names.
+    pub fn admit(
+        &self,
+        access_list: &mut AccessList,
+        nodes: &[&NodeId],
+    ) -> Result<Vec<NodeName>, Error> {
+        let names = nodes.iter().map(|node| self.name(node));
+        let names: Vec<NodeName> = names.collect::<Result<_, _>>()?;
+        for (node, name) in nodes.iter().zip(&names) {
+            access_list.admit(node, name, &|id| self.calls(id, name));
+        }
+        Ok(names)
+    }
+
+    /// Whether the dataset remembers that a node has access by the name that it has now.
+    pub fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool {
+        let remembered = self.remembered(subject);
+        let named = self.name(node);
+        matches!((remembered, named), (Ok(list), Ok(name)) if list.lets_in(node, &name))
     }
 
     /// Calls `plan` with the revoked node, or with `None` for all nodes. A node that has no name any

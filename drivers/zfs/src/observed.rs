@@ -10,7 +10,7 @@ use std::fmt;
 use driver_core::transfer::Bookmark;
 
 use crate::export::Opaque;
-use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
+use crate::name::{DatasetName, MarkRef, Object, SnapshotLeaf, SnapshotRef};
 use crate::property::{Properties, PropertyName};
 
 /// Distinguishes an object from a later one of the same name.
@@ -54,6 +54,17 @@ pub struct Snapshot {
     pub properties: Properties,
 }
 
+/// A bookmark that a deleted snapshot has left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mark {
+    /// Its name.
+    pub name: MarkRef,
+    /// That of the snapshot.
+    pub guid: Guid,
+    /// The transaction in which the snapshot was taken.
+    pub createtxg: u64,
+}
+
 /// One query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Query {
@@ -74,6 +85,8 @@ pub enum Query {
         /// The last part of the name of such a snapshot.
         leaf: SnapshotLeaf,
     },
+    /// The bookmarks that deleted snapshots of a dataset have left.
+    Marks(DatasetName),
     /// A dataset, or its nearest existing ancestor: for free space.
     Nearest(DatasetName),
     /// The operating system of the host.
@@ -81,7 +94,7 @@ pub enum Query {
 }
 
 /// The properties that every query shows. Others must be requested.
-pub static ALWAYS: [PropertyName; 31] = [
+pub static ALWAYS: [PropertyName; 35] = [
     PropertyName::TYPE,
     PropertyName::GUID,
     PropertyName::CREATETXG,
@@ -112,7 +125,11 @@ pub static ALWAYS: [PropertyName; 31] = [
     PropertyName::SUCCESS,
     PropertyName::SNAPSHOT_NAME,
     PropertyName::SNAPSHOT_SOURCE,
+    PropertyName::GROUP,
     PropertyName::CONTAINER,
+    PropertyName::CLAIM,
+    PropertyName::PERSISTENT_VOLUME,
+    PropertyName::PUBLISHED,
 ];
 
 /// The properties that [`Query::Family`] shows of snapshots and of datasets below: there may be
@@ -162,6 +179,7 @@ pub struct Observed {
 pub struct State {
     datasets: BTreeMap<DatasetName, Dataset>,
     snapshots: BTreeMap<SnapshotRef, Snapshot>,
+    marks: BTreeMap<MarkRef, Mark>,
     named: Vec<Object>,
     system: Option<System>,
 }
@@ -264,6 +282,11 @@ impl Snapshot {
         self.properties.own(&PropertyName::SNAPSHOT_NAME)
     }
 
+    /// The group that it was taken with.
+    pub fn group(&self) -> Option<&str> {
+        self.properties.own(&PropertyName::GROUP)
+    }
+
     /// Whether it has clones, which keep it.
     pub fn is_stood_on(&self) -> bool {
         !self.clones.is_empty() || !self.hidden.is_empty()
@@ -277,6 +300,18 @@ impl Snapshot {
     /// Whether it is marked for deferred destroy, and waits for the last of its clones and holds.
     pub fn is_doomed(&self) -> bool {
         self.properties.get(&PropertyName::DEFER_DESTROY) == Some("on")
+    }
+}
+
+// === impl Query ===
+
+impl Query {
+    /// An object alone.
+    pub fn of(object: Object) -> Self {
+        match object {
+            Object::Snapshot(snapshot) => Self::Snapshot(snapshot),
+            Object::Dataset(dataset) => Self::Dataset(dataset),
+        }
     }
 }
 
@@ -305,6 +340,11 @@ impl State {
         self.snapshots.insert(snapshot.name.clone(), snapshot);
     }
 
+    /// Adds a bookmark.
+    pub fn add_mark(&mut self, mark: Mark) {
+        self.marks.insert(mark.name.clone(), mark);
+    }
+
     /// Adds an object that [`Query::Named`] found.
     pub fn add_named(&mut self, object: Object) {
         self.named.push(object);
@@ -323,6 +363,19 @@ impl State {
     /// A snapshot, if it exists.
     pub fn snapshot(&self, name: &SnapshotRef) -> Option<&Snapshot> {
         self.snapshots.get(name)
+    }
+
+    /// A bookmark, if it exists.
+    pub fn mark(&self, name: &MarkRef) -> Option<&Mark> {
+        self.marks.get(name)
+    }
+
+    /// The bookmarks of a dataset, oldest first.
+    pub fn marks_of(&self, name: &DatasetName) -> Vec<&Mark> {
+        let of_it = self.marks.values();
+        let mut found: Vec<_> = of_it.filter(|mark| mark.name.dataset == *name).collect();
+        found.sort_by_key(|mark| mark.createtxg);
+        found
     }
 
     /// The snapshots of a dataset, oldest first.
@@ -377,6 +430,7 @@ impl fmt::Display for Query {
                 write!(f, "look at {name}")
             }
             Self::Snapshot(name) => write!(f, "look at {name}"),
+            Self::Marks(name) => write!(f, "look at the bookmarks of {name}"),
             Self::Named { within, .. } => {
                 let within: Vec<_> = within.iter().map(DatasetName::as_str).collect();
                 write!(

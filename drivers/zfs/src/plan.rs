@@ -5,9 +5,13 @@
 //! the same verb plans the rest.
 
 pub mod access;
+pub mod adopt;
 pub mod create;
 pub mod destroy;
 pub mod expand;
+pub mod group;
+pub mod modify;
+mod named;
 pub mod orphan;
 pub mod owner;
 pub mod snapshot;
@@ -176,17 +180,29 @@ impl ExportRef<'_> {
         }
     }
 
-    /// Adds acts to a plan.
+    /// Adds acts to a plan. Records that follow each other are one step.
     pub fn add(&self, plan: &mut Plan, acts: Vec<Act<Opaque>>) {
         let object = || Object::from(self.dataset.clone());
-        for act in acts {
+        let mut acts = acts.into_iter().peekable();
+        while let Some(act) = acts.next() {
             match act {
                 Act::Do(request) => plan.step(Step::Export(request)),
                 Act::Task(task) => plan.task(task),
-                Act::Remember(property) => plan.step(Step::Set {
-                    object: object(),
-                    properties: vec![property],
-                }),
+                Act::Remember(property) => {
+                    let follows = property.name.is_user();
+                    let mut properties = vec![property];
+                    let is_record = |act: &Act<Opaque>| match act {
+                        Act::Remember(next) => follows && next.name.is_user(),
+                        _ => false,
+                    };
+                    while let Some(Act::Remember(next)) = acts.next_if(is_record) {
+                        properties.push(next);
+                    }
+                    plan.step(Step::Set {
+                        object: object(),
+                        properties,
+                    });
+                }
                 Act::Record(property, of) => plan.step(Step::Record {
                     object: object(),
                     property,
@@ -234,7 +250,7 @@ pub(crate) fn blocked(doing: &str, why: impl Into<String>) -> Error {
 }
 
 /// A few names, for an error.
-pub(crate) fn listed<T: ToString>(names: impl IntoIterator<Item = T>) -> String {
+pub fn listed<T: ToString>(names: impl IntoIterator<Item = T>) -> String {
     let mut names: Vec<String> = names.into_iter().map(|name| name.to_string()).collect();
     let more = names.len().saturating_sub(8);
     names.truncate(8);

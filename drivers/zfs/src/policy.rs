@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use csi_types::size::SizeError;
 use driver_core::template::Template;
-use driver_core::{CreateVolume, Error, Parameters, SizeRange, Source};
+use driver_core::{CreateVolume, Error, MadeFor, Parameters, SizeRange, Source};
 use serde::Serialize;
 
 use crate::observed::VolumeKind;
+use crate::parameter::{ClassProperties, Setting};
 use crate::plan::owner::Owner;
 use crate::property::{Property, PropertyName, PropertyValue};
 use crate::step::Permission;
@@ -39,6 +40,8 @@ pub struct Policy {
     pub compression: Option<PropertyValue>,
     /// The permissions of the root of a filesystem.
     pub permissions: Vec<Permission>,
+    /// What classes may set.
+    pub class: ClassProperties,
 }
 
 /// The variables of a template of properties.
@@ -62,15 +65,17 @@ pub(crate) fn value_of(text: &str) -> PropertyValue {
 
 /// The claim and the persistent volume of a request, if the provisioner runs with `--extra-create-metadata`.
 fn origin_of(parameters: &Parameters) -> impl Iterator<Item = Property> {
-    let of = |key: &str| parameters.raw().get(&format!("csi.storage.k8s.io/{key}"));
-    let claim = of("pvc/namespace").zip(of("pvc/name"));
-    let claim = claim.map(|(namespace, name)| format!("{namespace}/{name}"));
-    [
-        (PropertyName::CLAIM, claim),
-        (PropertyName::PERSISTENT_VOLUME, of("pv/name").cloned()),
-    ]
-    .into_iter()
-    .filter_map(|(name, text)| Some(Property::new(name, value_of(&text?))))
+    let MadeFor {
+        claim,
+        persistent_volume,
+    } = MadeFor::of(parameters);
+    let claim = claim.map(|claim| (PropertyName::CLAIM, value_of(&claim.to_string())));
+    let volume = persistent_volume.map(|name| {
+        let value = value_of(name.as_str());
+        (PropertyName::PERSISTENT_VOLUME, value)
+    });
+    let both = [claim, volume].into_iter().flatten();
+    both.map(|(name, value)| Property::new(name, value))
 }
 
 /// Each name once, with its last value.
@@ -104,11 +109,13 @@ fn rendered(
 // === impl Policy ===
 
 impl Policy {
-    /// The properties of a new volume from its first moment. compat: "ZFS".
+    /// The properties of a new volume from its first moment; those of its class come before those of the configuration.
+    /// compat: "ZFS".
     pub fn of_volume(
         &self,
         kind: VolumeKind,
         request: &CreateVolume,
+        class: &[Setting],
     ) -> Result<Vec<Property>, Error> {
         let mut all = rendered(&self.dataset_properties, &request.parameters)?;
         if kind == VolumeKind::Zvol {
@@ -123,6 +130,7 @@ impl Policy {
                 all.push(Property::new(PropertyName::REFRESERVATION, 0.into()));
             }
         }
+        all.extend(class.iter().map(Setting::property));
         all.extend(self.contract(request));
         Ok(merged(all))
     }

@@ -105,6 +105,8 @@ impl PropertyName {
     /// The volume that a snapshot is of.
     pub const SNAPSHOT_SOURCE: Self =
         Self::constant("democratic-csi:csi_snapshot_source_volume_id");
+    /// The group that a snapshot was taken with. democratic-csi takes none. compat: "ZFS".
+    pub const GROUP: Self = Self::constant("omnibus-csi:group_snapshot");
     /// `true` on a dataset that was created to hold detached snapshots, and is destroyed with the
     /// last of them. democratic-csi has no such mark. compat: "ZFS".
     pub const CONTAINER: Self = Self::constant("omnibus-csi:container");
@@ -112,6 +114,11 @@ impl PropertyName {
     pub const CLAIM: Self = Self::constant("omnibus-csi:claim");
     /// The persistent volume that it was created as. compat: "ZFS".
     pub const PERSISTENT_VOLUME: Self = Self::constant("omnibus-csi:persistent_volume");
+    /// The dataset that an operator adopted: its own name, so that a copy of the property says nothing of the dataset
+    /// that has it. From before the adoption is complete. compat: "ZFS".
+    pub const ADOPTED: Self = Self::constant("omnibus-csi:adopted");
+    /// The nodes that a volume is published to, see [`PublishedNodes`](crate::published::PublishedNodes). compat: "ZFS".
+    pub const PUBLISHED: Self = Self::constant("omnibus-csi:published");
     /// The name of an iSCSI target and its disk on a host with ZFS.
     pub const ISCSI_ASSETS: Self = Self::constant("democratic-csi:iscsi_assets_name");
     /// The number of the NFS share of a volume on TrueNAS.
@@ -171,6 +178,8 @@ impl PropertyName {
     pub const MOUNTED: Self = Self::constant("mounted");
     /// How much a filesystem may refer to.
     pub const REFQUOTA: Self = Self::constant("refquota");
+    /// The limit of a filesystem and all below it, its snapshots among it.
+    pub const QUOTA: Self = Self::constant("quota");
     /// How much is reserved for it.
     pub const REFRESERVATION: Self = Self::constant("refreservation");
     /// The bytes that it refers to.
@@ -187,6 +196,14 @@ impl PropertyName {
     pub const DEDUP: Self = Self::constant("dedup");
     /// Compression.
     pub const COMPRESSION: Self = Self::constant("compression");
+    /// Whether reading a file changes the time of its last access.
+    pub const ATIME: Self = Self::constant("atime");
+    /// What synchronous writes are for.
+    pub const LOGBIAS: Self = Self::constant("logbias");
+    /// The largest block of a file.
+    pub const RECORDSIZE: Self = Self::constant("recordsize");
+    /// How synchronous writes are treated.
+    pub const SYNC: Self = Self::constant("sync");
     /// NFS exports by ZFS.
     pub const SHARENFS: Self = Self::constant("sharenfs");
     /// SMB shares by ZFS.

@@ -12,8 +12,9 @@ use std::time::Duration;
 use csi_types::AbsolutePath;
 
 use crate::export::{Opaque, Task};
-use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
+use crate::name::{DatasetName, MarkRef, Object, SnapshotLeaf, SnapshotRef};
 use crate::observed::{Dataset, Guid};
+use crate::plan::listed;
 use crate::property::{Property, PropertyName};
 
 /// A graph of steps.
@@ -146,6 +147,11 @@ pub enum Step {
     },
     /// Promotes a clone: all snapshots up to its origin become its own.
     Promote(DatasetName),
+    /// Leaves a bookmark of a snapshot, if the storage can and the login may. Nothing but the time of a later backup
+    /// depends on it, so no deletion fails for it.
+    Mark(SnapshotRef, MarkRef),
+    /// Destroys a bookmark, if the login may.
+    DestroyMark(MarkRef),
     /// Destroys a snapshot, deferred until its last clone and hold are gone.
     DestroySnapshot(SnapshotRef),
     /// Destroys a dataset without snapshots and children.
@@ -448,8 +454,7 @@ impl fmt::Display for Step {
         match self {
             Self::Create { dataset, .. } => write!(f, "create {dataset}"),
             Self::Snapshot { snapshots, .. } => {
-                let names: Vec<_> = snapshots.iter().map(ToString::to_string).collect();
-                write!(f, "take snapshot {}", names.join(", "))
+                write!(f, "take snapshot {}", listed(snapshots))
             }
             Self::Clone {
                 origin, dataset, ..
@@ -463,6 +468,8 @@ impl fmt::Display for Step {
             } => write!(f, "set {property} of {object}"),
             Self::Rename { snapshot, to } => write!(f, "rename {snapshot} to {to}"),
             Self::Promote(dataset) => write!(f, "promote {dataset}"),
+            Self::Mark(snapshot, mark) => write!(f, "bookmark {snapshot} as {mark}"),
+            Self::DestroyMark(mark) => write!(f, "destroy bookmark {mark}"),
             Self::DestroySnapshot(snapshot) => write!(f, "destroy {snapshot}"),
             Self::DestroyDataset(dataset) | Self::DestroyEmpty(dataset) => {
                 write!(f, "destroy {dataset}")

@@ -8,10 +8,12 @@
 mod export;
 mod memory;
 mod pool;
+mod records;
 mod state;
 mod transfer;
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,14 +21,15 @@ use async_trait::async_trait;
 use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Effect, Error};
 
-pub use export::{MemoryCommand, MemoryExport, MemoryOutput, Number, Numbers, Targets};
+pub use export::{EVERY_NODE, MemoryCommand, MemoryExport, MemoryOutput, Number, Numbers, Targets};
 pub use memory::settings;
 pub use pool::{MemoryPool, Room, Thing};
+pub use records::RecordWriter;
 pub use state::HostState;
 
 use crate::ZfsDriver;
 use crate::backend::{Backend, Incoming, Interrupted, ListQuery, Listed, Serves};
-use crate::name::{DatasetName, SnapshotRef};
+use crate::name::{DatasetName, Since, SnapshotRef};
 use crate::observed::{Observed, Query, Request, VolumeKind};
 use crate::step::{Failed, Next, Plan};
 
@@ -177,6 +180,30 @@ impl Backend for MemoryHost {
         resume: Option<&Bookmark>,
     ) -> Result<Box<dyn Bytes>, Error> {
         transfer::send(&mut self.state(), from, resume)
+    }
+
+    fn lists_blocks(&self) -> bool {
+        true
+    }
+
+    async fn send_records(
+        &self,
+        _call: &Call,
+        of: &SnapshotRef,
+        since: Option<&Since>,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        transfer::send_records(&mut self.state(), of, since)
+    }
+
+    async fn freed_since(
+        &self,
+        _call: &Call,
+        _of: &SnapshotRef,
+        _txg: u64,
+        _block: u64,
+    ) -> Result<Vec<Range<u64>>, Error> {
+        // Its zvols are one block, which is never freed.
+        Ok(Vec::new())
     }
 
     async fn receive(

@@ -11,6 +11,7 @@ pub mod connected;
 pub mod costs;
 pub mod cuts;
 pub mod exports;
+mod grouped;
 pub mod hostile;
 pub mod life;
 pub mod login;
@@ -218,6 +219,12 @@ const NVMET: &str = "nvmeof:
 
 impl Served {
     /// Whether it makes volumes on its own machine, for that alone.
+    /// Whether it takes snapshots of several volumes at one moment.
+    pub fn takes_groups(&self) -> bool {
+        let without = ["freenas-api-", "synology-"];
+        !without.iter().any(|kinds| self.kind.starts_with(kinds))
+    }
+
     fn is_of_the_node(&self) -> bool {
         self.kind.starts_with("zfs-local")
     }

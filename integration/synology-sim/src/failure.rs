@@ -92,6 +92,8 @@ pub(crate) mod code {
     pub(crate) const NO_SNAPSHOT: i64 = 18_990_532;
     /// csi, dcsi: a LUN of that name exists.
     pub(crate) const LUN_EXISTS: i64 = 18_990_538;
+    /// n4s4: a snapshot that cannot be deleted.
+    pub(crate) const SNAPSHOT_KEPT: i64 = 18_990_540;
     /// csi, dcsi: the most LUNs.
     pub(crate) const MAX_LUNS: i64 = 18_990_541;
     /// csi, dcsi: the most targets.

@@ -362,17 +362,21 @@ impl Dsm {
     }
 
     /// dcsi: `DeleteLun`, which waits until the LUN is listed no more; n4s4: `LUN.delete`. pve
-    /// (observed): neither snapshots nor mappings keep a LUN; its snapshots go with it.
+    /// (observed): neither snapshots nor mappings keep a LUN; its snapshots go with it. n4s4: a package keeps a snapshot
+    /// (`locked_app_keys`); dcsi overrides that by `is_soft_feas_ignored`, dsmctl does not. No source for the code.
     fn delete_luns(&mut self, mut params: Params) -> Result<Value, Failure> {
         let one = params
             .optional_text("uuid")?
             .filter(|uuid| !uuid.is_empty());
         let many = params.texts("uuids")?;
-        params.boolean("is_soft_feas_ignored")?;
+        let is_overridden = params.boolean("is_soft_feas_ignored")?;
         params.done()?;
         let lag = self.options.lag;
         for uuid in one.into_iter().chain(many) {
             let lun = self.lun(&uuid).ok_or_else(|| Failure::of(code::NO_LUN))?;
+            if !is_overridden && lun.snapshots.iter().any(Snapshot::is_kept) {
+                return Err(Failure::of(code::SNAPSHOT_KEPT));
+            }
             lun.going = Some(lag);
             lun.snapshots.clear();
             for target in &mut self.targets {

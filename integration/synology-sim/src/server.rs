@@ -256,7 +256,8 @@ impl Dsm {
         let targets = self.targets.iter().map(|target| {
             json!({
                 "name": target.name, "iqn": target.iqn, "auth_type": target.auth_type,
-                "user": target.chap.0, "max_sessions": target.max_sessions,
+                "user": target.chap.0, "mutual_user": target.mutual_chap.0,
+                "max_sessions": target.max_sessions,
                 "mapped": target.mapped.iter().map(|(number, lun)| json!([number, lun])).collect::<Vec<_>>(),
             })
         });

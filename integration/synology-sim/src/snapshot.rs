@@ -29,6 +29,11 @@ pub(crate) struct Snapshot {
 // === impl Snapshot ===
 
 impl Snapshot {
+    /// Whether a package of the NAS keeps it.
+    pub(crate) fn is_kept(&self) -> bool {
+        !self.packages.is_empty()
+    }
+
     /// pve (observed): the fields; csi: `SnapshotInfo`; n4s4: `locked_app_keys`. dcsi reads `time`, which DSM 7 does not give (pve, n4s4).
     fn shown(&self, is_7: bool) -> Value {
         let mut shown = json!({
@@ -50,7 +55,7 @@ impl Snapshot {
             "uuid": self.uuid,
             "version": 2,
         });
-        if !self.packages.is_empty() {
+        if self.is_kept() {
             shown["locked_app_keys"] = json!(self.packages);
         }
         if !is_7 {

@@ -73,6 +73,37 @@ async fn csi_sanity_passes_and_skips_only_what_is_not_advertised() {
     count(&specs);
 }
 
+/// With no flag but the socket, as a developer of a driver runs it: the folders of the suite are none of a kubelet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_sanity_passes_with_its_default_folders() {
+    const WHAT: &str = "csi-sanity with its default folders";
+    if !requirement::root(WHAT) {
+        return;
+    }
+    let Some(program) = requirement::tool_from(WHAT, "OMNIBUS_CSI_SANITY") else {
+        return;
+    };
+    let place = Place::new();
+    let folder = place.path().join("tmp");
+    std::fs::create_dir(&folder).expect("a folder");
+    let questions = Questions {
+        default_folders: Some(folder.clone()),
+        ..Questions::default()
+    };
+    // The default of the program.
+    let launch = Launch::local_hostpath(&place).set("--kubelet-dir", "/var/lib/kubelet");
+    let (specs, output) = sanity::run(&program, &launch, &place, &questions).await;
+    let failed: Vec<_> = specs.iter().filter_map(Spec::failed).collect();
+    assert!(failed.is_empty(), "{failed:#?}\n{}", log_of(&place));
+    assert!(output.status.success());
+    count(&specs);
+    let asked = log_of(&place).contains("/tmp/csi-");
+    assert!(asked, "it asked for other folders: {}", log_of(&place));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+    let below = folder.display().to_string();
+    assert!(!mounts.contains(&below), "mounts are left below {below}");
+}
+
 /// Everything runs over one of two connections behind the proxy too. `ControllerExpandVolume` and
 /// publishing run as well: some connection may need them. The volumes of this one are storage of a node,
 /// so that no call checks whether such a volume or such a node exists: those two specs fail.
@@ -106,6 +137,34 @@ async fn csi_sanity_passes_over_a_connection_behind_the_proxy() {
     assert!(!output.status.success());
     let ran = specs.iter().filter(|spec| spec.state == "passed").count();
     assert_eq!((ran, specs.len()), (RAN_BEHIND_THE_PROXY, SPECS));
+}
+
+/// Over a legacy name of that connection everything is as if it were alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_sanity_passes_over_a_legacy_name_as_over_the_driver_alone() {
+    const WHAT: &str = "csi-sanity over a legacy name";
+    if !requirement::root(WHAT) {
+        return;
+    }
+    let Some(program) = requirement::tool_from(WHAT, "OMNIBUS_CSI_SANITY") else {
+        return;
+    };
+    let place = Place::new();
+    let other = Place::new();
+    let files = [("one", &place), ("other", &other)]
+        .map(|(name, home)| (name, Launch::local_hostpath(home).config));
+    let files = files.iter().map(|(name, text)| (*name, text.as_str()));
+    let mut launch = Launch::proxy(&place.path().join("connections"), "other", files);
+    launch.config += "  legacyNames: {org.old: one}\n";
+    let questions = Questions {
+        socket: Some(place.path().join("org.old/csi.sock")),
+        ..Questions::default()
+    };
+    let (specs, output) = sanity::run(&program, &launch, &place, &questions).await;
+    let failed: Vec<_> = specs.iter().filter_map(Spec::failed).collect();
+    assert!(failed.is_empty(), "{failed:#?}\n{}", log_of(&place));
+    assert!(output.status.success());
+    count(&specs);
 }
 
 /// The number of those that pass there: three of `ControllerExpandVolume`, three of `ControllerPublishVolume`, one of

@@ -29,6 +29,8 @@ enum How {
     Lab(&'static str),
     /// In the cluster, by the cell of this name.
     Cluster(&'static str),
+    /// As the kind that it is another name of.
+    As(&'static str),
     /// Nowhere, because of this.
     Not(&'static str),
 }
@@ -44,7 +46,7 @@ enum OnNode {
     Not(&'static str),
 }
 
-use How::{Cluster, Here, Lab, Not};
+use How::{As, Cluster, Here, Lab, Not};
 use Storage::{Directory, Disk, ObjectiveFs, Share, Synology, TrueNas};
 
 /// The options of snapshots of a kind: each has a row.
@@ -57,6 +59,10 @@ fn options(kind: &str) -> &'static [&'static str] {
         "node-manual"
         | "objectivefs"
         | "proxy"
+        | "truenas-nfs"
+        | "truenas-smb"
+        | "truenas-iscsi"
+        | "truenas-nvmeof"
         | "zfs-local-ephemeral-inline"
         | "containerd-oci-ephemeral-inline" => &[""],
         _ => {
@@ -73,10 +79,9 @@ fn options(kind: &str) -> &'static [&'static str] {
 /// How a kind is tried with an option.
 fn how(kind: &str, snapshots: &str) -> How {
     match (kind, snapshots) {
-        ("local-hostpath", "kopia") => {
+        (_, "kopia") => {
             Not("kopia takes minutes to build: tried by a test of its own in make test-real")
         }
-        (_, "kopia") => Not("the same as with local-hostpath, which make test-real tries"),
         ("local-hostpath", _) => Here(Directory, OnNode::Same),
         ("nfs-client", _) => Here(Share, OnNode::Lab("nfs-life")),
         ("smb-client", _) => Here(Share, OnNode::Lab("smb-life")),
@@ -104,10 +109,10 @@ fn how(kind: &str, snapshots: &str) -> How {
         ("freenas-smb", _) => Lab("truenas-ssh-smb-life"),
         ("freenas-iscsi", _) => Lab("truenas-ssh-iscsi-life"),
         ("freenas-nvmeof", _) => Lab("truenas-ssh-nvmeof-life"),
-        ("truenas-nfs", _) => Not("another name of freenas-nfs"),
-        ("truenas-smb", _) => Not("another name of freenas-smb"),
-        ("truenas-iscsi", _) => Not("another name of freenas-iscsi"),
-        ("truenas-nvmeof", _) => Not("another name of freenas-nvmeof"),
+        ("truenas-nfs", _) => As("freenas-nfs"),
+        ("truenas-smb", _) => As("freenas-smb"),
+        ("truenas-iscsi", _) => As("freenas-iscsi"),
+        ("truenas-nvmeof", _) => As("freenas-nvmeof"),
         ("synology-iscsi", _) => Here(Synology, OnNode::Lab("synology-iscsi-life")),
         ("synology-nfs", _) => Here(Synology, OnNode::Lab("synology-nfs-life")),
         ("synology-smb", _) => Here(Synology, OnNode::Lab("synology-smb-life")),
@@ -117,7 +122,9 @@ fn how(kind: &str, snapshots: &str) -> How {
         ),
         ("zfs-local-ephemeral-inline", _) => Cluster("inline_zfs"),
         ("containerd-oci-ephemeral-inline", _) => Cluster("inline_oci"),
-        ("proxy", _) => Not("a folder of the others: see the tests of the proxy here"),
+        ("proxy", _) => Not(
+            "it has no storage of its own: promised and csi_sanity call local-hostpath through it, flood TrueNAS and Synology",
+        ),
         _ => panic!(
             "no row of {kind} with {snapshots}: it is tried through the served program, or the row says why not"
         ),
@@ -175,12 +182,21 @@ async fn every_kind_does_what_it_offers_through_the_served_program() {
 #[ignore = "kopia takes minutes to build: a part of `make test-real`"]
 async fn kopia_does_what_it_offers_through_the_served_program() {
     let of_node = OnNode::Not("it is the same as with other snapshots");
-    let row = Here(Directory, of_node);
-    let (tried, problems) = try_row("local-hostpath", "kopia", row).await;
-    {
-        println!("{tried}");
+    for (kind, storage) in [
+        ("local-hostpath", Directory),
+        ("nfs-client", Share),
+        ("smb-client", Share),
+        ("lustre-client", Share),
+    ] {
+        let row = Here(storage, of_node);
+        let (tried, problems) = try_row(kind, "kopia", row).await;
+        let _ = writeln!(io::stdout(), "{kind}: {tried}");
+        assert!(
+            problems.is_empty(),
+            "{kind}: {tried}\n{}",
+            problems.join("\n")
+        );
     }
-    assert!(problems.is_empty(), "{tried}\n{}", problems.join("\n"));
 }
 
 /// What a row says, and what is wrong with it.
@@ -196,6 +212,16 @@ async fn try_row(kind: &str, snapshots: &str, how: How) -> (String, Vec<String>)
                 .any(|line| line.split_whitespace().next() == Some(name));
             let wrong = (!is_there).then(|| format!("the cluster has no cell {name}"));
             (format!("cluster: {name}"), wrong.into_iter().collect())
+        }
+        As(other) => {
+            let has_rows = options(other)
+                .iter()
+                .all(|of| !matches!(self::how(other, of), As(_) | Not(_)));
+            let wrong = (!has_rows).then(|| format!("{other} is not tried"));
+            (
+                format!("another name of {other}: see its rows"),
+                wrong.into_iter().collect(),
+            )
         }
         Not(why) => (format!("not here: {why}"), Vec::new()),
         Here(storage, of_node) => {

@@ -17,6 +17,8 @@ mod truenas;
 const MOST_KIB: u64 = 200 << 10;
 /// An orchestrator has about so many calls for one driver at the same time.
 const AT_ONCE: usize = 7;
+/// A call of a connection that does not flood: a moment, and many times that on a machine with ten other things to do.
+const SERVED_WITHIN: Duration = Duration::from_mins(1);
 
 /// A server of SSH that answers every command with lines without end, and the connection of a driver to it.
 async fn flood() -> Option<(Sshd, String)> {
@@ -52,7 +54,7 @@ async fn use_both(server: &Server, run: &str) -> Vec<Failure> {
     let mut served = 0;
     while !floods.is_finished() || served == 0 {
         let made = client.volume(create(&format!("good-{run}-{served}"), "good"));
-        let made = tokio::time::timeout(Duration::from_secs(10), made).await;
+        let made = tokio::time::timeout(SERVED_WITHIN, made).await;
         made.expect("it is served while the other floods")
             .expect("made");
         served += 1;

@@ -1,18 +1,22 @@
 //! The whole program, on its socket.
 #![forbid(unsafe_code)]
 
+mod adopt;
 mod authority;
 mod background_copy;
 mod console;
 mod csi_sanity;
 mod every_kind;
 mod explain;
+mod export_pvs;
 mod flood;
 mod go_clients;
 mod host_key;
 mod local_hostpath;
+mod modify;
 mod monitoring;
 mod node_manual;
 mod nothing_ignored;
 mod proxy;
+mod published;
 mod truenas;

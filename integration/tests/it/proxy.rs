@@ -3,6 +3,7 @@
 
 mod documented;
 mod folder;
+mod legacy;
 mod promised;
 
 use std::fs;

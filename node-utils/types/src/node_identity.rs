@@ -10,6 +10,8 @@ use crate::id::NodeId;
 pub struct NodeIdentity {
     /// What the backend of the connection calls it.
     pub id: NodeId,
+    /// The id that it reported to the orchestrator.
+    pub reported: NodeId,
     /// Its name in the orchestrator, if the node reported one.
     pub name: Option<String>,
     /// The name of its iSCSI initiator.
@@ -26,6 +28,7 @@ impl NodeIdentity {
     /// A node of which only the id is known.
     pub fn of(id: NodeId) -> Self {
         Self {
+            reported: id.clone(),
             id,
             name: None,
             iqn: None,

@@ -10,7 +10,9 @@ use std::path::Path;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::cli::adopt::{self, AdoptFlags};
 use crate::cli::attacher_finalizers::AttacherFinalizersFlags;
+use crate::cli::export_pvs::{self, ExportPvsFlags};
 use crate::cli::migrate_values::MigrateValuesFlags;
 use crate::cli::try_out::TryFlags;
 use crate::process::complain;
@@ -25,7 +27,7 @@ pub use cli::{
     OrphansFlags, ServeFlags, SetupUserFlags,
 };
 pub use env::{Effect, VARIABLES, Variable, without_effect};
-pub use serve::{Serve, Tcp, UnixSocket};
+pub use serve::{LegacySockets, Serve, Tcp, UnixSocket};
 
 /// The exit code of a wrong command line or configuration: `EX_USAGE`.
 pub const EX_USAGE: u8 = 64;
@@ -57,6 +59,12 @@ pub enum Command {
     /// Follow a volume from its handle to its pods, and name the first broken link with its remedy
     #[command(after_help = cli::AFTER_EXPLAIN)]
     Explain(ExplainFlags),
+    /// Write volumes and claims of Kubernetes for what is on the storage, for a cluster that has lost them
+    #[command(after_help = export_pvs::AFTER)]
+    ExportPvs(Box<ExportPvsFlags>),
+    /// Make a volume of a dataset, zvol or directory that exists, and write its objects of Kubernetes
+    #[command(after_help = adopt::AFTER)]
+    Adopt(Box<AdoptFlags>),
     /// Make one values file of our chart from those of democratic-csi's: each becomes a connection
     #[command(after_help = cli::AFTER_MIGRATE_VALUES)]
     MigrateValues(MigrateValuesFlags),

@@ -298,11 +298,12 @@ async fn look(connection: &Connection) -> (Vec<Error>, Vec<driver_core::config::
     (wrong, described.unwrap_or_default())
 }
 
-/// A check asks for no node; drivers that need a name get the host's.
+/// The node of a command: that of the server beside which it runs, in a pod, else this host.
 pub(crate) fn node() -> NodeId {
     let host = rustix::system::uname();
     let name = host.nodename().to_string_lossy().into_owned();
-    NodeId::parse(&name)
+    let given = process::variable("CSI_NODE_ID").filter(|id| !id.is_empty());
+    NodeId::parse(&given.unwrap_or(name))
         .or_else(|_| NodeId::parse("localhost"))
         .unwrap_or_else(|_| unreachable!("`localhost` is a name"))
 }

@@ -13,6 +13,7 @@ use driver_core::Call;
 use crate::cli::args::{EX_USAGE, ExplainFlags};
 use crate::cli::connections::size;
 use crate::cli::selection::{NoAnswer, answer};
+use crate::csi::identity::PluginName;
 use crate::process;
 use crate::routing::own_thread;
 use chain::{Chain, Link};
@@ -64,7 +65,7 @@ pub fn run(flags: &ExplainFlags) -> ExitCode {
 async fn walk(flags: &ExplainFlags) -> Result<Vec<Link>, String> {
     let (mut links, attachment) = match &flags.driver_config_file {
         Some(file) if !flags.node_only => {
-            let configured = read(file).await?;
+            let configured = read(file, flags.csi_name.clone()).await?;
             storage::links(&configured, &flags.handle, file).await
         }
         _ => match storage::handle(&flags.handle, false) {
@@ -77,9 +78,9 @@ async fn walk(flags: &ExplainFlags) -> Result<Vec<Link>, String> {
 }
 
 /// The connections of the configuration.
-async fn read(file: &Path) -> Result<Configured, String> {
+async fn read(file: &Path, driver: Option<PluginName>) -> Result<Configured, String> {
     let path = file.to_owned();
-    let read = read_files(move || storage::read(&path)).await;
+    let read = read_files(move || storage::read(&path, driver.as_ref())).await;
     read.map_err(|why| format!("read {}: {why}", file.display()))?
 }
 

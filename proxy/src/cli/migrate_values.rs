@@ -12,15 +12,15 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use crate::cli::args::EX_USAGE;
-use crate::cli::check;
+use crate::cli::{check, yaml};
 use crate::process;
 use crate::routing::connections::ConnectionName;
 
+mod legacy;
 mod merge;
 mod rights;
 mod schema;
 mod source;
-mod write;
 
 use merge::{only_settings, overlay};
 use source::Release;
@@ -37,6 +37,9 @@ pub struct MigrateValuesFlags {
     /// The connection whose driver name is kept, with all its volumes
     #[arg(long, value_name = "CONNECTION")]
     pub take_over: Option<String>,
+    /// Keep the driver names of the other files, too, each as a legacy name: their releases are uninstalled
+    #[arg(long)]
+    pub legacy_names: bool,
 }
 
 /// One file that was read.
@@ -58,6 +61,8 @@ struct Merged {
     snapshot_classes: Vec<Value>,
     /// Secrets that hold the configuration of a connection.
     in_secrets: Vec<(String, String)>,
+    /// Driver names that are kept beside the own one, each with its settings.
+    legacy: Map<String, Value>,
     default_class: Option<String>,
     notes: Vec<String>,
     problems: Vec<String>,
@@ -91,7 +96,7 @@ pub fn run(flags: &MigrateValuesFlags) -> ExitCode {
         process::complain(&format!("problem: {problem}"));
     }
     process::say(HEAD);
-    process::say(&write::document(&merged.values));
+    process::say(&yaml::document(&merged.values));
     ExitCode::from(u8::from(!merged.problems.is_empty()))
 }
 
@@ -174,7 +179,14 @@ fn migrate(inputs: &[Input], flags: &MigrateValuesFlags) -> Result<Merged, Vec<S
     if let [only] = inputs
         && is_inline(&only.values)
     {
-        return Ok(Merged::without_connections(only, &name));
+        let mut merged = Merged::without_connections(only, &name);
+        if flags.legacy_names && flags.csi_name.is_some() {
+            merged.problems.push(format!(
+                "{}: its driver name cannot be a legacy name, because its volumes are described by pods: leave --csi-name out",
+                only.name
+            ));
+        }
+        return Ok(merged);
     }
     let mut merged = Merged::default();
     // Of what has the same name in several files the first stays as it is, and that has to be what
@@ -199,7 +211,26 @@ fn migrate(inputs: &[Input], flags: &MigrateValuesFlags) -> Result<Merged, Vec<S
         let attach = attach.and_then(Value::as_bool).unwrap_or(true);
         driver.insert("attachRequired".into(), json!(attach));
     }
-    merged.name_classes_that_stay(inputs.iter().filter(|input| !is_heir(input)));
+    for input in inputs
+        .iter()
+        .filter(|input| is_ours(input) && !is_heir(input))
+    {
+        let own = text(&input.values, &["csiDriver", "name"]);
+        if let Some(own) = own.filter(|own| *own != name) {
+            merged.problems.push(format!(
+                "{}: nothing would serve the volumes of its driver {own}: leave --csi-name and --take-over out, so that it keeps its name",
+                input.name
+            ));
+        }
+    }
+    merged.legacy = merged.object("legacyNames");
+    if flags.legacy_names {
+        for input in legacy::of(inputs, heir) {
+            merged.keep_driver_name(input, &name);
+        }
+    } else {
+        merged.name_classes_that_stay(inputs.iter().filter(|input| !is_heir(input)));
+    }
     let sidecars = merge::sidecars(inputs, &mut merged.values);
     let strategy = merge::strategy(inputs, &mut merged.values);
     merged.notes.extend(sidecars.into_iter().chain(strategy));
@@ -524,6 +555,11 @@ impl Merged {
             .extend(rights::grant(&mut self.values, &connections));
         self.values
             .insert("connections".into(), Value::Object(connections));
+        let legacy = std::mem::take(&mut self.legacy);
+        if !legacy.is_empty() {
+            self.values
+                .insert("legacyNames".into(), Value::Object(legacy));
+        }
         if !proxy.is_empty() {
             let config = json!({"config": {"driver": "proxy", "proxy": proxy}});
             self.values.insert("driver".into(), config);

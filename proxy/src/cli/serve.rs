@@ -3,6 +3,7 @@
 //! What is wrong with the configuration is found before anything is bound. After a signal no call
 //! is taken any more, those in progress end within a grace period, and the socket goes last.
 
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -10,7 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_proto::v1::identity_server::SERVICE_NAME;
-use node_utils::shares;
+use driver_core::byte_budget;
+use futures_util::future::join_all;
+use node_utils::{memory, shares};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -26,12 +29,13 @@ use crate::cli::args::{self, EX_USAGE, Serve};
 use crate::console::Console;
 use crate::csi::controller::lost_exports;
 use crate::csi::decode;
+use crate::csi::identity::PluginName;
 use crate::csi::node::inline;
 use crate::csi::plugin::Plugin;
-use crate::csi::registration::Registered;
+use crate::csi::registration::{KubeletRegistration, Registered};
 use crate::process::{self, Signals};
 use crate::routing::config_file;
-use crate::routing::folder::{self, Watch};
+use crate::routing::folder::{self, Duties, Watch};
 use crate::rpc::server::socket::{Bound, ListenError, Listeners, Remains, is_exposed, listen_tcp};
 use crate::rpc::server::{self, reflection};
 use crate::rpc::{Deadlines, Runner};
@@ -48,6 +52,13 @@ const LAST_RESORT: Duration = Duration::from_secs(1);
 const NO_TOPOLOGY: &str = "the volumes of this driver belong to a node, and the id of this one \
                            cannot name a place: give it 1 to 63 letters, digits, `-`, `_` and `.`, \
                            with a letter or digit at both ends";
+
+const OWN_NAME: &str = "this is the name of the driver itself: `proxy.legacyConnection` says whose handles \
+                        without a connection are";
+const NOWHERE_BESIDE: &str = "--kubelet-registration-path has no folder for this name: it has to end in \
+                              `/<name of the driver>/<socket>`";
+const NOT_AT_THE_PLUGINS: &str = "the kubelet looks for its socket beside the folder that --kubelet-registration-path names, \
+                                  on the node: give the same folder, as it is called here, with --legacy-sockets";
 
 /// The served app, and the folder that it comes from.
 type Opened = (App, Option<Watch>);
@@ -67,7 +78,9 @@ struct Running {
 /// Everything bound.
 struct Bindings {
     listeners: Listeners,
-    remains: Option<Remains>,
+    /// The sockets of the legacy names.
+    legacy: Vec<Bound>,
+    remains: Vec<Remains>,
     admin: Option<TcpListener>,
     #[cfg_attr(not(feature = "console"), expect(dead_code, reason = "there is none"))]
     console: Option<TcpListener>,
@@ -75,6 +88,7 @@ struct Bindings {
 
 /// Serves until a signal stops it, and returns the exit code.
 pub fn run(serve: &Serve) -> ExitCode {
+    byte_budget::trim_by(memory::trim);
     let log = log::start(serve.verbosity, serve.log_format);
     process::log_panics();
     process::raise_open_files();
@@ -128,6 +142,16 @@ fn open(serve: &Serve, metrics: &Metrics) -> Option<Opened> {
         }
     };
     app.node.use_dirs(serve.dirs.clone());
+    for legacy in app.legacy.values_mut() {
+        legacy.node.use_dirs(serve.dirs.clone());
+    }
+    if serve.legacy_sockets.is_given && app.legacy.is_empty() {
+        info!("--legacy-sockets has no effect: `proxy.legacyNames` has no name");
+    }
+    if let Err((name, problem)) = check_legacy(serve, app.legacy.keys()) {
+        error!(key = format!("proxy.legacyNames.{name}"), "{problem}");
+        return None;
+    }
     folder::report(&document, None);
     if let Some(place) = app.info.place()
         && !decode::is_topology(&place)
@@ -137,14 +161,44 @@ fn open(serve: &Serve, metrics: &Metrics) -> Option<Opened> {
         return None;
     }
     let folder = app.folder.take();
-    let watch =
-        folder.map(|folder| Watch::new(folder, &app.states, metrics).measuring(measures(serve)));
+    let watch = folder.map(|folder| Watch::new(folder, &app.states, metrics, duties(serve)));
     Some((app, watch))
 }
 
-/// Whether to measure what lies on the storage: once, by the controller, and only if it can be read.
-fn measures(serve: &Serve) -> bool {
-    serve.modes.controller && (serve.metrics.is_some() || serve.console.is_some())
+/// Refuses legacy names that cannot be served.
+fn check_legacy<'a>(
+    serve: &Serve,
+    names: impl Iterator<Item = &'a PluginName>,
+) -> Result<(), (PluginName, String)> {
+    for name in names {
+        let problem = if *name == serve.name {
+            Some(OWN_NAME.to_owned())
+        } else if let Err(problem) = serve.legacy_sockets.of(name) {
+            Some(problem)
+        } else if let Some(registration) = &serve.registration {
+            let found = registration.beside(name).is_some();
+            match (found, serve.legacy_sockets.is_given) {
+                (false, _) => Some(NOWHERE_BESIDE.to_owned()),
+                (true, false) => Some(NOT_AT_THE_PLUGINS.to_owned()),
+                (true, true) => None,
+            }
+        } else {
+            None
+        };
+        if let Some(problem) = problem {
+            return Err((name.clone(), problem));
+        }
+    }
+    Ok(())
+}
+
+/// The duties of a controller: what lies on the storage is measured once, and only if that can be read.
+fn duties(serve: &Serve) -> Duties {
+    let restores = serve.modes.controller;
+    Duties {
+        measures: restores && (serve.metrics.is_some() || serve.console.is_some()),
+        restores,
+    }
 }
 
 async fn serve_until_stopped(
@@ -155,7 +209,7 @@ async fn serve_until_stopped(
 ) -> ExitCode {
     // Signals before sockets: one that comes early must find them removed.
     let bound = match Signals::listen() {
-        Ok(signals) => bind(serve).await.map(|bindings| (signals, bindings)),
+        Ok(signals) => bind(serve, &app).await.map(|bindings| (signals, bindings)),
         Err(error) => Err(error.into()),
     };
     let (mut signals, bindings) = match bound {
@@ -177,26 +231,28 @@ async fn serve_until_stopped(
         };
         if let Some(signal) = stopped {
             info!(signal, "stopped by a signal before anything was served");
-            remove(remains.as_ref());
+            remove(&remains);
             return ExitCode::SUCCESS;
         }
     }
     let driver = app.kind.clone();
+    let names = std::iter::once(&serve.name).chain(app.legacy.keys());
+    let names: Vec<_> = names.cloned().collect();
     let mut running = Running::start(serve, (app, watch), bindings, metrics, &log);
     running.announce(ServingStatus::Serving).await;
     let version = env!("CARGO_PKG_VERSION");
     info!(driver, version, pid = std::process::id(), "serving");
-    let registered = match serve.registration.as_ref().map(|to| to.begin(&serve.name)) {
+    let registered = match serve.registration.as_ref().map(|to| register(to, &names)) {
         Some(Err(error)) => {
             error!(
                 error = process::chain(&error),
                 "no kubelet finds this driver"
             );
-            remove(remains.as_ref());
+            remove(&remains);
             return ExitCode::FAILURE;
         }
-        Some(Ok(registered)) => Some(registered),
-        None => None,
+        Some(Ok(registered)) => registered,
+        None => Vec::new(),
     };
     let code = tokio::select! {
         signal = signals.stop(&log) => {
@@ -213,19 +269,44 @@ async fn serve_until_stopped(
             ExitCode::FAILURE
         }
     };
-    warn_of(registered.as_ref().map(Registered::remove));
-    remove(remains.as_ref());
+    for registered in &registered {
+        warn_of(registered.remove());
+    }
+    remove(&remains);
     shares::unmount_all(LINGER);
     code
 }
 
-/// Removes the socket.
-fn remove(remains: Option<&Remains>) {
-    warn_of(remains.map(Remains::remove));
+/// Registers each name with the kubelet, the first as it is configured.
+fn register(
+    to: &KubeletRegistration,
+    names: &[PluginName],
+) -> Result<Vec<Registered>, ListenError> {
+    let mut registered: Vec<Registered> = Vec::with_capacity(names.len());
+    for name in names {
+        let beside = to.beside(name).filter(|_| !registered.is_empty());
+        match beside.as_ref().unwrap_or(to).begin(name) {
+            Ok(one) => registered.push(one),
+            Err(error) => {
+                for one in &registered {
+                    warn_of(one.remove());
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(registered)
 }
 
-fn warn_of(removed: Option<io::Result<()>>) {
-    if let Some(Err(error)) = removed {
+/// Removes the sockets.
+fn remove(remains: &[Remains]) {
+    for one in remains {
+        warn_of(one.remove());
+    }
+}
+
+fn warn_of(removed: io::Result<()>) {
+    if let Err(error) = removed {
         warn!(error = %error, "the socket cannot be removed");
     }
 }
@@ -235,7 +316,7 @@ fn warn_of(removed: Option<io::Result<()>>) {
 impl Running {
     fn start(
         serve: &Serve,
-        (app, watch): Opened,
+        (mut app, watch): Opened,
         bindings: Bindings,
         metrics: Metrics,
         log: &LogControl,
@@ -254,9 +335,10 @@ impl Running {
         }
         let (health, health_service) = health_reporter();
         let watch = watch.map_or_else(
-            || folder::watch_one(&app.connections, &app.states, &metrics, measures(serve)),
+            || folder::watch_one(&app.connections, &app.states, &metrics, duties(serve)),
             Watch::begin,
         );
+        let legacy = std::mem::take(&mut app.legacy);
         let plugin = plugin(serve, app, metrics);
         #[cfg(feature = "console")]
         if let Some(listener) = bindings.console {
@@ -270,13 +352,29 @@ impl Running {
             .then(|| lost_exports::watch(&plugin));
         let mut services = plugin.services();
         services.push(health_server::SERVICE_NAME);
-        let routes = plugin.routes().add_service(health_service);
-        let routes = reflection::add_to(routes, &services);
+        let routes = |plugin: Arc<Plugin>| {
+            let routes = plugin.routes().add_service(health_service.clone());
+            reflection::add_to(routes, &services)
+        };
         let (stop, stopping) = watch::channel(false);
-        let server = tokio::spawn(server::serve(bindings.listeners, routes, move || {
+        let until_stopped = move || {
             let mut stopping = stopping.clone();
             async move { drop(stopping.wait_for(|stop| *stop).await) }
-        }));
+        };
+        let mut served = vec![(bindings.listeners, routes(plugin))];
+        for ((name, app), bound) in legacy.into_iter().zip(bindings.legacy) {
+            let plugin = Plugin::new(name, serve.modes, app, runner.clone());
+            let listeners = Listeners {
+                unix: Some(bound),
+                tcp: None,
+            };
+            served.push((listeners, routes(Arc::new(plugin))));
+        }
+        let served = served
+            .into_iter()
+            .map(|(listeners, routes)| server::serve(listeners, routes, until_stopped.clone()));
+        let served = join_all(served);
+        let server = tokio::spawn(async move { served.await.into_iter().collect() });
         Self {
             server,
             stop,
@@ -344,7 +442,7 @@ fn plugin(serve: &Serve, app: App, metrics: Metrics) -> Arc<Plugin> {
 
 type BindError = Box<dyn std::error::Error + Send + Sync>;
 
-async fn bind(serve: &Serve) -> Result<Bindings, BindError> {
+async fn bind(serve: &Serve, app: &App) -> Result<Bindings, BindError> {
     let admin = match serve.metrics {
         Some(address) => {
             let (listener, address) = listen(address, "--metrics-address").await?;
@@ -380,13 +478,43 @@ async fn bind(serve: &Serve) -> Result<Bindings, BindError> {
     if let Some(socket) = &serve.socket {
         info!(socket = %socket.path.display(), "listening on a unix socket");
     }
-    let remains = unix.as_ref().map(Bound::remains);
+    let mut remains: Vec<_> = unix.iter().map(Bound::remains).collect();
+    let mut legacy = Vec::with_capacity(app.legacy.len());
+    for name in app.legacy.keys() {
+        match bind_legacy(serve, name) {
+            Ok(bound) => {
+                remains.push(bound.remains());
+                legacy.push(bound);
+            }
+            Err(error) => {
+                remove(&remains);
+                return Err(error);
+            }
+        }
+    }
     Ok(Bindings {
         listeners: Listeners { unix, tcp },
+        legacy,
         remains,
         admin,
         console,
     })
+}
+
+/// The socket of a legacy name, in a folder of its own.
+fn bind_legacy(serve: &Serve, name: &PluginName) -> Result<Bound, BindError> {
+    let socket = serve.legacy_sockets.of(name)?;
+    if let Some(folder) = socket.path.parent()
+        && let Err(error) = fs::create_dir(folder)
+        && error.kind() != io::ErrorKind::AlreadyExists
+    {
+        let place = folder.display();
+        return Err(format!("legacy name {name}: make the folder {place}: {error}").into());
+    }
+    let bound = Bound::listen(&socket);
+    let bound = bound.map_err(|error| format!("legacy name {name}: {}", process::chain(&error)))?;
+    info!(name = %name, socket = %socket.path.display(), "listening for a legacy name");
+    Ok(bound)
 }
 
 /// A listener for operators, and its address.

@@ -126,6 +126,7 @@ impl Listing for Volumes<'_> {
     ) -> Option<VolumeRow> {
         let name = connection.name().text();
         let known = self.0.known(name, found.id.as_str());
+        let made_for = found.made_for;
         let row = VolumeRow {
             handle: connection.volume_handle(&found.id),
             connection: name.to_string(),
@@ -136,7 +137,9 @@ impl Listing for Volumes<'_> {
             source: found
                 .source
                 .map(|source| SourceRow::of(connection, &source)),
-            claim: known.claim,
+            claim: known
+                .claim
+                .or_else(|| made_for.claim.map(|claim| claim.to_string())),
             nodes: known.nodes,
         };
         let mut texts = vec![row.handle.as_str(), row.protocol, &row.driver];

@@ -10,7 +10,7 @@ use csi_proto::v1::{
     plugin_capability as plugin,
 };
 use driver_core::config::{
-    CommonConfig, ControllerCapability, NodeCapability, PluginCapability, VolumeExpansion,
+    ControllerCapability, NodeCapability, PluginCapability, ServiceConfig, VolumeExpansion,
 };
 use driver_core::{AccessRules, Capabilities, Expansion};
 
@@ -28,6 +28,8 @@ pub struct Advertised {
     pub expansion: Vec<VolumeExpansion>,
     /// The calls the controller serves.
     pub controller: Vec<ControllerCapability>,
+    /// Those that it also serves while connections offer them.
+    pub calls: Vec<ControllerCapability>,
     /// The calls the node serves, and how.
     pub node: Vec<NodeCapability>,
 }
@@ -39,10 +41,9 @@ impl Advertised {
     pub fn new(
         can: Capabilities,
         access: &AccessRules,
-        config: &CommonConfig,
+        service: &ServiceConfig,
         version: CsiVersion,
     ) -> Self {
-        let service = &config.service;
         let list = &service.identity.capabilities;
         Self {
             plugin: list.service.clone().unwrap_or_else(|| {
@@ -74,6 +75,14 @@ impl Advertised {
                     all.filter(|c| known(controller_versions(*c), version))
                         .collect()
                 }),
+            calls: match service.controller.capabilities.rpc {
+                Some(_) => Vec::new(),
+                None => CALLS
+                    .into_iter()
+                    .filter(|c| known(controller_versions(*c), version))
+                    .filter(|c| !has_call(*c, &can))
+                    .collect(),
+            },
             node: service.node.capabilities.rpc.clone().unwrap_or_else(|| {
                 let all = node_capabilities(can, access);
                 all.filter(|c| known(node_versions(*c), version)).collect()
@@ -94,6 +103,30 @@ fn has_service(service: PluginCapability, can: &Capabilities) -> bool {
         PluginCapability::GroupControllerService => can.groups,
         PluginCapability::SnapshotMetadataService => can.block_metadata,
         _ => false,
+    }
+}
+
+/// Calls that a connection of a driver may have or not, as its configuration says.
+const CALLS: [ControllerCapability; 2] = [
+    ControllerCapability::ModifyVolume,
+    ControllerCapability::ListVolumesPublishedNodes,
+];
+
+/// Whether a connection has what such a call needs.
+fn has_call(call: ControllerCapability, can: &Capabilities) -> bool {
+    match call {
+        ControllerCapability::ModifyVolume => can.modify,
+        ControllerCapability::ListVolumesPublishedNodes => can.published_nodes && attaches(can),
+        _ => false,
+    }
+}
+
+/// Whether these connections have it: one of them, or all together where a volume of one without it would look as if no
+/// node had it.
+fn is_offered(call: ControllerCapability, over: &Connections) -> bool {
+    match call {
+        ControllerCapability::ListVolumesPublishedNodes => over.record_nodes(),
+        _ => over.offer(|can| has_call(call, can)) == Some(true),
     }
 }
 
@@ -126,6 +159,10 @@ fn controller_capabilities(can: Capabilities) -> impl Iterator<Item = Controller
         (C::CreateDeleteVolume, can.volumes),
         (C::PublishUnpublishVolume, attaches(&can)),
         (C::ListVolumes, can.list_volumes),
+        (
+            C::ListVolumesPublishedNodes,
+            has_call(C::ListVolumesPublishedNodes, &can),
+        ),
         (C::GetCapacity, can.capacity),
         (C::CreateDeleteSnapshot, can.snapshots),
         (C::ListSnapshots, can.list_snapshots),
@@ -245,8 +282,18 @@ impl Advertised {
         }
     }
 
-    /// The reply of `ControllerGetCapabilities`.
-    pub(crate) fn controller_reply(&self) -> v1::ControllerGetCapabilitiesResponse {
+    /// Whether lists of volumes have the nodes that each is published to.
+    pub(crate) fn lists_nodes(&self, over: &Connections) -> bool {
+        let nodes = ControllerCapability::ListVolumesPublishedNodes;
+        let is_offered = self.calls.contains(&nodes) && is_offered(nodes, over);
+        self.controller.contains(&nodes) || is_offered
+    }
+
+    /// The reply of `ControllerGetCapabilities` over these connections.
+    pub(crate) fn controller_reply(
+        &self,
+        over: &Connections,
+    ) -> v1::ControllerGetCapabilitiesResponse {
         let one = |c: &ControllerCapability| {
             use controller::rpc::Type;
             let r#type = Type::from_str_name(c.name()).unwrap_or_default().into();
@@ -254,8 +301,14 @@ impl Advertised {
                 r#type: Some(controller::Type::Rpc(controller::Rpc { r#type })),
             }
         };
+        let offered = |call: &&ControllerCapability| is_offered(**call, over);
         v1::ControllerGetCapabilitiesResponse {
-            capabilities: self.controller.iter().map(one).collect(),
+            capabilities: self
+                .controller
+                .iter()
+                .chain(self.calls.iter().filter(offered))
+                .map(one)
+                .collect(),
         }
     }
 
@@ -280,6 +333,7 @@ mod tests {
     use driver_core::config::{Document, NoEnvironment};
 
     use super::*;
+    use crate::routing::connections::Names;
 
     const HOSTPATH: Capabilities = Capabilities {
         volumes: true,
@@ -292,6 +346,7 @@ mod tests {
         clones: true,
         expand: Expansion::Controller,
         publish: false,
+        published_nodes: false,
         topology: true,
         modify: false,
         groups: false,
@@ -299,13 +354,14 @@ mod tests {
         orphans: false,
         exports: false,
         inline: false,
+        adopt: false,
     };
 
     fn advertised(yaml: &str, minor: u8) -> Advertised {
         let config = Document::parse(yaml, &NoEnvironment).expect("yaml");
         let config = config.common().expect("config");
         let access = AccessRules::filesystem(&[]);
-        Advertised::new(HOSTPATH, &access, &config, CsiVersion::minor(minor))
+        Advertised::new(HOSTPATH, &access, &config.service, CsiVersion::minor(minor))
     }
 
     #[test]
@@ -352,7 +408,7 @@ mod tests {
             ..HOSTPATH
         };
         let access = AccessRules::filesystem(&[]);
-        let lists = Advertised::new(can, &access, &config, CsiVersion::minor(13));
+        let lists = Advertised::new(can, &access, &config.service, CsiVersion::minor(13));
         assert_eq!(lists.expansion, [VolumeExpansion::Online]);
         assert!(
             !lists
@@ -368,7 +424,7 @@ mod tests {
         let config = config.common().expect("config");
         let offers = |can| {
             let access = AccessRules::filesystem(&[]);
-            let lists = Advertised::new(can, &access, &config, CsiVersion::minor(0));
+            let lists = Advertised::new(can, &access, &config.service, CsiVersion::minor(0));
             let publish = ControllerCapability::PublishUnpublishVolume;
             lists.controller.contains(&publish)
         };
@@ -387,10 +443,11 @@ mod tests {
         let config = config.common().expect("config");
         let can = Capabilities {
             inline: true,
+            adopt: false,
             ..Capabilities::NONE
         };
         let access = AccessRules::filesystem(&[]);
-        let lists = Advertised::new(can, &access, &config, CsiVersion::minor(13));
+        let lists = Advertised::new(can, &access, &config.service, CsiVersion::minor(13));
         assert_eq!((lists.plugin, lists.controller), (Vec::new(), Vec::new()));
         let node = [
             NodeCapability::GetVolumeStats,
@@ -438,7 +495,7 @@ mod tests {
         assert_eq!(lists.plugin, [PluginCapability::Unknown]);
         assert_eq!(lists.expansion, []);
         assert_eq!(lists.node, []);
-        let reply = lists.controller_reply();
+        let reply = lists.controller_reply(&Connections::named(Names::default()));
         let numbers: Vec<i32> = reply
             .capabilities
             .into_iter()

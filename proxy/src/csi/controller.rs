@@ -113,7 +113,7 @@ impl Controller for ControllerHandler {
         _: Request<v1::ControllerGetCapabilitiesRequest>,
     ) -> Reply<v1::ControllerGetCapabilitiesResponse> {
         self.0.runner.quick(Rpc::ControllerGetCapabilities, || {
-            Ok(self.0.advertised.controller_reply())
+            Ok(self.0.advertised()?.controller_reply(&self.0.connections))
         })
     }
 

@@ -36,6 +36,15 @@ pub(crate) fn created_volume(
     })
 }
 
+/// The nodes that a volume is published to.
+pub(crate) fn published_to(volume: &Volume) -> Vec<String> {
+    volume
+        .published_to
+        .iter()
+        .map(ToString::to_string)
+        .collect()
+}
+
 /// A volume as it exists.
 pub(crate) fn volume(connection: &Connection, volume: &Volume) -> v1::Volume {
     v1::Volume {

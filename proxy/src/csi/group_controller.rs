@@ -210,6 +210,9 @@ async fn members(
     request: &GroupRequest,
 ) -> Result<(Arc<Connection>, GroupSnapshotId, Vec<SnapshotId>), Error> {
     let (connection, id) = plugin.connections.owner_of_group(&request.group).await?;
+    if request.snapshots.is_empty() {
+        return Ok((connection, id, Vec::new()));
+    }
     let resolve = |handle| plugin.connections.owner_of_snapshot(handle);
     let (home, snapshots) = gathered(SNAPSHOTS, &request.snapshots, resolve).await?;
     at_one_connection(SNAPSHOTS, "they are", &home, "the group", &connection)?;

@@ -16,7 +16,7 @@ use crate::routing::folder::Summary;
 use crate::rpc::Rpc;
 
 /// The name of the plugin: a domain name of at most 63 characters. Stored in every volume.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PluginName(String);
 
 /// Why a plugin name is refused.
@@ -52,7 +52,7 @@ impl Identity for IdentityHandler {
         _: Request<v1::GetPluginCapabilitiesRequest>,
     ) -> Result<Response<v1::GetPluginCapabilitiesResponse>, Status> {
         self.0.runner.quick(Rpc::GetPluginCapabilities, || {
-            Ok(self.0.advertised.plugin_reply(&self.0.connections))
+            Ok(self.0.advertised()?.plugin_reply(&self.0.connections))
         })
     }
 
@@ -63,7 +63,7 @@ impl Identity for IdentityHandler {
         let plugin = &self.0;
         let answer = || Ok(v1::ProbeResponse { ready: Some(true) });
         let mut reply = plugin.runner.quick(Rpc::Probe, answer)?;
-        if plugin.connections.only().is_none() {
+        if plugin.connections.is_routed() {
             tell_health(
                 reply.metadata_mut(),
                 &plugin.states.summary(&plugin.connections, MAX_NAMED),

@@ -91,7 +91,7 @@ impl Node for NodeHandler {
         _: Request<v1::NodeGetCapabilitiesRequest>,
     ) -> Reply<v1::NodeGetCapabilitiesResponse> {
         self.0.runner.quick(Rpc::NodeGetCapabilities, || {
-            Ok(self.0.advertised.node_reply())
+            Ok(self.0.advertised_on_node().node_reply())
         })
     }
 

@@ -3,6 +3,7 @@
 //! State that lives as long as the process is here and is passed down; nothing is static. Binding
 //! sockets, signals and metrics endpoints are not known here.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ use crate::csi::node::NodeHandler;
 use crate::csi::node::info::NodeInfo;
 use crate::csi::node::service::NodeService;
 use crate::csi::snapshot_metadata::SnapshotMetadataHandler;
+use crate::csi::spec_version::CsiVersion;
 use crate::routing::connections::Connections;
 use crate::routing::folder::States;
 use crate::rpc::{Incoming, Outlet, Rpc, Runner};
@@ -37,8 +39,10 @@ pub struct Plugin {
     pub name: PluginName,
     /// The services it serves.
     pub modes: Modes,
-    /// What it tells the orchestrator that it can do.
-    pub advertised: Advertised,
+    /// The abilities that it tells the orchestrator, unless `alone` is set and its connection is known.
+    advertised: Advertised,
+    /// See [`App::alone`].
+    alone: Option<CsiVersion>,
     /// The backends that it serves.
     pub connections: Connections,
     /// What it does on the node that it runs on.
@@ -71,6 +75,8 @@ impl Plugin {
             node,
             info,
             states,
+            alone,
+            legacy: _,
             folder: _,
             kind: _,
         } = app;
@@ -78,12 +84,38 @@ impl Plugin {
             name,
             modes,
             advertised,
+            alone,
             connections,
             node,
             info,
             states,
             runner,
         }
+    }
+
+    /// The abilities that it tells the orchestrator; an error if that depends on a connection that is not
+    /// served.
+    pub(crate) fn advertised(&self) -> Result<Cow<'_, Advertised>, Error> {
+        let always = Ok(Cow::Borrowed(&self.advertised));
+        let Some(version) = self.alone else {
+            return always;
+        };
+        let Some(lazy) = self.connections.of_legacy_name()? else {
+            return always;
+        };
+        lazy.offer().map_or(always, |(access, service)| {
+            Ok(Cow::Owned(Advertised::new(
+                *lazy.can(),
+                access,
+                service,
+                version,
+            )))
+        })
+    }
+
+    /// The same for a node, which mounts volumes of a connection that is not served, too.
+    pub(crate) fn advertised_on_node(&self) -> Cow<'_, Advertised> {
+        self.advertised().unwrap_or(Cow::Borrowed(&self.advertised))
     }
 
     /// The names of the gRPC services of [`Plugin::routes`].

@@ -55,6 +55,17 @@ impl KubeletRegistration {
         socket(&self.folder, name)
     }
 
+    /// The same for another name of this driver, whose CSI socket the kubelet sees in a folder of that name beside the
+    /// folder of this one.
+    pub fn beside(&self, name: &PluginName) -> Option<Self> {
+        let plugins = Path::new(&self.endpoint).parent()?.parent()?;
+        let endpoint = plugins.join(name.as_str()).join("csi.sock");
+        Some(Self {
+            folder: self.folder.clone(),
+            endpoint: endpoint.to_str()?.to_owned(),
+        })
+    }
+
     /// Binds the socket and serves until the returned value is removed or the process ends. Call it
     /// when the CSI socket is served: the kubelet calls that one at once.
     pub fn begin(&self, name: &PluginName) -> Result<Registered, ListenError> {

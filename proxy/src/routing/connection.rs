@@ -14,7 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_types::{AbsolutePath, AccessMode, Attachment, VolumeCapability, VolumeContext};
-use driver_core::config::{CommonConfig, ConfigError, DeleteStrategy, Document, NodeOptions};
+use driver_core::config::{
+    CommonConfig, ConfigError, DeleteStrategy, Document, NodeOptions, ServiceConfig,
+};
 use driver_core::text::{GroupSnapshotId, MAX_MAP, MAX_STRING};
 use driver_core::{
     AccessRules, Call, Capabilities, Driver, DriverHost, Error, Kind, NodeId, Parameters,
@@ -73,6 +75,9 @@ pub struct Connection {
     new_volumes: bool,
     inline: InlineRules,
     threads: Option<Account>,
+    service: ServiceConfig,
+    /// The connection that this one is, for callers who know no other. It is in use as long as this one.
+    shared: Option<Arc<Self>>,
 }
 
 /// The threads of a connection among others. Clones are the same.
@@ -103,7 +108,8 @@ const LOCAL: &str = "serve it from a process on every node, with `--csi-mode=con
 const OF_THE_MAIN_FILE: [(&str, &str); 2] = [
     (
         "service",
-        "what is advertised is the same for all connections; set it in the main file",
+        "what is advertised is the same for all connections; set it in the main file. It counts under a name of \
+         `proxy.legacyNames`",
     ),
     (
         "_private.volume_context",
@@ -199,7 +205,30 @@ impl Connection {
             new_volumes: true,
             inline: InlineRules::Everyone,
             threads: None,
+            service: config.service.clone(),
+            shared: None,
         }
+    }
+
+    /// The same connection for callers who know no other: its handles do not name it, and its volumes are
+    /// where its driver says. Everything that it works with is shared.
+    pub(crate) fn alone(shared: Arc<Self>) -> Arc<Self> {
+        Arc::new(Self {
+            name: shared.name.clone(),
+            scope: Arc::clone(&shared.scope),
+            instance: shared.instance.clone(),
+            driver: Arc::clone(&shared.driver),
+            access: shared.access.clone(),
+            delete: shared.delete,
+            node_options: shared.node_options.clone(),
+            accessibility: Accessibility::everywhere(),
+            nodes: shared.nodes.clone(),
+            new_volumes: shared.new_volumes,
+            inline: shared.inline.clone(),
+            threads: shared.threads.clone(),
+            service: shared.service.clone(),
+            shared: Some(shared),
+        })
     }
 
     /// One of several, with a driver that is already built.
@@ -367,7 +396,7 @@ impl Connection {
 
     /// The same for an error of its driver.
     pub(crate) fn explain(&self, error: Error) -> Error {
-        if !self.name.is_named() || error.kind() != Kind::Unsupported {
+        if !self.is_routed() || error.kind() != Kind::Unsupported {
             return error;
         }
         let explained = error.within(format!("connection `{}`", self.name));
@@ -376,17 +405,35 @@ impl Connection {
 
     /// The id of a volume as the orchestrator has it.
     pub(crate) fn volume_handle(&self, id: &VolumeId) -> String {
-        VolumeHandle::write(&self.name, id)
+        VolumeHandle::write(&self.name_in_handles(), id)
     }
 
     /// The id of a snapshot as the orchestrator has it.
     pub(crate) fn snapshot_handle(&self, id: &SnapshotId) -> String {
-        SnapshotHandle::write(&self.name, id)
+        SnapshotHandle::write(&self.name_in_handles(), id)
     }
 
     /// The id of a group of snapshots as the orchestrator has it.
     pub(crate) fn group_handle(&self, id: &GroupSnapshotId) -> String {
-        GroupHandle::write(&self.name, id)
+        GroupHandle::write(&self.name_in_handles(), id)
+    }
+
+    /// Whether callers choose it among others.
+    pub(crate) fn is_routed(&self) -> bool {
+        self.name.is_named() && self.shared.is_none()
+    }
+
+    fn name_in_handles(&self) -> ConnectionName {
+        if self.is_routed() {
+            self.name.clone()
+        } else {
+            ConnectionName::unnamed()
+        }
+    }
+
+    /// The services that its configuration names, advertised where it is alone.
+    pub(crate) fn service(&self) -> &ServiceConfig {
+        &self.service
     }
 
     /// The place where its volumes can be reached.

@@ -7,6 +7,7 @@
 mod class;
 mod handle;
 mod lazy;
+mod legacy;
 mod name;
 mod names;
 #[cfg(test)]
@@ -21,6 +22,7 @@ use driver_core::{Capabilities, Error, Kind, SnapshotId, VolumeId};
 
 use crate::routing::connection::Connection;
 use handle::{HandleError, Reading};
+use legacy::Legacy;
 
 pub(crate) use handle::{GroupHandle, Handle, SnapshotHandle, VolumeHandle};
 pub(crate) use lazy::{Blueprint, LazyConnection, late};
@@ -32,6 +34,8 @@ pub use names::{Bare, Names};
 #[derive(Debug, Clone)]
 pub struct Connections {
     inner: Arc<Inner>,
+    /// The name under which these callers know one of them, as if it were alone.
+    legacy: Option<Legacy>,
 }
 
 #[derive(Debug)]
@@ -87,20 +91,25 @@ impl Connections {
                 naming,
                 incomplete: Mutex::default(),
             }),
+            legacy: None,
         }
     }
 
-    /// The only connection, if that has no name.
+    /// The only connection, if callers do not choose among several, and its driver is built.
     pub(crate) fn only(&self) -> Option<Arc<Connection>> {
-        match self.inner.naming {
-            Naming::Unnamed => self.table().get(&ConnectionName::unnamed())?.peek(),
-            Naming::Named(_) => None,
+        match (&self.inner.naming, &self.legacy) {
+            (_, Some(legacy)) => self.find(&legacy.connection)?.peek(),
+            (Naming::Unnamed, None) => self.table().get(&ConnectionName::unnamed())?.peek(),
+            (Naming::Named(_), None) => None,
         }
     }
 
     /// All of them as they are now, by name.
     pub(crate) fn all(&self) -> Vec<Arc<LazyConnection>> {
-        self.table().values().cloned().collect()
+        match &self.legacy {
+            Some(legacy) => self.find(&legacy.connection).into_iter().collect(),
+            None => self.table().values().cloned().collect(),
+        }
     }
 
     /// The same for a call that must ask all of them. If there may be unknown connections, the list has
@@ -116,12 +125,32 @@ impl Connections {
     /// Whether one of them has what `has` looks for; `None` if one that cannot be asked may have it.
     pub(crate) fn offer(&self, has: impl Fn(&Capabilities) -> bool) -> Option<bool> {
         let all = self.listed();
+        if self.legacy.is_some() && all.is_empty() {
+            return None;
+        }
         if all.iter().any(|lazy| has(lazy.can())) {
             return Some(true);
         }
         all.iter()
             .all(|lazy| lazy.kind().is_some())
             .then_some(false)
+    }
+
+    /// Whether all volumes that connections make are listed with the nodes that each is published to, under the handles
+    /// that they were given out by. What is not known, does not count as that. Volumes made by hand are not listed
+    /// anywhere.
+    pub(crate) fn record_nodes(&self) -> bool {
+        let is_plain = match (&self.inner.naming, &self.legacy) {
+            (Naming::Named(names), None) => {
+                names.aliases.is_empty() && !matches!(names.bare, Bare::Of(_))
+            }
+            _ => true,
+        };
+        let all = self.listed();
+        let records = |lazy: &Arc<LazyConnection>| lazy.can().published_nodes;
+        let is_known = |lazy: &Arc<LazyConnection>| lazy.kind().is_some();
+        let fits = |lazy| is_known(lazy) && (records(lazy) || !lazy.can().volumes);
+        is_plain && all.iter().any(records) && all.iter().all(fits)
     }
 
     /// The number of those that are served.
@@ -228,7 +257,9 @@ impl Connections {
         };
         let name = match handle.read() {
             Ok(Reading::At(name, _)) => Some(names.meant(&name).clone()),
-            Ok(Reading::Bare(_)) => names.bare.owner().map(|name| names.meant(name).clone()),
+            Ok(Reading::Bare(_)) => self
+                .owner_of_bare(names)
+                .map(|name| names.meant(name).clone()),
             Err(_) => None,
         };
         name.filter(|name| self.has(name)).unwrap_or_default()
@@ -284,14 +315,21 @@ impl Connections {
 
     fn is_stray<I>(&self, reading: &Result<Reading<I>, HandleError>) -> bool {
         let bare = matches!(reading, Ok(Reading::Bare(_)));
-        bare && matches!(&self.inner.naming, Naming::Named(names) if names.bare.owner().is_none())
+        bare && matches!(&self.inner.naming, Naming::Named(names) if self.owner_of_bare(names).is_none())
+    }
+
+    /// The connection that handles without one belong to, for these callers.
+    fn owner_of_bare<'a>(&'a self, names: &'a Names) -> Option<&'a ConnectionName> {
+        let legacy = self.legacy.as_ref().map(|legacy| &legacy.connection);
+        legacy.or_else(|| names.bare.owner())
     }
 
     /// The owner of the handles that name no connection.
     pub(crate) fn bare(&self) -> Bare {
-        match &self.inner.naming {
-            Naming::Named(names) => names.bare.clone(),
-            Naming::Unnamed => Bare::Unsaid,
+        match (&self.inner.naming, &self.legacy) {
+            (_, Some(legacy)) => Bare::Of(legacy.connection.clone()),
+            (Naming::Named(names), None) => names.bare.clone(),
+            (Naming::Unnamed, None) => Bare::Unsaid,
         }
     }
 
@@ -321,20 +359,14 @@ impl Connections {
         };
         let (name, id) = match (reading, &self.inner.naming) {
             (Reading::At(name, id), Naming::Named(names)) => (names.meant(&name).clone(), id),
-            (
-                Reading::Bare(id),
-                Naming::Named(
-                    names @ Names {
-                        bare: Bare::Of(name),
-                        ..
-                    },
-                ),
-            ) => (names.meant(name).clone(), id),
-            (Reading::Bare(_), Naming::Named(_)) => {
-                return Err(Error::not_found(doing())
-                    .because("its handle names no connection")
-                    .advise(WHOSE));
-            }
+            (Reading::Bare(id), Naming::Named(names)) => match self.owner_of_bare(names) {
+                Some(name) => (names.meant(name).clone(), id),
+                None => {
+                    return Err(Error::not_found(doing())
+                        .because("its handle names no connection")
+                        .advise(WHOSE));
+                }
+            },
             (Reading::At(_, id) | Reading::Bare(id), Naming::Unnamed) => {
                 (ConnectionName::unnamed(), id)
             }
@@ -359,7 +391,7 @@ impl Connections {
     /// done.
     async fn open(&self, name: &ConnectionName) -> Result<Arc<Connection>, Error> {
         let unknown = self.unknown();
-        let lazy = self.table().get(name).cloned();
+        let lazy = self.find(name);
         let lazy = lazy.ok_or_else(|| missing_one(name, unknown))?;
         lazy.open().await
     }

@@ -32,6 +32,7 @@ use loader::Loader;
 use scan::Folders;
 use settings::Keep;
 
+pub use health::Duties;
 pub(crate) use health::watch_one;
 #[cfg(test)]
 pub(crate) use loader::Loader;

@@ -44,27 +44,49 @@ pub(crate) fn multi_of(drivers: &[(&str, Arc<dyn Driver>)]) -> Arc<Plugin> {
 
 /// The same with a main file of its own.
 pub(crate) fn multi_in(root: &str, drivers: &[(&str, Arc<dyn Driver>)]) -> Arc<Plugin> {
-    let all = drivers.iter().map(|(name, driver)| {
+    of_connections(root, with_drivers(drivers), Names::default())
+}
+
+/// The same under names of its own.
+pub(crate) fn multi_named(drivers: &[(&str, Arc<dyn Driver>)], names: Names) -> Arc<Plugin> {
+    of_connections(&main_file(""), with_drivers(drivers), names)
+}
+
+fn with_drivers(drivers: &[(&str, Arc<dyn Driver>)]) -> impl Iterator<Item = Connection> {
+    drivers.iter().map(|(name, driver)| {
         let name = ConnectionName::parse(name).expect("a name");
         Connection::among(name, driver.clone(), &parse("driver: memory"))
-    });
-    of_connections(root, all, Names::default())
+    })
 }
 
 fn of_connections(root: &str, all: impl Iterator<Item = Connection>, names: Names) -> Arc<Plugin> {
-    let root = parse(root);
+    let mut app = app(root);
+    app.connections = Connections::named(names);
+    for connection in all {
+        app.connections.put(LazyConnection::fixed(connection));
+    }
+    serve(app)
+}
+
+fn app(root: &str) -> App {
     let at = Environment {
         node: NodeId::parse("node-1").expect("node"),
         version: CsiVersion::minor(12),
         tools: Tools::of_this_machine(),
         modes: None,
     };
-    let (_, mut app) = App::open(root, &at).expect("an app");
-    app.connections = Connections::named(names);
-    for connection in all {
-        app.connections.put(LazyConnection::fixed(connection));
-    }
-    serve(app)
+    let (_, app) = App::open(parse(root), &at).expect("an app");
+    app
+}
+
+/// The same connections as callers of a legacy name of `connection` have them, with the same calls in progress.
+pub(crate) fn under_legacy_name(plugin: &Plugin, connection: &str) -> Arc<Plugin> {
+    let root =
+        "{driver: proxy, proxy: {configFolder: /none, legacyNames: {org.old: replaced-below}}}";
+    let (name, mut app) = app(root).legacy.pop_first().expect("a legacy name");
+    let connection = ConnectionName::parse(connection).expect("a name");
+    app.connections = plugin.connections.under_legacy_name(connection, true);
+    Arc::new(Plugin::new(name, plugin.modes, app, plugin.runner.clone()))
 }
 
 /// A connection whose file is empty but for `yaml`.

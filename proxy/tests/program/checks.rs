@@ -43,6 +43,36 @@ fn a_check_of_a_sound_configuration_finds_nothing_and_changes_nothing() {
     );
 }
 
+/// The words for what a check cannot see of a base.
+const UNSEEN: &str = "whether this is the base of before, and not an empty directory in its place, is not known here";
+
+#[test]
+fn a_check_of_a_base_says_what_only_the_server_beside_its_record_knows() {
+    let place = Place::new();
+    let (code, text) = check(&place, &["--json"]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let about = |report: &Value| {
+        let findings = report["findings"].as_array().unwrap().iter();
+        let said = findings.filter(|one| one["message"].as_str().unwrap().contains(UNSEEN));
+        said.map(|one| (one["weight"].clone(), one["about"].clone()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        about(&report),
+        [("note".into(), "storage".into())],
+        "{text}"
+    );
+    assert_eq!(code, 0, "{text}");
+    // The storage was not looked at, or it cannot be used: then something else is said of it.
+    let (_, offline) = check(&place, &["--offline"]);
+    assert!(!offline.contains("not known here"), "{offline}");
+    fs::remove_dir(place.path("base")).unwrap();
+    fs::write(place.path("base"), "").unwrap();
+    let (code, unusable) = check(&place, &[]);
+    assert_ne!(code, 0, "{unusable}");
+    assert!(!unusable.contains("not known here"), "{unusable}");
+}
+
 #[test]
 fn a_base_folder_that_does_not_exist_yet_is_no_finding_alone_and_behind_the_proxy() {
     let place = Place::new();

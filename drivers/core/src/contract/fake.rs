@@ -73,6 +73,7 @@ impl FakeDriver {
             clones: true,
             expand: Expansion::Controller,
             publish: true,
+            published_nodes: true,
             topology: true,
             modify: true,
             groups: true,
@@ -80,6 +81,7 @@ impl FakeDriver {
             orphans: false,
             exports: false,
             inline: false,
+            adopt: false,
         };
         Self {
             verbs,
@@ -185,6 +187,14 @@ fn ours(id: &VolumeId) -> Result<(), Error> {
     Err(Error::invalid(format!("volume id {id:?}")))
 }
 
+/// Rejects parameters that no volume can have.
+fn can_be(parameters: &Parameters) -> Result<(), Error> {
+    if parameters.raw().get(SPEED).is_some_and(String::is_empty) {
+        return Err(Error::invalid(format!("parameter `{SPEED}`")).because("it is empty"));
+    }
+    Ok(())
+}
+
 #[async_trait]
 impl Driver for FakeDriver {
     fn kind(&self) -> &'static str {
@@ -211,6 +221,7 @@ impl Driver for FakeDriver {
     async fn create_volume(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error> {
         use crate::volume::Source;
         ours(&request.id)?;
+        can_be(&request.parameters)?;
         let topology = if self.verbs.topology {
             vec![self.node.clone()]
         } else {
@@ -371,6 +382,10 @@ impl Snapshots for FakeDriver {
 
 #[async_trait]
 impl Publisher for FakeDriver {
+    fn records(&self) -> bool {
+        self.verbs.published_nodes
+    }
+
     async fn publish_volume(
         &self,
         call: &Call,
@@ -390,7 +405,7 @@ impl Publisher for FakeDriver {
         let UnpublishVolume { id, node, .. } = request;
         ours(id)?;
         let work = || {
-            self.state.unpublish(Some(id), node);
+            self.state.unpublish(Some(id), node.map(|node| &node.id));
             Ok(())
         };
         self.change(call, Verb::UnpublishVolume, work).await
@@ -407,16 +422,14 @@ impl Publisher for FakeDriver {
 
 #[async_trait]
 impl Modifier for FakeDriver {
-    fn mutable_keys(&self) -> &'static [&'static str] {
+    fn mutable_keys(&self) -> &[&'static str] {
         &[SPEED]
     }
 
     async fn modify_volume(&self, call: &Call, request: ModifyVolume<'_>) -> Result<(), Error> {
         let ModifyVolume { id, parameters, .. } = request;
         ours(id)?;
-        if parameters.raw().get(SPEED).is_some_and(String::is_empty) {
-            return Err(Error::invalid(format!("parameter `{SPEED}`")).because("it is empty"));
-        }
+        can_be(parameters)?;
         let work = || self.state.modify(id, parameters);
         self.change(call, Verb::ModifyVolume, work).await
     }

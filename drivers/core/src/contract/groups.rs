@@ -80,15 +80,20 @@ pub(super) async fn groups_are_cut_whole_once_and_go_whole(fresh: &Fresh) {
         .collect();
     assert_eq!(listed.entries, of_a, "listed as it was cut");
 
-    let some = &ids[..1];
+    for some in [&ids[..1], &[]] {
+        let outcome = driver
+            .get_group(&call(), GroupMembers::new(&group.id, some))
+            .await;
+        expect_kind("get with other snapshots", outcome, &[Kind::Invalid]);
+        let outcome = driver
+            .delete_group(&call(), GroupMembers::new(&group.id, some))
+            .await;
+        expect_kind("delete with other snapshots", outcome, &[Kind::Invalid]);
+    }
     let outcome = driver
-        .get_group(&call(), GroupMembers::new(&group.id, some))
+        .delete_snapshot(&call(), DeleteSnapshot::new(&ids[0]))
         .await;
-    expect_kind("get with other snapshots", outcome, &[Kind::Invalid]);
-    let outcome = driver
-        .delete_group(&call(), GroupMembers::new(&group.id, some))
-        .await;
-    expect_kind("delete with other snapshots", outcome, &[Kind::Invalid]);
+    expect_kind("delete one of a group", outcome, &[Kind::Invalid]);
     for _ in 0..2 {
         expect(
             "delete",

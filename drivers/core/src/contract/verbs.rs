@@ -25,7 +25,7 @@ pub(super) async fn advertised_verbs_are_those_that_are_there(fresh: &Fresh) {
     let missing = fresh.id("contract-missing");
     let snapshot = SnapshotId::parse("contract-missing").expect("an id");
     let node = NodeId::parse("contract-node").expect("a node");
-    let identity = NodeIdentity::of(node.clone());
+    let identity = NodeIdentity::of(node);
     let size = SizeRange::new(super::SIZE, 0).expect("a size");
     let page = PageRequest::default();
     let filter = SnapshotFilter::default();
@@ -71,7 +71,7 @@ pub(super) async fn advertised_verbs_are_those_that_are_there(fresh: &Fresh) {
         .await;
     check("publish", verbs.publish, outcome.map(drop));
     let outcome = driver
-        .unpublish_volume(&call, UnpublishVolume::new(&missing, Some(&node)))
+        .unpublish_volume(&call, UnpublishVolume::new(&missing, Some(&identity)))
         .await;
     check("unpublish", verbs.publish, outcome);
     for (verb, outcome) in upkeep(fresh, &missing).await {
@@ -205,7 +205,7 @@ async fn about_one(fresh: &Fresh, id: &VolumeId) -> [(&'static str, Result<(), E
     let (driver, call) = (&fresh.driver, call());
     let snapshot = SnapshotId::parse("contract-missing").expect("an id");
     let node = NodeId::parse("contract-node").expect("a node");
-    let identity = NodeIdentity::of(node.clone());
+    let identity = NodeIdentity::of(node);
     let capability = fresh.capability();
     let size = SizeRange::new(super::SIZE, 0).expect("a size");
     let find = driver.find_volume(&call, FindVolume::new(id)).await;
@@ -216,7 +216,7 @@ async fn about_one(fresh: &Fresh, id: &VolumeId) -> [(&'static str, Result<(), E
     let delete = DeleteSnapshot::new(&snapshot);
     let publish = PublishVolume::new(id, &identity, &capability, false);
     let publish = driver.publish_volume(&call, publish).await;
-    let unpublish = UnpublishVolume::new(id, Some(&node));
+    let unpublish = UnpublishVolume::new(id, Some(&identity));
     [
         (
             "delete",
@@ -301,9 +301,10 @@ pub(super) async fn foreign_ids_reach_nothing(fresh: &Fresh) {
                 .driver
                 .delete_snapshot(&call, DeleteSnapshot::new(&snapshot))
                 .await;
+            // Such an id may be one of another storage: see `missing`.
+            let refused = |e: &Error| matches!(e.kind(), Kind::Invalid | Kind::Unreachable);
             assert!(
-                gone.as_ref()
-                    .map_or_else(|e| e.kind() == Kind::Invalid, |()| true),
+                gone.as_ref().map_or_else(refused, |()| true),
                 "delete snapshot {id:?}: {gone:?}"
             );
             let cut = fresh.try_snapshot(&id, "contract").await;

@@ -7,7 +7,7 @@ use csi_types::Attachment;
 use super::{Fresh, SIZE, call, expect, expect_kind};
 use crate::call::Call;
 use crate::driver::Expansion;
-use crate::error::{Effect, Kind};
+use crate::error::{Effect, Error, Kind};
 use crate::request::{DeleteVolume, ExpandVolume};
 use crate::size::SizeRange;
 use crate::text::{MAX_MAP, VolumeId};
@@ -55,7 +55,12 @@ pub(super) async fn creating_is_idempotent_and_conflicts_are_reported(fresh: &Fr
             let mut other = request.clone();
             other.size = SizeRange::new(required, limit).expect("a size");
             let outcome = fresh.driver.create_volume(&call(), &other).await;
+            let text = outcome.as_ref().err().map(Error::chain);
             expect_kind("create with another size", outcome, &[Kind::Conflict]);
+            for bytes in [size, required.max(limit)] {
+                let named = text.iter().any(|text| text.contains(&bytes.to_string()));
+                assert!(named, "{bytes} bytes are not named: {text:?}");
+            }
         }
     }
     if fresh.driver.capabilities().clones {

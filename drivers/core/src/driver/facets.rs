@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use csi_types::{AbsolutePath, Attachment, VolumeContext};
 
+use crate::adopt::{AdoptVolume, Adoption};
 use crate::call::Call;
 use crate::error::Error;
 use crate::orphan::Orphan;
@@ -35,7 +36,8 @@ pub trait Snapshots: Send + Sync {
         request: &CreateSnapshot,
     ) -> Result<Snapshot, Error>;
 
-    /// Removes a snapshot. One that does not exist is removed. `Busy` while something needs it.
+    /// Removes a snapshot. One that does not exist is removed. `Busy` while something needs it. `Invalid`: it is of
+    /// a group, with which it goes.
     async fn delete_snapshot(&self, call: &Call, request: DeleteSnapshot<'_>) -> Result<(), Error>;
 
     /// A snapshot by its id. `NotFound`.
@@ -107,6 +109,18 @@ pub struct Published {
 /// Letting nodes reach a volume, and stopping them.
 #[async_trait]
 pub trait Publisher: Send + Sync {
+    /// Whether the storage knows nodes. If not, every node reaches every volume, and publishing only records:
+    /// it then does not matter what the backend calls a node.
+    fn knows_nodes(&self) -> bool {
+        true
+    }
+
+    /// Whether the nodes of a volume are recorded on the storage, so that
+    /// [`Volume::published_to`](crate::Volume::published_to) has every node that needs no further call, and no other.
+    fn records(&self) -> bool {
+        false
+    }
+
     /// Lets a node reach a volume. Idempotent by both.
     async fn publish_volume(
         &self,
@@ -131,8 +145,9 @@ pub trait Publisher: Send + Sync {
 /// Changing volumes that exist.
 #[async_trait]
 pub trait Modifier: Send + Sync {
-    /// The parameters that can be changed.
-    fn mutable_keys(&self) -> &'static [&'static str];
+    /// The parameters that can be changed; never none. They count at the creation of a volume as well: one that exists
+    /// whole with another value is a `Conflict` there.
+    fn mutable_keys(&self) -> &[&'static str];
 
     /// Changes a volume as the parameters, which hold nothing but mutable keys, say. Idempotent.
     /// `NotFound`; `Invalid` for a value that cannot be: then nothing was changed.
@@ -150,6 +165,16 @@ pub struct GroupSnapshot {
     pub created: SystemTime,
     /// Whether volumes can be made of all of them now.
     pub ready: bool,
+}
+
+/// The error of a driver without [`Groups`] for any verb: for one of groups it says why.
+pub fn without_groups(verb: &'static str, why: &'static str) -> Error {
+    let error = Error::unsupported(verb);
+    if verb.ends_with(" group snapshot") {
+        error.because(why)
+    } else {
+        error
+    }
 }
 
 /// Snapshots of several volumes at one moment.
@@ -269,6 +294,20 @@ pub trait Exports: Send + Sync {
     /// Puts back what the backend has lost of a volume's export: after a restart without a saved
     /// configuration, for example. `NotFound`: also one that another connection exports.
     async fn repair_export(&self, call: &Call, id: &VolumeId) -> Result<(), Error>;
+}
+
+/// Making volumes of what lies on the storage already. Content is never changed by it.
+#[async_trait]
+pub trait Adopter: Send + Sync {
+    /// The plan of [`Adopter::adopt_volume`], found out without changing anything; the errors are the same, but
+    /// for what is a volume already.
+    async fn plan_adoption(&self, call: &Call, request: &AdoptVolume) -> Result<Adoption, Error>;
+
+    /// Makes it a volume, as [`Driver::create_volume`](super::Driver::create_volume) leaves one: marked and exported.
+    /// Idempotent by its source: an interrupted adoption goes on at the next one, and until its end no verb takes
+    /// the object for a volume, whole or partial. `NotFound`. `Invalid`: it can be no volume of this connection.
+    /// `Conflict`: it is a volume that no adoption made, or something else of ours.
+    async fn adopt_volume(&self, call: &Call, request: &AdoptVolume) -> Result<Volume, Error>;
 }
 
 /// A volume that a pod describes itself: it lives and dies with the pod, on the node of the pod.

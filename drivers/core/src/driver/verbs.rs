@@ -2,7 +2,8 @@
 
 use std::time::SystemTime;
 
-use super::{Capabilities, Driver, Expansion, GroupSnapshot, Published};
+use super::{Capabilities, Driver, Expansion, GroupSnapshot, Published, Publisher};
+use crate::adopt::{AdoptVolume, Adoption};
 use crate::call::Call;
 use crate::driver::BlockRanges;
 use crate::error::Error;
@@ -54,6 +55,7 @@ impl dyn Driver + '_ {
                 Some(_) => Expansion::Controller,
             },
             publish: self.publisher().is_some(),
+            published_nodes: lists && self.publisher().is_some_and(Publisher::records),
             topology: self.node_topology().is_some(),
             modify: self.modifier().is_some(),
             groups: self.groups().is_some(),
@@ -61,6 +63,7 @@ impl dyn Driver + '_ {
             orphans: self.maintenance().is_some(),
             exports: self.exports().is_some(),
             inline: self.inline().is_some(),
+            adopt: self.adopter().is_some(),
         }
     }
 
@@ -111,6 +114,10 @@ impl dyn Driver + '_ {
             orphans(before: SystemTime, page: &PageRequest) -> Page<Orphan>;
         /// See [`super::Maintenance::remove_orphan`].
         maintenance("remove orphans"): remove_orphan(before: SystemTime, orphan: &Orphan) -> ();
+        /// See [`super::Adopter::plan_adoption`].
+        adopter("adopt what exists"): plan_adoption(request: &AdoptVolume) -> Adoption;
+        /// See [`super::Adopter::adopt_volume`].
+        adopter("adopt what exists"): adopt_volume(request: &AdoptVolume) -> Volume;
         /// See [`super::Exports::is_exported`].
         exports("look at exports"): is_exported(id: &VolumeId) -> bool;
         /// See [`super::Exports::repair_export`].

@@ -125,6 +125,19 @@ impl<'a> Progress<'a> {
         call: &'a Call,
         doing: &'a str,
     ) -> Self {
+        let on_share =
+            |dir: BorrowedFd<'_>| rustix::fs::fstatfs(dir).is_ok_and(|found| is_share(&found));
+        Self::with_signs(source, folder, call, doing, on_share)
+    }
+
+    /// The same with a predicate for the directories whose filesystem gets signs of life.
+    pub(super) fn with_signs(
+        source: &'a OwnedFd,
+        folder: BorrowedFd<'a>,
+        call: &'a Call,
+        doing: &'a str,
+        is_watched: impl Fn(BorrowedFd<'_>) -> bool,
+    ) -> Self {
         let now = Instant::now();
         Self {
             call,
@@ -144,7 +157,7 @@ impl<'a> Progress<'a> {
             logged: Mutex::new(now),
             activity: [source.as_fd(), folder]
                 .into_iter()
-                .filter(|dir| rustix::fs::fstatfs(dir).is_ok_and(|found| is_share(&found)))
+                .filter(|dir| is_watched(*dir))
                 .map(CopyActivity::on)
                 .collect(),
         }

@@ -22,5 +22,11 @@ fn the_example_of_each_kind_is_read_without_a_remark() {
             from_document(&document, &node, None, None).expect("driver");
             assert_eq!(document.findings(), [], "{}", path.display());
         }
+        let with_id = text.replace("# baseId:", "baseId:");
+        let document = Document::parse(&with_id, &NoEnvironment).expect("document");
+        from_document(&document, &node, None, None).expect("driver");
+        // A base of a share outlives what its controller knows of it.
+        let is_share = kind != DirectoryKind::LocalHostpath;
+        assert_eq!(with_id != text, is_share, "{}", path.display());
     }
 }

@@ -1,5 +1,6 @@
 //! The driver on real directories.
 
+mod adopted;
 mod base;
 mod clients;
 mod common;

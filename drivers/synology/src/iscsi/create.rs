@@ -15,7 +15,7 @@ use super::export::changed;
 use super::snapshots::is_ours;
 use super::{Luns, POLLS, Shown, lun_size, pause};
 use crate::answer::Done;
-use crate::api::{Lun, LunSnapshot};
+use crate::api::{ListedLun, Lun, LunSnapshot};
 use crate::config::TargetMode;
 use crate::error::{Code, Failure};
 use crate::lun_name::LunName;
@@ -452,9 +452,13 @@ impl Luns {
                 (lun.filter(is_a_volume), snapshots)
             }
             LunRef::Number(number) => {
-                let ours = |name: &str| self.names.id(name).is_some();
-                let luns = self.client.luns(call, ours).await.map_err(failed)?;
-                let lun = luns.into_iter().find(|lun| lun.number == Some(*number));
+                let luns = self.client.luns(call).await.map_err(failed)?;
+                let is_it = |lun: &ListedLun| {
+                    lun.lun_id == Some(*number) && self.names.id(&lun.name).is_some()
+                };
+                let luns = self.client.readable(luns, is_it).map_err(failed)?;
+                let mut luns = luns.into_iter().filter(is_a_volume);
+                let lun = luns.find(|lun| lun.number == Some(*number));
                 let snapshots = match &lun {
                     Some(lun) => self.client.snapshots(call, &lun.uuid).await,
                     None => Ok(Vec::new()),

@@ -4,11 +4,13 @@
 use std::time::Duration;
 
 use driver_core::{Backoff, Call, Error, Kind, VolumeId};
+use futures_util::future::try_join;
 use tokio::time::Instant;
 
 use super::snapshots::{is_ours, keeps_volume};
 use super::{Luns, POLLS, VolumeState, pause};
-use crate::api::{Lun, Target};
+use crate::api::{ListedLun, Lun, Target};
+use crate::error::Failure;
 use crate::lun_name::LunName;
 
 /// How long a deletion waits for a node that is connected. A node that leaves does so within seconds; the caller asks
@@ -96,9 +98,16 @@ impl Luns {
         name: &LunName,
         doing: &str,
     ) -> Result<VolumeState, Error> {
-        let (luns, targets) = self.observe_all(call, doing).await?;
-        let lun = luns.into_iter().find(|lun| lun.name == name.as_str());
-        Ok(VolumeState { lun, targets })
+        let look = async {
+            let (luns, targets) =
+                try_join(self.client.luns(call), self.targets_for(call, name)).await?;
+            let is_it = |lun: &ListedLun| lun.name == name.as_str();
+            let mut luns = self.client.readable(luns, is_it)?.into_iter();
+            let lun = luns.find(|lun| lun.name == name.as_str());
+            Ok(VolumeState { lun, targets })
+        };
+        look.await
+            .map_err(|failure: Failure| failure.while_doing(call, doing))
     }
 
     async fn refuse_snapshots(&self, call: &Call, lun: &Lun, doing: &str) -> Result<(), Error> {
@@ -149,7 +158,7 @@ impl Luns {
             }
             call.check(doing)?;
             if let Err(failure) = self.client.delete_target(call, own.id).await {
-                let left = self.all_targets(call).await;
+                let left = self.targets_for(call, name).await;
                 let left = left.map_err(|failure| failure.while_doing(call, doing))?;
                 if left.iter().any(|target| target.id == own.id) {
                     return Err(failure.while_doing(call, doing));
@@ -167,7 +176,7 @@ impl Luns {
             let Err(failure) = self.client.unmap(call, uuid, target).await else {
                 continue;
             };
-            let left = self.all_targets(call).await;
+            let left = self.targets_for(call, name).await;
             let left = left.map_err(|failure| failure.while_doing(call, doing))?;
             let is_left = |known: &Target| known.id == target && known.number_of(uuid).is_some();
             if left.iter().any(is_left) {

@@ -5,9 +5,9 @@
 
 use driver_core::{Call, Error, Kind};
 
-use super::{Luns, Shown};
+use super::{Luns, SHARED, Shown};
 use crate::answer::Done;
-use crate::api::{Lun, Target};
+use crate::api::{ListedTarget, Lun, Target};
 use crate::config::TargetMode;
 use crate::error::Failure;
 use crate::lun_name::LunName;
@@ -35,8 +35,7 @@ impl Luns {
         &'a self,
         targets: &'a [Target],
     ) -> impl Iterator<Item = &'a Target> + 'a {
-        // More than the configuration has now: it may have had more.
-        (1..=256).filter_map(|number| {
+        SHARED.filter_map(|number| {
             let name = self.names.shared(&self.settings.shared.name, number);
             let iqn = self.names.iqn(&name).ok()?;
             targets.iter().find(|target| target.iqn == iqn.as_str())
@@ -74,7 +73,7 @@ impl Luns {
             Some(targets) => targets,
             // A target of a LUN that was just made shows nothing yet: its creation tells whether it is there.
             None if !is_shared => Vec::new(),
-            None => self.all_targets(call).await.map_err(failed)?,
+            None => self.targets_for(call, name).await.map_err(failed)?,
         };
         if let Some(shown) = self.shown(lun, name, &targets) {
             return Ok(shown.target.clone());
@@ -86,7 +85,7 @@ impl Luns {
         };
         call.check(&doing)?;
         let mapped = self.client.map(call, &lun.uuid, id).await;
-        let targets = self.targets_now(call, id).await.map_err(failed)?;
+        let targets = self.targets_now(call, name, id).await.map_err(failed)?;
         let target = targets.iter().find(|target| target.iqn == chosen.iqn);
         let target = target.filter(|target| target.number_of(&lun.uuid).is_some());
         let Some(target) = target else {
@@ -110,15 +109,20 @@ impl Luns {
     }
 
     /// The target of that id, or all that may show a LUN where many share some.
-    async fn targets_now(&self, call: &Call, id: u64) -> Result<Vec<Target>, Failure> {
+    async fn targets_now(
+        &self,
+        call: &Call,
+        name: &LunName,
+        id: u64,
+    ) -> Result<Vec<Target>, Failure> {
         if self.settings.mode == TargetMode::SharedTarget {
-            return self.all_targets(call).await;
+            return self.targets_for(call, name).await;
         }
         let found = self.client.target(call, &id.to_string()).await?;
         match found.filter(|target| target.id == id) {
             Some(target) => Ok(vec![target]),
             // Another target has this number as its name.
-            None => self.all_targets(call).await,
+            None => self.targets_for(call, name).await,
         }
     }
 
@@ -141,8 +145,10 @@ impl Luns {
         {
             return Ok(id);
         }
-        let targets = self.client.targets(call, |_| true).await;
-        let targets = targets.map_err(|failure| failure.while_doing(call, doing))?;
+        let failed = |failure: Failure| failure.while_doing(call, doing);
+        let targets = self.client.targets(call).await.map_err(failed)?;
+        let is_it = |target: &ListedTarget| target.iqn == chosen.iqn || target.name == chosen.name;
+        let targets = self.client.these(targets, is_it).map_err(failed)?;
         let found = targets.iter().find(|target| target.iqn == chosen.iqn);
         match found {
             Some(target) => Ok(target.id),

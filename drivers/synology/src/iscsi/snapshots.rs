@@ -12,7 +12,7 @@ use driver_core::{
 
 use super::Luns;
 use super::export::changed;
-use crate::api::{Lun, LunSnapshot};
+use crate::api::{ListedLun, Lun, LunSnapshot};
 use crate::error::Code;
 use crate::page::page;
 use crate::snapshot_id::{self, LunSnapshotId};
@@ -151,9 +151,14 @@ impl Snapshots for Luns {
         // DSM knows snapshots by LUN; a name is that of one volume only.
         let ours = |name: &str| self.names.id(name).is_some();
         let luns = self.client.luns_with_snapshots(call, ours).await;
-        let luns = luns.map_err(|failure| failure.while_doing(call, doing.clone()))?;
         let missing = || Error::not_found(&doing).because(format!("there is no volume `{source}`"));
         let lun_name = self.names.lun(source).ok_or_else(missing)?;
+        let is_named = |known: &LunSnapshot| is_ours(known) && known.description == name;
+        let is_asked = |lun: &ListedLun| {
+            lun.name == lun_name.as_str() || lun.snapshots.iter().flatten().any(is_named)
+        };
+        let luns = luns.and_then(|luns| self.client.readable(luns, is_asked));
+        let luns = luns.map_err(|failure| failure.while_doing(call, doing.clone()))?;
         let lun = luns.iter().find(|lun| lun.name == lun_name.as_str());
         let lun = lun.ok_or_else(missing)?;
         if lun.is_action_locked {
@@ -161,8 +166,7 @@ impl Snapshots for Luns {
         }
         let named = |lun: &'_ Lun| {
             let snapshots = lun.snapshots.iter().flatten();
-            let named = snapshots.filter(|known| is_ours(known) && known.description == name);
-            first(named).cloned()
+            first(snapshots.filter(|known| is_named(known))).cloned()
         };
         if let Some(found) = luns
             .iter()
@@ -222,6 +226,11 @@ impl Snapshots for Luns {
     ) -> Result<Page<Snapshot>, Error> {
         let ours = |name: &str| self.names.id(name).is_some();
         let luns = self.client.luns_with_snapshots(call, ours).await;
+        // One that cannot be read is of this connection if its name says so, or if it has snapshots of CSI.
+        let is_asked = |lun: &ListedLun| {
+            self.names.tells_ours() || lun.snapshots.iter().flatten().any(is_ours)
+        };
+        let luns = luns.and_then(|luns| self.client.readable(luns, is_asked));
         let luns = luns.map_err(|failure| failure.while_doing(call, "list snapshots"))?;
         if luns.is_empty() {
             self.check_nas(call, "list snapshots").await?;

@@ -58,16 +58,19 @@ async fn objects_of_other_packages_are_read_over() {
             ("luns", with(lun.clone(), "description", Value::Null)),
             ("luns", with(lun.clone(), "is_action_locked", json!(0))),
             ("luns", with(lun.clone(), "size", json!(1.5))),
+            ("luns", with(lun.clone(), "uuid", Value::Null)),
             ("luns", with(lun.clone(), "name", Value::Null)),
             ("luns", json!(null)),
             ("luns", json!([1, "x"])),
             ("targets", with(target.clone(), "target_id", json!("7"))),
+            ("targets", with(target.clone(), "target_id", Value::Null)),
+            (
+                "targets",
+                json!({"name": "csi.x", "iqn": "iqn.2000-01.com.synology:csi.x", "target_id": {}}),
+            ),
             ("targets", with(target.clone(), "mapped_luns", Value::Null)),
             ("targets", with(target.clone(), "iqn", Value::Null)),
         ] {
-            if mode.is_empty() && object["size"] == json!(1.5) {
-                continue;
-            }
             let nas = Nas::start(Version::V7_2, mode).await;
             nas.sim.add_foreign(list, &object);
             lives(&nas, &object.to_string()).await;
@@ -96,18 +99,83 @@ async fn shared_folders_of_others_are_read_over() {
 
 #[tokio::test]
 async fn what_is_wrong_with_an_own_object_is_named() {
+    let lun = json!({"name": "pvc-1", "uuid": "f699bc85-3be4", "size": null});
+    let target =
+        json!({"name": "pvc-1", "iqn": "iqn.2000-01.com.synology:csi.pvc-1", "target_id": 9});
+    let shown = json!([{"lun_uuid": "f699bc85-3be4", "mapping_index": 1}]);
+    let shared = json!({"name": "csi-1", "iqn": "iqn.2000-01.com.synology:csi.csi-1", "target_id": 9,
+        "mapped_luns": shown});
+    // Its name says that it is ours, or the target that shows it.
+    let named = json!({"name": "k8s-pvc-1", "uuid": "f699bc85-3be4", "size": null});
+    for (mode, lun, target) in [
+        ("", &lun, Some(&target)),
+        ("mode: shared-target", &lun, Some(&shared)),
+        ("namePrefix: k8s-", &named, None),
+    ] {
+        let nas = Nas::start(Version::V7_2, mode).await;
+        nas.sim.add_foreign("luns", lun);
+        if let Some(target) = target {
+            nas.sim.add_foreign("targets", target);
+        }
+        let listed = nas
+            .driver
+            .list_volumes(&call(), &PageRequest::default())
+            .await;
+        let text = listed.expect_err("it has no size").chain();
+        let name = lun["name"].as_str().expect("a name");
+        for word in ["SYNO.Core.ISCSI.LUN list", "`size`", &format!("`{name}`")] {
+            assert!(text.contains(word), "{mode}: {text}");
+        }
+        assert!(!text.contains("port"), "{mode}: {text}");
+    }
+}
+
+/// Snapshots are not seen through targets.
+#[tokio::test]
+async fn a_lun_that_cannot_be_read_and_has_snapshots_of_csi_is_not_read_over() {
+    let snapshot = |by: &str| {
+        json!([{"uuid": "7a", "name": "GMT", "description": "s", "taken_by": by,
+            "total_size": 1, "create_time": 1}])
+    };
+    for (by, is_ours) in [("democratic-csi", true), ("scheduler", false)] {
+        let nas = Nas::start(Version::V7_2, "").await;
+        let volume = nas.create("pvc-1", None).await;
+        let lun = json!({"name": "pvc-2", "uuid": "f699bc85-3be4", "size": null, "snapshots": snapshot(by)});
+        nas.sim.add_foreign("luns", &lun);
+        let (time, all) = (call(), SnapshotFilter::default());
+        let page = PageRequest::default();
+        let listed = nas.driver.list_snapshots(&time, &all, &page).await;
+        let taken = nas.try_snapshot(&volume.id, "s").await;
+        if !is_ours {
+            assert_eq!(listed.expect("a list").entries, [], "{by}");
+            taken.unwrap_or_else(|error| panic!("{by}: {}", error.chain()));
+            continue;
+        }
+        for error in [listed.expect_err("odd"), taken.expect_err("odd")] {
+            let text = error.chain();
+            assert!(
+                text.contains("`size`") && text.contains("`pvc-2`"),
+                "{text}"
+            );
+        }
+        // The name of another snapshot.
+        nas.snapshot(&volume.id, "s-2").await;
+    }
+}
+
+/// The list decides whether a LUN is gone, and that one is of the name that is asked for.
+#[tokio::test]
+async fn a_lun_of_the_name_that_is_deleted_is_not_read_over() {
     let nas = Nas::start(Version::V7_2, "").await;
     let lun = json!({"name": "pvc-1", "uuid": "f699bc85-3be4", "size": null});
     nas.sim.add_foreign("luns", &lun);
-    let listed = nas
-        .driver
-        .list_volumes(&call(), &PageRequest::default())
-        .await;
-    let text = listed.expect_err("it has no size").chain();
-    for word in ["SYNO.Core.ISCSI.LUN list", "`size`", "`pvc-1`"] {
-        assert!(text.contains(word), "{text}");
-    }
-    assert!(!text.contains("port"), "{text}");
+    let kept = nas.try_delete(&id("pvc-1")).await;
+    let text = kept.expect_err("it cannot be read").chain();
+    assert!(
+        text.contains("`size`") && text.contains("`pvc-1`"),
+        "{text}"
+    );
+    nas.delete(&id("pvc-2")).await;
 }
 
 #[tokio::test]
@@ -332,9 +400,9 @@ async fn a_copy_to_another_volume_of_the_nas_is_not_called_one_within_its_pool()
 const APIS: &str = r#"{"success":true,"data":{"SYNO.API.Auth":{"path":"entry.cgi","maxVersion":6},"SYNO.Core.ISCSI.LUN":{"path":"entry.cgi","maxVersion":1,"requestFormat":"JSON"},"SYNO.Core.ISCSI.Target":{"path":"entry.cgi","maxVersion":1,"requestFormat":"JSON"}}}"#;
 const LOGIN: &str = r#"{"success":true,"data":{"sid":"a"}}"#;
 
-/// A web server that answers with an endless list of small objects, everything or what comes after a login. It ends
-/// with the process.
-fn endless(logs_in: bool) -> u16 {
+/// A web server that answers with an endless list of small objects, everything or what comes after a login that it
+/// answers so. It ends with the process.
+fn endless(login: Option<&'static str>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
     thread::spawn(move || {
@@ -344,9 +412,9 @@ fn endless(logs_in: bool) -> u16 {
                 let mut request = [0; 4096];
                 let length = stream.read(&mut request).unwrap_or(0);
                 let request = String::from_utf8_lossy(&request[..length]).into_owned();
-                let short = [("query.cgi", APIS), ("method=login", LOGIN)];
-                let short = short.iter().find(|(word, _)| request.contains(word));
-                if let Some((_, answer)) = short.filter(|_| logs_in) {
+                let short = login.map(|login| [("query.cgi", APIS), ("method=login", login)]);
+                let mut short = short.iter().flatten();
+                if let Some((_, answer)) = short.find(|(word, _)| request.contains(word)) {
                     let length = answer.len();
                     let answer = format!(
                         "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{answer}"
@@ -365,7 +433,7 @@ fn endless(logs_in: bool) -> u16 {
     port
 }
 
-async fn listed_from(port: u16) -> String {
+async fn listed_from(port: u16) -> driver_core::Error {
     let text = format!(
         "driver: synology-iscsi\n\
          httpConnection: {{protocol: http, host: 127.0.0.1, port: {port}, username: csi, password: sesame}}\n\
@@ -374,13 +442,25 @@ async fn listed_from(port: u16) -> String {
     let listed = open(&text)
         .list_volumes(&call(), &PageRequest::default())
         .await;
-    listed.expect_err("no answer").chain()
+    listed.expect_err("no answer")
 }
 
 #[tokio::test]
 async fn an_answer_without_end_is_cut_off() {
-    let before = listed_from(endless(false)).await;
+    let before = listed_from(endless(None)).await.chain();
     assert!(before.contains("longer than 262144 bytes"), "{before}");
-    let after = listed_from(endless(true)).await;
+    let after = listed_from(endless(Some(LOGIN))).await.chain();
     assert!(after.contains("longer than 8388608 bytes"), "{after}");
+}
+
+#[tokio::test]
+async fn a_session_that_no_header_can_carry_is_no_fault_of_the_request() {
+    let login = r#"{"success":true,"data":{"sid":"a\nb"}}"#;
+    let refused = listed_from(endless(Some(login))).await;
+    assert_eq!(refused.kind(), Kind::Internal, "{}", refused.chain());
+    assert!(
+        refused.chain().contains("its session is no header"),
+        "{}",
+        refused.chain()
+    );
 }

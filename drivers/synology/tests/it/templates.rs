@@ -260,9 +260,12 @@ async fn a_snapshot_on_ext4_is_refused_with_a_reason() {
 async fn a_password_of_digits_is_a_text() {
     let nas = Nas::start(
         Version::V7_2,
-        "targetTemplate: {auth_type: 1, user: 7, password: 123456789012}",
+        "targetTemplate: {auth_type: 2, user: 7, password: 123456789012, mutual_user: 8, mutual_password: 210987654321}",
     )
     .await;
     nas.create("pvc-1", None).await;
-    assert_eq!(nas.sim.state()["targets"][0]["user"], "7");
+    let target = &nas.sim.state()["targets"][0];
+    for (key, text) in [("user", "7"), ("mutual_user", "8")] {
+        assert_eq!(target[key], text, "{key}");
+    }
 }

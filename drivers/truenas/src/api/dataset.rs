@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Call, Done, Fields, Filter, Request, query};
 use crate::metered::LARGEST_ANSWER;
-use crate::rows::{RowProperty, Text, UserProperties};
+use crate::rows::{RowMemory, RowProperty, Text, UserProperties};
 use crate::{Dialect, Error, Generation, rows};
 
 /// Finds datasets. The NAS walks over all its datasets from 25.10 on, whatever is asked:
@@ -48,6 +48,8 @@ pub struct Dataset {
     pub snapshots: Vec<String>,
     /// Whether it is encrypted and its key is not loaded, where the NAS says so.
     pub locked: Option<bool>,
+    /// What it takes, with the other rows of its answer.
+    pub memory: RowMemory,
 }
 
 /// The value of a property. Texts for display are left out: 26 writes some in capitals.
@@ -349,7 +351,6 @@ impl<'de> Deserialize<'de> for Dataset {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Dataset, A::Error> {
-                rows::charge(0)?;
                 let mut row = Dataset::default();
                 let (mut id, mut kind) = (Text::default(), Text::default());
                 while let Some(name) = map.next_key::<String>()? {
@@ -369,6 +370,7 @@ impl<'de> Deserialize<'de> for Dataset {
                         }
                         _ => {
                             if let RowProperty(Some(property)) = map.next_value()? {
+                                rows::charge_text(name.len())?;
                                 row.properties.insert(name, property);
                             }
                         }
@@ -377,6 +379,8 @@ impl<'de> Deserialize<'de> for Dataset {
                 row.id = id.0.ok_or_else(|| A::Error::missing_field("id"))?;
                 let kind = kind.0.ok_or_else(|| A::Error::missing_field("type"))?;
                 row.is_volume = kind == "VOLUME";
+                rows::charge(row.id.len() + row.mountpoint.as_ref().map_or(0, String::len))?;
+                row.memory = RowMemory::of_this();
                 Ok(row)
             }
         }
@@ -397,8 +401,9 @@ impl<'de> Deserialize<'de> for SnapshotName {
             id: Text,
         }
         let Raw { name, id } = Raw::deserialize(deserializer)?;
-        rows::charge(0)?;
-        Ok(Self(name.0.or(id.0)))
+        let name = name.0.or(id.0);
+        rows::charge(name.as_ref().map_or(0, String::len))?;
+        Ok(Self(name))
     }
 }
 

@@ -10,7 +10,7 @@ use super::dataset::{Dataset, Property};
 use super::snapshot::Snapshot;
 use super::{Call, Done, Fields, Request};
 use crate::metered::LARGEST_ANSWER;
-use crate::rows::UserProperties;
+use crate::rows::{RowMemory, UserProperties};
 use crate::{Dialect, Error, Generation, rows};
 
 /// Reads datasets by their paths, without a walk over the pools. A path that is missing is an error
@@ -140,6 +140,7 @@ impl<'de> Deserialize<'de> for Resource {
                 .map(|mountpoint| mountpoint.raw.clone()),
             properties,
             user_properties: raw.user_properties.texts,
+            memory: RowMemory::of_this(),
             ..Dataset::default()
         }))
     }

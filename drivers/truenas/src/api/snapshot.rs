@@ -8,7 +8,7 @@ use serde_json::{Map, json};
 use super::dataset::Property;
 use super::{Call, Done, Fields, Filter, Request, query};
 use crate::metered::LARGEST_ANSWER;
-use crate::rows::{Holds, Number, UserProperties};
+use crate::rows::{Holds, Number, RowMemory, UserProperties};
 use crate::{Dialect, Error, Generation, rows};
 
 /// From this length on, the text of a property may have been cut off: ZFS ends it at 1024 bytes or more.
@@ -44,11 +44,12 @@ pub struct NameSnapshots {
 }
 
 /// A snapshot that was found by its name.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundSnapshot {
     /// `dataset@name`.
-    #[serde(rename = "name")]
     pub id: String,
+    /// What it takes, with the other rows of its answer.
+    pub memory: RowMemory,
 }
 
 /// Gives a snapshot another name. From 25.10 on.
@@ -77,6 +78,8 @@ pub struct Snapshot {
     pub user_properties: BTreeMap<String, String>,
     /// The tags that hold it, where they were read.
     pub holds: Option<Vec<String>>,
+    /// What it takes, with the other rows of its answer.
+    pub memory: RowMemory,
 }
 
 /// Creates a snapshot.
@@ -387,7 +390,7 @@ impl<'de> Deserialize<'de> for Snapshot {
             holds: Holds,
         }
         let raw = Raw::deserialize(deserializer)?;
-        rows::charge(raw.name.len())?;
+        rows::charge(raw.name.len() + raw.dataset.len() + raw.snapshot_name.len())?;
         let mut user_properties = BTreeMap::new();
         let mut properties = BTreeMap::new();
         for (name, property) in raw.properties {
@@ -407,6 +410,22 @@ impl<'de> Deserialize<'de> for Snapshot {
             properties,
             user_properties,
             holds: raw.holds.0,
+            memory: RowMemory::of_this(),
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for FoundSnapshot {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Raw {
+            name: String,
+        }
+        let Raw { name } = Raw::deserialize(deserializer)?;
+        rows::charge(name.len())?;
+        Ok(Self {
+            id: name,
+            memory: RowMemory::of_this(),
         })
     }
 }

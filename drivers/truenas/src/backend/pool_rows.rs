@@ -5,6 +5,7 @@
 //! dataset's own is not always said: then it is, unless the dataset above has the same value.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use driver_core::{Error, Kind};
 use driver_zfs::backend::Cursor;
@@ -16,18 +17,19 @@ use driver_zfs::property::{Origin, Properties, PropertyName, Value};
 use super::native::zfs_name;
 use crate::api::dataset::{Dataset as ApiDataset, Property, Source};
 use crate::api::snapshot::Snapshot as ApiSnapshot;
+use crate::rows::RowMemory;
 
-/// What was read.
+/// What was read. A clone has the same rows, so that it takes little memory.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PoolRows {
     /// Whether sources of properties of users are not said.
     pub(super) by_resource: bool,
-    pub(super) datasets: BTreeMap<String, ApiDataset>,
-    pub(super) snapshots: BTreeMap<String, ApiSnapshot>,
+    pub(super) datasets: BTreeMap<String, Arc<ApiDataset>>,
+    pub(super) snapshots: BTreeMap<String, Arc<ApiSnapshot>>,
     /// What stands on snapshots: the snapshot and the clone.
     pub(super) clones: BTreeSet<(String, String)>,
     /// What was found by the name of a snapshot.
-    pub(super) named: Vec<Object>,
+    pub(super) named: Vec<(Object, RowMemory)>,
     /// What is being copied into.
     pub(super) copying: BTreeSet<String>,
 }
@@ -60,8 +62,9 @@ pub(super) fn cursor_of(dataset: &ApiDataset) -> Option<Cursor> {
 
 impl PoolRows {
     /// Adds a dataset.
-    pub(super) fn add(&mut self, dataset: ApiDataset) {
-        self.add_clone(dataset.clone());
+    pub(super) fn add(&mut self, dataset: impl Into<Arc<ApiDataset>>) {
+        let dataset = dataset.into();
+        self.add_clone(&dataset);
         // What is known with more properties counts.
         let known = self.datasets.get(&dataset.id);
         if known.is_none_or(|known| known.properties.len() <= dataset.properties.len()) {
@@ -70,9 +73,9 @@ impl PoolRows {
     }
 
     /// Adds what is only known to stand on a snapshot.
-    pub(super) fn add_clone(&mut self, dataset: ApiDataset) {
-        if let Some(origin) = raw(&dataset, "origin").filter(|origin| origin.contains('@')) {
-            self.clones.insert((origin, dataset.id));
+    pub(super) fn add_clone(&mut self, dataset: &ApiDataset) {
+        if let Some(origin) = raw(dataset, "origin").filter(|origin| origin.contains('@')) {
+            self.clones.insert((origin, dataset.id.clone()));
         }
     }
 
@@ -81,7 +84,8 @@ impl PoolRows {
         let clones = snapshot.clones().unwrap_or_default().into_iter();
         let clones = clones.map(|clone| (snapshot.id.clone(), clone.to_owned()));
         self.clones.extend(clones);
-        self.snapshots.insert(snapshot.id.clone(), snapshot);
+        self.snapshots
+            .insert(snapshot.id.clone(), Arc::new(snapshot));
     }
 
     /// Adds datasets and snapshots.
@@ -147,7 +151,9 @@ impl PoolRows {
                     number: None,
                     source: Source::Default,
                 };
-                snapshot.properties.insert("defer_destroy".to_owned(), on);
+                Arc::make_mut(snapshot)
+                    .properties
+                    .insert("defer_destroy".to_owned(), on);
             }
             _ => self.forget_snapshot(name),
         }
@@ -238,7 +244,7 @@ impl PoolRows {
                         state.add_snapshot(self.snapshot(snapshot)?);
                     }
                 }
-                Query::Named { .. } => {}
+                Query::Named { .. } | Query::Marks(_) => {}
                 Query::Nearest(name) => {
                     self.find_pool(name)?;
                     for name in name.with_ancestors() {
@@ -251,7 +257,7 @@ impl PoolRows {
                 }),
             }
         }
-        for object in &self.named {
+        for (object, _) in &self.named {
             state.add_named(object.clone());
         }
         Ok(state)

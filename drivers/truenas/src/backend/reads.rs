@@ -2,6 +2,7 @@
 //! a call whose arguments depend on the answer of another.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use driver_core::{Call, Error, Kind};
 use driver_zfs::id;
@@ -21,6 +22,7 @@ use crate::api::resource::{QueryResourceSnapshots, QueryResources};
 use crate::api::snapshot::{FindSnapshots, NameSnapshots, QuerySnapshots, Snapshot};
 use crate::error::{Error as ApiError, Kind as ApiKind};
 use crate::failure::understood;
+use crate::rows::RowMemory;
 
 /// What is read of every dataset, by its name in ZFS.
 const OF_DATASETS: [&str; 10] = [
@@ -103,7 +105,7 @@ impl Reads {
                     wanted.named.push((within.clone(), leaf.clone()));
                 }
                 Query::Nearest(name) => wanted.datasets.extend(name.with_ancestors()),
-                Query::System => {}
+                Query::System | Query::Marks(_) => {}
             }
         }
         let names = || queries.iter().filter_map(dataset_of);
@@ -188,7 +190,7 @@ fn dataset_of(query: &Query) -> Option<&DatasetName> {
     match query {
         Query::Dataset(name) | Query::Family(name) | Query::Nearest(name) => Some(name),
         Query::Snapshot(name) => Some(&name.dataset),
-        Query::Named { .. } | Query::System => None,
+        Query::Named { .. } | Query::Marks(_) | Query::System => None,
     }
 }
 
@@ -290,14 +292,16 @@ impl Nas {
         whole.lay(rows.clone());
         let later = wanted.later(&whole);
         let later = self.datasets(call, dialect, &later).await.map_err(said)?;
-        whole.extend(later.clone(), Vec::new());
-        rows.extend(later, Vec::new());
+        for dataset in later.into_iter().map(Arc::new) {
+            whole.add(Arc::clone(&dataset));
+            rows.add(dataset);
+        }
         let (clones, copies) = tokio::try_join!(
             self.clones(call, dialect, wanted, &rows),
             self.copies(call, wanted, &whole),
         )
         .map_err(said)?;
-        for clone in clones {
+        for clone in &clones {
             rows.add_clone(clone);
         }
         rows.copying = copies;
@@ -524,7 +528,11 @@ impl Nas {
     }
 
     /// What is called like a snapshot that is looked for.
-    async fn named(&self, call: &Call, wanted: &Reads) -> Result<Vec<Object>, ApiError> {
+    async fn named(
+        &self,
+        call: &Call,
+        wanted: &Reads,
+    ) -> Result<Vec<(Object, RowMemory)>, ApiError> {
         // Snapshots of volumes lie in the first one, and snapshots that are datasets in the other one.
         let places = wanted.named.iter();
         let places = places.flat_map(|(within, leaf)| {
@@ -544,19 +552,20 @@ impl Nas {
                 ..QueryDatasets::default()
             };
             async move {
-                let ids: Vec<String> = if attached {
+                let ids: Vec<(String, RowMemory)> = if attached {
                     let found = self.read(call, &snapshots).await?;
-                    found.into_iter().map(|found| found.id).collect()
+                    found.into_iter().map(|it| (it.id, it.memory)).collect()
                 } else {
                     let found = self.read(call, &datasets).await?;
-                    found.into_iter().map(|found| found.id).collect()
+                    found.into_iter().map(|it| (it.id, it.memory)).collect()
                 };
                 Ok::<_, ApiError>(ids)
             }
         };
         let found = try_join_all(places.map(one)).await?;
         let ids = found.into_iter().flatten();
-        Ok(ids.filter_map(|id| Object::parse(&id).ok()).collect())
+        let object = |(id, memory): (String, RowMemory)| Some((Object::parse(&id).ok()?, memory));
+        Ok(ids.filter_map(object).collect())
     }
 
     /// What was cloned of the snapshots of families, and of helpers, where these do not say it themselves: that is
@@ -568,7 +577,7 @@ impl Nas {
         wanted: &Reads,
         rows: &PoolRows,
     ) -> Result<Vec<Dataset>, ApiError> {
-        let counts = |snapshot: &&Snapshot| {
+        let counts = |snapshot: &&Arc<Snapshot>| {
             let of_family = wanted
                 .families
                 .iter()
@@ -578,7 +587,7 @@ impl Nas {
             let asked = name.filter(|name| wanted.snapshots.contains(name));
             of_family || asked.is_some_and(|name| id::is_helper(&name.leaf))
         };
-        let silent = |snapshot: &&Snapshot| snapshot.clones().is_none();
+        let silent = |snapshot: &&Arc<Snapshot>| snapshot.clones().is_none();
         let origins: BTreeSet<&str> = rows
             .snapshots
             .values()

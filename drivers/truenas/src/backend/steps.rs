@@ -34,6 +34,11 @@ use crate::{Dialect, Generation};
 /// From when a dataset that was busy may be free. The NAS itself looks at a new device for a second or two.
 const FREE_AGAIN: Duration = Duration::from_secs(3);
 
+/// Why a group of snapshots is refused. The call that takes several takes a dataset with all that is below it, less
+/// what is excluded by name: volumes that are made at that time are in it, and no snapshot of it gets our marks.
+pub(super) const NO_GROUPS: &str =
+    "the API of TrueNAS makes no snapshots of just these datasets at one moment";
+
 /// What a plan has done so far, and what it was answered.
 pub(super) struct Run<'a> {
     api: &'a Api,
@@ -183,11 +188,7 @@ impl<'a> Run<'a> {
                 properties,
             } => match snapshots.as_slice() {
                 [snapshot] => self.snapshot(&doing, snapshot, properties).await,
-                _ => Err(tell(
-                    doing,
-                    Kind::Unsupported,
-                    "the API of TrueNAS makes no snapshots of several datasets at one moment",
-                )),
+                _ => Err(tell(doing, Kind::Unsupported, NO_GROUPS)),
             },
             Step::Clone {
                 origin,
@@ -237,7 +238,9 @@ impl<'a> Run<'a> {
             | Step::Record { .. }
             | Step::Permit { .. }
             | Step::Mount(_)
-            | Step::Settle(_) => Ok(()),
+            | Step::Settle(_)
+            | Step::Mark(..)
+            | Step::DestroyMark(_) => Ok(()),
         }
     }
 

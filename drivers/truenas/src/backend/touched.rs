@@ -10,10 +10,15 @@ pub(super) fn is_touched(plan: &Plan, query: &Query) -> bool {
         Query::Family(name) => *name == snapshot.dataset,
         Query::Snapshot(name) => name.dataset == snapshot.dataset,
         Query::Named { .. } => true,
-        Query::Dataset(_) | Query::Nearest(_) | Query::System => false,
+        Query::Dataset(_) | Query::Nearest(_) | Query::Marks(_) | Query::System => false,
     };
     let changes = |step: &Step| match step {
-        Step::Mount(_) | Step::Permit { .. } | Step::Settle(_) | Step::Export(_) => false,
+        Step::Mount(_)
+        | Step::Permit { .. }
+        | Step::Settle(_)
+        | Step::Export(_)
+        | Step::Mark(..)
+        | Step::DestroyMark(_) => false,
         Step::Promote(_) => true,
         Step::Snapshot { snapshots, .. } => snapshots.iter().any(is_of),
         Step::Rename { snapshot, .. } | Step::DestroySnapshot(snapshot) => is_of(snapshot),
@@ -43,7 +48,7 @@ pub(super) fn is_touched(plan: &Plan, query: &Query) -> bool {
             }
             Query::Snapshot(name) => name.dataset == *dataset,
             Query::Named { .. } | Query::Nearest(_) => true,
-            Query::System => false,
+            Query::Marks(_) | Query::System => false,
         },
         Step::Set { object, .. } | Step::Inherit { object, .. } | Step::Record { object, .. } => {
             match (object, query) {

@@ -91,19 +91,33 @@ impl Access {
         Ok(written(self.0.remembered(subject)?.names()))
     }
 
-    /// Adds a node. `None` if it is listed, or if access is not per node.
+    /// Whether the dataset remembers that a node has access, or access is not per node.
+    pub(super) fn lets_in(access: Option<&Self>, subject: &Subject<'_>, node: &NodeId) -> bool {
+        access.is_none_or(|Self(nodes)| nodes.lets_in(subject, node))
+    }
+
+    /// Whether there is a name for this node, or access is not per node.
+    pub(super) fn has_name(access: Option<&Self>, node: &NodeId) -> bool {
+        access.is_none_or(|Self(nodes)| nodes.name(node).is_ok())
+    }
+
+    /// Whether access is per node, and no list is remembered.
+    pub(super) fn is_unlisted(access: Option<&Self>, subject: &Subject<'_>) -> bool {
+        access.is_some() && !is_remembered(subject)
+    }
+
+    /// Adds nodes. `None` if they are listed, or if access is not per node.
     pub(super) fn allow(
         access: Option<&Self>,
         subject: &Subject<'_>,
-        node: &NodeId,
+        more: &[&NodeId],
     ) -> Result<Option<Allowed>, Error> {
         let Some(Self(nodes)) = access else {
             return Ok(None);
         };
-        let name = nodes.name(node)?;
         let before = nodes.remembered(subject)?;
         let mut list = before.clone();
-        nodes.admit(&mut list, node, &name);
+        nodes.admit(&mut list, more)?;
         if list == before {
             return Ok(None);
         }

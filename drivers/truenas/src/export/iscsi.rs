@@ -422,14 +422,27 @@ impl Export for IscsiExport {
         self.access.is_some()
     }
 
+    fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool {
+        Access::lets_in(self.access.as_ref(), subject, node)
+    }
+
+    fn names(&self, node: &NodeId) -> bool {
+        Access::has_name(self.access.as_ref(), node)
+    }
+
+    fn is_open(&self, subject: &Subject<'_>, name: &ExportName, facts: &IscsiState) -> bool {
+        let is_there = facts.target(name.as_str()).is_some();
+        Access::is_unlisted(self.access.as_ref(), subject) && is_there && facts.lists.is_empty()
+    }
+
     fn allow(
         &self,
         subject: &Subject<'_>,
         name: &ExportName,
         facts: &IscsiState,
-        node: &NodeId,
+        nodes: &[&NodeId],
     ) -> Result<Vec<Act<Command>>, Error> {
-        let allowed = Access::allow(self.access.as_ref(), subject, node)?;
+        let allowed = Access::allow(self.access.as_ref(), subject, nodes)?;
         let Some(Allowed { remember, names }) = allowed else {
             return Ok(Vec::new());
         };

@@ -10,9 +10,9 @@ use csi_types::NodeIdentity;
 use csi_types::capability::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    BackendIdentity, Call, CreateVolume, DeleteVolume, Driver, Effect, Error, ExpandVolume, Kind,
-    NodeId, Parameters, PublishVolume, Secrets, SizeRange, TopologyRequirement, UnpublishVolume,
-    VolumeId, VolumeName,
+    AdoptVolume, BackendIdentity, Call, CreateVolume, DeleteVolume, Driver, Effect, Error,
+    ExpandVolume, Kind, MadeFor, NodeId, Parameters, PublishVolume, Secrets, SizeRange,
+    TopologyRequirement, UnpublishVolume, VolumeId, VolumeName,
 };
 use driver_zfs::backend::{Backend, ListQuery, Listed, Serves};
 use driver_zfs::observed::{Observed, Request, VolumeKind};
@@ -132,8 +132,11 @@ enum Verb {
     Revoke,
     Grow,
     Delete,
+    /// Of a dataset that was made by hand.
+    Adopt,
 }
 
+/// The life of a volume that a class makes.
 const VERBS: [Verb; 5] = [
     Verb::Create,
     Verb::Allow,
@@ -182,7 +185,10 @@ impl Verb {
             Self::Revoke => match publisher {
                 Some(publisher) => {
                     publisher
-                        .unpublish_volume(&call, UnpublishVolume::new(&id, Some(&node)))
+                        .unpublish_volume(
+                            &call,
+                            UnpublishVolume::new(&id, Some(&NodeIdentity::of(node))),
+                        )
                         .await
                 }
                 None => Ok(()),
@@ -196,6 +202,15 @@ impl Verb {
                     .map(drop)
             }
             Self::Delete => driver.delete_volume(&call, DeleteVolume::new(&id)).await,
+            Self::Adopt => {
+                let adopter = driver.adopter().expect("it adopts");
+                let asked = AdoptVolume {
+                    source: format!("tank/csi/v/{name}"),
+                    size: (!block).then_some(1 << 30),
+                    made_for: MadeFor::read(Some("shop/data"), None),
+                };
+                adopter.adopt_volume(&call, &asked).await.map(drop)
+            }
         }
     }
 }
@@ -302,6 +317,21 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
         killed.steps.load(Ordering::Relaxed)
     }
 
+    /// Makes all that a verb of this volume needs.
+    async fn prepare(&self, before: &[Verb], verb: Verb, name: &str) {
+        self.run(before, name).await;
+        if verb == Verb::Adopt {
+            let name = format!("tank/csi/v/{name}");
+            let dataset = if matches!(self.kind, "nfs" | "smb") {
+                json!({"name": name})
+            } else {
+                json!({"name": name, "type": "VOLUME", "volsize": 1 << 30})
+            };
+            let made = self.nas.call("pool.dataset.create", vec![dataset]).await;
+            made.unwrap_or_else(|failure| panic!("{failure:?}"));
+        }
+    }
+
     async fn rows(&self, service: &str) -> Vec<Value> {
         let rows = self.nas.call(&format!("{service}.query"), vec![]).await;
         let rows = rows.unwrap_or_else(|failure| panic!("{service}: {failure:?}"));
@@ -365,16 +395,18 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
 async fn survives(generation: Generation, kind: &'static str) -> usize {
     let world = World::new(generation, kind).await;
     let mut kills = 0;
-    for (place, verb) in VERBS.into_iter().enumerate() {
+    let adopts = (VERBS.len(), Verb::Adopt);
+    for (place, verb) in VERBS.into_iter().enumerate().chain([adopts]) {
+        let before = &VERBS[..place % VERBS.len()];
         let name = format!("v{place}-whole");
-        world.run(&VERBS[..place], &name).await;
+        world.prepare(before, verb, &name).await;
         let steps = world.run(&[verb], &name).await;
         let end = world.shape(&name).await;
         let both = |at| [Kill::Before(at), Kill::But(at)];
         for (number, kill) in (0..steps).flat_map(both).enumerate() {
             let what = format!("{kind} on {generation}: {verb:?} of {steps} steps, {kill:?}");
             let name = format!("v{place}-{number}-killed");
-            world.run(&VERBS[..place], &name).await;
+            world.prepare(before, verb, &name).await;
             let outcome = verb.run(&world.driver(Some(kill)), &name).await;
             let outcome = outcome.map_err(|error| error.kind());
             assert_eq!(outcome, Err(Kind::Unreachable), "{what}");

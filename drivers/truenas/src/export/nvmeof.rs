@@ -46,6 +46,8 @@ pub(crate) struct NvmeExport {
 const LONGEST: usize = 150;
 /// The longest NQN.
 const LONGEST_NQN: usize = 223;
+/// What an NQN of a UUID begins with. Nothing may follow that, so TrueNAS takes no longer one, and makes such itself.
+const OF_UUID: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 /// About what an NQN begins with on a NAS.
 const BASENAME: &str = "nqn.2011-06.com.truenas:uuid:00000000-0000-0000-0000-000000000000";
 
@@ -207,9 +209,10 @@ impl Export for NvmeExport {
         let subsystem = if let Some(subsystem) = existing {
             Id::Known(subsystem.id)
         } else {
+            let nqn = self.new_nqn(name, facts);
             let create = CreateSubsystem {
                 name: name.to_string(),
-                subnqn: self.new_nqn(name, facts),
+                subnqn: nqn.filter(|nqn| !nqn.starts_with(OF_UUID)),
                 allow_any_host: listed.is_none(),
                 ..self.subsystem.clone()
             };
@@ -298,14 +301,28 @@ impl Export for NvmeExport {
         self.access.is_some()
     }
 
+    fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool {
+        Access::lets_in(self.access.as_ref(), subject, node)
+    }
+
+    fn names(&self, node: &NodeId) -> bool {
+        Access::has_name(self.access.as_ref(), node)
+    }
+
+    fn is_open(&self, subject: &Subject<'_>, name: &ExportName, facts: &NvmeState) -> bool {
+        let subsystem = facts.subsystem(name.as_str());
+        Access::is_unlisted(self.access.as_ref(), subject)
+            && subsystem.is_some_and(|subsystem| subsystem.allow_any_host)
+    }
+
     fn allow(
         &self,
         subject: &Subject<'_>,
         name: &ExportName,
         facts: &NvmeState,
-        node: &NodeId,
+        nodes: &[&NodeId],
     ) -> Result<Vec<Act<Command>>, Error> {
-        let allowed = Access::allow(self.access.as_ref(), subject, node)?;
+        let allowed = Access::allow(self.access.as_ref(), subject, nodes)?;
         let Some(Allowed { remember, names }) = allowed else {
             return Ok(Vec::new());
         };

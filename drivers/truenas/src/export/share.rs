@@ -340,14 +340,28 @@ impl Export for NfsExport {
         self.access.is_some()
     }
 
+    fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool {
+        Access::lets_in(self.access.as_ref(), subject, node)
+    }
+
+    fn names(&self, node: &NodeId) -> bool {
+        Access::has_name(self.access.as_ref(), node)
+    }
+
+    fn is_open(&self, subject: &Subject<'_>, _path: &String, facts: &Vec<NfsShare>) -> bool {
+        let lets_in_all = |share: &NfsShare| share.options.hosts.is_empty();
+        Access::is_unlisted(self.access.as_ref(), subject)
+            && Self::ours(subject, facts).is_some_and(lets_in_all)
+    }
+
     fn allow(
         &self,
         subject: &Subject<'_>,
         path: &String,
         facts: &Vec<NfsShare>,
-        node: &NodeId,
+        nodes: &[&NodeId],
     ) -> Result<Vec<Act<Command>>, Error> {
-        let allowed = Access::allow(self.access.as_ref(), subject, node)?;
+        let allowed = Access::allow(self.access.as_ref(), subject, nodes)?;
         let Some(Allowed { remember, names }) = allowed else {
             return Ok(Vec::new());
         };

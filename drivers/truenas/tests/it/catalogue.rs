@@ -546,7 +546,8 @@ fn nvmet(d: &Dialect) -> Vec<Encoded> {
         }
         .encode(d),
         nvmet::CreateHost {
-            hostnqn: "nqn.2014-08.org.nvmexpress:uuid:1".to_owned(),
+            hostnqn: "nqn.2014-08.org.nvmexpress:uuid:11111111-1111-1111-1111-111111111111"
+                .to_owned(),
             key: Some("DHHC-1:00:AAAA:".into()),
             controller_key: Some("DHHC-1:00:BBBB:".into()),
             dh_group: Some("2048-BIT".to_owned()),

@@ -308,6 +308,29 @@ async fn a_secret_that_the_nas_quotes_does_not_reach_the_error() {
 }
 
 #[tokio::test]
+async fn a_password_that_the_nas_quotes_as_it_was_sent_does_not_reach_the_error() {
+    let password = r#"a"b\é"#;
+    for quoted in [
+        password,
+        r#"a\"b\\é"#,
+        r#"a\"b\\\u00e9"#,
+        "a%22b%5C%C3%A9",
+        "a%22b%5c%c3%a9",
+    ] {
+        let nas = Nas::start("TrueNAS-25.10.6", move |call| {
+            let login = call.method == "auth.login_ex";
+            let reason = format!("[EINVAL] no login with {quoted} here");
+            login.then(|| vec![failure(22, "EINVAL", &reason)])
+        })
+        .await;
+        let client = nas.client_with(json!({"username": "csi", "password": password}));
+        let error = client.dialect().await.expect_err("refused");
+        assert!(error.message().contains("no login with ****"), "{error}");
+        assert!(!error.message().contains(quoted), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_certificate_is_checked_unless_the_settings_say_otherwise() {
     let nas = Simulator::start(Options::new(truenas_sim::Generation::V25_10))
         .await

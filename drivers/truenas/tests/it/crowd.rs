@@ -126,5 +126,8 @@ async fn volumes_that_are_made_at_once_all_get_their_permissions() {
             let seen = (mode, stat["uid"].as_i64());
             assert_eq!(seen, (Some(0o777), Some(1000)), "{number} on {generation}");
         }
+        // None had to be asked for again: no more are in flight than the NAS lets wait.
+        let jobs = nas.counts().methods["filesystem.setperm"].calls;
+        assert_eq!(jobs, AT_ONCE, "{generation}");
     }
 }

@@ -282,8 +282,13 @@ async fn what_lies_in_a_parent_that_does_not_exist_is_not_taken_for_deleted() {
         let volume = request(driver.as_ref(), "pvc-gone", None).id;
         for missing in [false, true] {
             if missing {
-                let parent = vec![json!("tank/csi/v")];
-                nas.call("pool.dataset.delete", parent).await.expect("gone");
+                for parent in ["tank/csi/v", "tank/csi/s"] {
+                    let parent = vec![json!(parent)];
+                    nas.call("pool.dataset.delete", parent).await.expect("gone");
+                }
+            } else {
+                let made = vec![json!({"name": "tank/csi/s"})];
+                nas.call("pool.dataset.create", made).await.expect("made");
             }
             let mut all = vec![
                 lister.list_volumes(&call(), &page).await.map(drop),

@@ -13,6 +13,7 @@ mod examples;
 mod faults;
 mod jobs;
 mod matrix;
+mod modified;
 mod nas;
 mod nodes;
 mod others;

@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::bare::{Bare, settings};
 use crate::fake::{call, host};
 use driver_core::{
-    CreateSnapshot, DeleteSnapshot, ExpandVolume, Expander as _, Parameters, SizeRange,
-    SnapshotName, Snapshots as _, VolumeId,
+    CreateGroup, CreateSnapshot, DeleteSnapshot, ExpandVolume, Expander as _, GroupMembers,
+    Groups as _, Kind, Parameters, SizeRange, SnapshotName, Snapshots as _, VolumeId,
 };
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
@@ -34,8 +34,11 @@ show() {
 }
 case "$*" in
 "get -Hp -o name,property,value,source "*) shift 5; for n; do show "$n"; done; exit ${bad-0} ;;
-"program -j tank - tank/v/pvc-1@"*" democratic-csi:csi_snapshot_name")
-    cat >/dev/null; rm "${0%/*}/taken"; printf '{"return":"done"}\n' ;;
+"get -Hp -d 1 -t bookmark -o name,property,value guid,createtxg tank/v/pvc-1")
+    printf 'tank/v/pvc-1#%s\t%s\t%s\n' mine guid 1 mine createtxg 1 ;;
+"get -Hp -o name,value guid tank/v/pvc-1@"*) printf '%s\t8\n' "$6" ;;
+"bookmark tank/v/pvc-1@"*" tank/v/pvc-1#omnibus-csi:"*) exit 1 ;;
+"destroy -d tank/v/pvc-1@"*) rm "${0%/*}/taken" ;;
 "program -jn tank - s1 tank/v tank/s") cat >/dev/null; printf '{"return":"[]"}\n' ;;
 "set volsize=2147483648 tank/v/pvc-1") ;;
 "snapshot "*" tank/v/pvc-1@"*) : >"${0%/*}/taken" ;;
@@ -57,8 +60,10 @@ fn calls(folder: &Path) -> usize {
     for line in calls.lines() {
         let words: Vec<&str> = line.split(' ').collect();
         let walks = words[0] == "list" || words.contains(&"-r") || words.contains(&"-d");
+        // Of one volume: a volume has nothing else below it.
+        let is_of_one = words.contains(&"bookmark");
         assert!(
-            !walks || words[0] == "destroy",
+            !walks || words[0] == "destroy" || is_of_one,
             "it walks over volumes: {line}"
         );
     }
@@ -96,7 +101,74 @@ async fn no_call_about_one_volume_needs_more_than_a_few_calls_of_zfs() {
             .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
             .await
             .unwrap();
-        // The kernel looks and destroys.
-        assert_eq!(calls(folder), 1, "{name}");
+        // A look at the snapshot and one at the bookmarks, the guard, a bookmark that is refused, the end.
+        assert_eq!(calls(folder), 5, "{name}");
     }
+}
+
+/// Volumes, and the snapshots of one group while it is there. The kernel finds that a snapshot is of a group.
+const A_GROUP: &str = r#"
+home=${0%/*}
+echo "$*" >>"$home/calls"
+row() { printf '%s\t%s\t%s\t%s\n' "$@"; }
+show() {
+    case $1 in
+    tank/v/*@*)
+        [ -e "$home/taken" ] || { echo "cannot open '$1': dataset does not exist" >&2; bad=1; return; }
+        read -r id <"$home/taken"
+        row "$1" type snapshot -; row "$1" guid 8 -; row "$1" creation 1 -; row "$1" defer_destroy off -
+        row "$1" democratic-csi:csi_snapshot_name "${1#*@}" local
+        row "$1" democratic-csi:managed_resource true local
+        row "$1" omnibus-csi:group_snapshot "$id" local
+        row "$1" democratic-csi:provision_success true local ;;
+    *)
+        row "$1" type filesystem -; row "$1" guid 7 -; row "$1" mountpoint "/$1" default
+        row "$1" democratic-csi:managed_resource true local
+        row "$1" democratic-csi:csi_share_volume_context '{"node_attach_driver":"zfs-local","zfs_asset_name":"tank/v/pvc-1"}' local ;;
+    esac
+}
+case "$*" in
+"get -Hp -o name,property,value,source "*) shift 5; for n; do show "$n"; done; exit ${bad-0} ;;
+"get -Hp -o name,value guid "*) shift 5; for n; do printf '%s\t8\n' "$n"; done ;;
+"program -j tank - tank/v/"*"@"*" democratic-csi:csi_snapshot_name omnibus-csi:group_snapshot")
+    cat >/dev/null; printf '{"return":"other"}\n' ;;
+"snapshot "*)
+    for word; do case $word in omnibus-csi:group_snapshot=*) echo "${word#*=}" >"$home/taken" ;; esac; done ;;
+"destroy -d tank/v/"*@*) ;;
+*) echo "unexpected: $*" >&2; exit 2 ;;
+esac"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_of_two_hundred_is_one_snapshot_and_its_members_go_with_it_alone() {
+    const COUNT: usize = 200;
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let kind = VolumeKind::Filesystem;
+    let settings = settings(kind, "tank/v", "tank/s", "");
+    let driver = ZfsDriver::new(settings, host(folder, A_GROUP), Bare { kind });
+    let id = |n| VolumeId::parse(&format!("pvc-{n:032x}")).unwrap();
+    let volumes: Vec<_> = (0..COUNT).map(id).collect();
+    let unique = "groupsnapshot-0aa4ba5c-6ee9-4d3b-9cf3-0f1e2d3c4b5a";
+    let (name, parameters) = (SnapshotName::parse(unique).unwrap(), Parameters::default());
+    let request = CreateGroup::new(&name, &volumes, &parameters);
+    let group = driver.create_group(&call(), request).await.unwrap();
+    assert_eq!(group.snapshots.len(), COUNT);
+    // A look at all, the snapshot of all, a look.
+    assert_eq!(calls(folder), 3);
+    let again = driver.create_group(&call(), request).await.unwrap();
+    assert_eq!((again, calls(folder)), (group.clone(), 1));
+
+    let members: Vec<_> = group.snapshots.iter().map(|s| s.id.clone()).collect();
+    let alone = DeleteSnapshot::new(&members[0]);
+    let refused = driver.delete_snapshot(&call(), alone).await.unwrap_err();
+    assert_eq!(refused.kind(), Kind::Invalid, "{}", refused.chain());
+    let asked = std::fs::read_to_string(folder.join("calls")).unwrap();
+    let destroys = |line: &str| line.starts_with("destroy ");
+    assert!(!asked.lines().any(destroys), "{asked}");
+    std::fs::remove_file(folder.join("calls")).unwrap();
+
+    let request = GroupMembers::new(&group.id, &members);
+    driver.delete_group(&call(), request).await.unwrap();
+    // A look, whether they are still those, and each of them.
+    assert_eq!(calls(folder), 2 + COUNT);
 }

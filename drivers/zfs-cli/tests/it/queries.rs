@@ -24,6 +24,7 @@ fn volumes(max: usize) -> ListQuery {
         }],
         after: None,
         max,
+        properties: Vec::new(),
     }
 }
 
@@ -401,6 +402,7 @@ async fn the_host_leaves_out_of_orphans_what_is_whole_or_holds_something() {
         ],
         after: None,
         max: 100,
+        properties: Vec::new(),
     };
     let names = |listed: &Listed| -> Vec<String> {
         let name = |entry: &Entry| match entry {

@@ -50,24 +50,45 @@ impl Access {
         })
     }
 
-    /// Gives a node access, in addition to the present ones.
+    /// Whether the dataset remembers that a node has access.
+    pub(super) fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool {
+        self.nodes.lets_in(subject, node)
+    }
+
+    /// Whether it has a name for this node.
+    pub(super) fn names(&self, node: &NodeId) -> bool {
+        self.nodes.name(node).is_ok()
+    }
+
+    /// Whether the property is open to all nodes.
+    pub(super) fn is_open(&self, subject: &Subject<'_>) -> bool {
+        let own = subject.remembered(&PropertyName::SHARENFS);
+        let is_shared = own.is_some_and(|text| text != self.closed.value.as_str());
+        is_shared && self.listed(subject).names.is_empty()
+    }
+
+    /// Gives nodes access, in addition to the present ones.
     pub(super) fn allow<R>(
         &self,
         subject: &Subject<'_>,
-        node: &NodeId,
+        nodes: &[&NodeId],
     ) -> Result<Vec<Act<R>>, Error> {
-        let name = self.nodes.name(node)?;
         let mut names = self.listed(subject).names;
         let before = self.nodes.remembered(subject)?;
         let mut access_list = before.clone();
-        self.nodes.admit(&mut access_list, node, &name);
+        let more = self.nodes.admit(&mut access_list, nodes)?;
         let mut acts = Vec::new();
         if access_list != before {
             // Before it gets access, so that a later call can revoke it.
             acts.push(Nodes::remember_new(&access_list)?);
         }
-        if !names.contains(&name) {
-            names.push(name);
+        let count = names.len();
+        for name in more {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        if names.len() > count {
             if self.text(&names).len() > MAX_LIST {
                 return Err(no_room(names.len(), "`sharenfs` is"));
             }

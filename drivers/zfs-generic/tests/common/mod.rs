@@ -205,7 +205,7 @@ impl Host {
             let export_name = export.export_name(&subject).unwrap();
             let acts = match ask {
                 Ask::Establish => export.ensure(&subject, &export_name, &facts),
-                Ask::Allow(node) => export.allow(&subject, &export_name, &facts, node),
+                Ask::Allow(node) => export.allow(&subject, &export_name, &facts, &[node]),
                 Ask::Revoke(node) => export.revoke(&subject, &export_name, &facts, node.as_ref()),
             };
             let acts = acts.unwrap();

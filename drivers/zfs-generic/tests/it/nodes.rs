@@ -1,6 +1,7 @@
 //! Targets that let in only the nodes that a volume was published to, on a configfs that pretends.
 
 use crate::common::{Ask, Host, NVMET, Volume, pair};
+use crate::share_lists::said;
 use driver_core::NodeId;
 use driver_core::config::{Document, NoEnvironment};
 use driver_zfs::export::Act;
@@ -274,8 +275,56 @@ async fn where_nodes_have_no_names_those_that_others_let_in_stay_and_are_saved()
     assert!(acl.exists());
 }
 
-#[test]
-fn a_share_is_for_the_nodes_that_it_names() {
+/// Without the line that names nodes.
+fn without_nodes(text: &str) -> String {
+    let lines = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("nodes:"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test]
+async fn a_target_of_before_access_per_node_is_open_until_nodes_are_listed_and_they_get_in_at_once()
+{
+    for text in [LIO, NVMET] {
+        let host = Host::new();
+        let open = host.export(&without_nodes(text));
+        assert!(!open.is_per_node());
+        let export = host.export(text);
+        let mut volume = Volume::new("tank/v", "pvc-1", 7);
+        let is_open = async |volume: &Volume| {
+            let facts = host.facts(&export, volume).await;
+            let subject = volume.subject();
+            let name = export.export_name(&subject).unwrap();
+            export.is_open(&subject, &name, &facts)
+        };
+        assert!(!is_open(&volume).await, "there is none");
+        present(&host, &open, &mut volume).await;
+        assert!(is_open(&volume).await, "{text}");
+        // First the list, then what follows from it.
+        let facts = host.facts(&export, &volume).await;
+        let subject = volume.subject();
+        let name = export.export_name(&subject).unwrap();
+        let (a, b) = (node("a"), node("b"));
+        let acts = export.allow(&subject, &name, &facts, &[&a, &b]).unwrap();
+        let list = acts.into_iter().find_map(|act| match act {
+            Act::Remember(property) => Some(property),
+            _ => None,
+        });
+        let list = list.expect("a list");
+        let mut volume = volume.remembering(list.name, list.value.as_str());
+        assert!(!is_open(&volume).await);
+        let lets_in = |name: &str| export.lets_in(&volume.subject(), &node(name));
+        assert_eq!(["a", "b", "c"].map(lets_in), [true, true, false]);
+        present(&host, &export, &mut volume).await;
+        let facts = host.facts(&export, &volume).await;
+        let both = ["a", "b"].map(|name| called(text, name));
+        assert_eq!(facts.allowed, both);
+        assert_eq!(facts.missing, [""; 0]);
+    }
+}
+
+fn share_with_nodes() -> ShareExport {
     let text = "nfs:
   shareHost: 192.0.2.1
   shareStrategy: setDatasetProperties
@@ -286,18 +335,21 @@ zfs: {datasetParentName: tank/v, detachedSnapshotsDatasetParentName: tank/s}
 ";
     let document = Document::parse(text, &NoEnvironment).unwrap();
     let tools = ZfsTools::from_config(&ZfsConfig::read(&document).unwrap()).unwrap();
-    let export = ShareExport::from_document(&document, Protocol::Nfs, tools).unwrap();
+    ShareExport::from_document(&document, Protocol::Nfs, tools).unwrap()
+}
+
+fn shared(text: &str) -> Volume {
+    Volume::new("tank/v", "pvc-1", 7).remembering(PropertyName::SHARENFS, text)
+}
+
+fn nodes() -> PropertyName {
+    PropertyName::parse("omnibus-csi:nodes").unwrap()
+}
+
+#[test]
+fn a_share_is_for_the_nodes_that_it_names() {
+    let export = share_with_nodes();
     assert!(export.is_per_node());
-    let shared =
-        |text: &str| Volume::new("tank/v", "pvc-1", 7).remembering(PropertyName::SHARENFS, text);
-    let said = |acts: Vec<Act<_>>| -> Vec<String> {
-        let said = acts.into_iter().map(|act| match act {
-            Act::Remember(property) => property.value.to_string(),
-            Act::Forget(name) => format!("no {name}"),
-            other => panic!("{other:?}"),
-        });
-        said.collect()
-    };
     let facts = Facts::default();
     let established = |text: &str| {
         let volume = shared(text);
@@ -307,7 +359,7 @@ zfs: {datasetParentName: tank/v, detachedSnapshotsDatasetParentName: tank/s}
         let volume = shared(text);
         said(
             export
-                .allow(&volume.subject(), &(), &facts, &node(name))
+                .allow(&volume.subject(), &(), &facts, &[&node(name)])
                 .unwrap(),
         )
     };
@@ -344,7 +396,6 @@ zfs: {datasetParentName: tank/v, detachedSnapshotsDatasetParentName: tank/s}
     assert_eq!(revoked(both, None), ["off"]);
     assert_eq!(revoked("off", Some("a")), none);
     // What it was called when it was let in counts.
-    let nodes = || PropertyName::parse("omnibus-csi:nodes").unwrap();
     let text = [pair("old.lan", "a"), pair("a.lan", "b")].join(",");
     let volume = shared("rw=old.lan:a.lan,no_root_squash");
     let volume = volume.remembering(nodes(), &text);
@@ -355,7 +406,35 @@ zfs: {datasetParentName: tank/v, detachedSnapshotsDatasetParentName: tank/s}
     let hostile = node("a,rw=*");
     assert!(
         export
-            .allow(&shared("off").subject(), &(), &facts, &hostile)
+            .allow(&shared("off").subject(), &(), &facts, &[&hostile])
             .is_err()
     );
+}
+
+#[test]
+fn a_share_is_open_that_lets_in_every_client_and_is_for_those_of_its_list_then() {
+    let (export, facts) = (share_with_nodes(), Facts::default());
+    for (text, is_open) in [
+        ("rw,no_root_squash", true),
+        ("on", true),
+        ("off", false),
+        ("rw=a.lan,no_root_squash", false),
+    ] {
+        let volume = shared(text);
+        assert_eq!(
+            export.is_open(&volume.subject(), &(), &facts),
+            is_open,
+            "{text}"
+        );
+    }
+    let nodes_of =
+        |volume: &Volume| ["a", "six"].map(|n| export.lets_in(&volume.subject(), &node(n)));
+    let volume = shared("rw=a.lan,no_root_squash");
+    assert_eq!(nodes_of(&volume), [false, false], "its id is not known");
+    let volume = volume.remembering(nodes(), &pair("a.lan", "a"));
+    assert_eq!(nodes_of(&volume), [true, false]);
+    let [a, six] = ["a", "six"].map(node);
+    let acts = export.allow(&shared("rw").subject(), &(), &facts, &[&a, &six]);
+    let both = "rw=a.lan:[2001:db8::6],no_root_squash";
+    assert_eq!(said(acts.unwrap()).last().map(String::as_str), Some(both));
 }

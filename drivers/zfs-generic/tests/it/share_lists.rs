@@ -39,7 +39,7 @@ fn volume(shared: &str, remembered: &str) -> Volume {
     volume.remembering(property(), remembered)
 }
 
-fn said<R: std::fmt::Debug>(acts: Vec<Act<R>>) -> Vec<String> {
+pub(crate) fn said<R: std::fmt::Debug>(acts: Vec<Act<R>>) -> Vec<String> {
     let said = acts.into_iter().map(|act| match act {
         Act::Remember(property) => property.value.to_string(),
         Act::Forget(name) => format!("no {name}"),
@@ -56,7 +56,7 @@ fn revoke(export: &ShareExport, volume: &Volume, node: &str) -> Result<Vec<Strin
 
 fn allow(export: &ShareExport, volume: &Volume, node: &str) -> Result<Vec<String>, Error> {
     let node = NodeId::parse(node).unwrap();
-    let acts = export.allow(&volume.subject(), &(), &Facts::default(), &node);
+    let acts = export.allow(&volume.subject(), &(), &Facts::default(), &[&node]);
     acts.map(said)
 }
 

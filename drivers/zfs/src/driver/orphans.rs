@@ -126,6 +126,7 @@ impl ZfsDriver {
                     owner: self.settings.policy.owner(),
                     keep_foreign: true,
                     asks_little: self.backend.asks_one_by_one(),
+                    leaves_mark: false,
                 };
                 let verb = RemoveHalf {
                     scope,

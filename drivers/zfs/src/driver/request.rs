@@ -10,6 +10,7 @@ use crate::config::BlockSize;
 use crate::export::Asked;
 use crate::id::{self, At, SnapshotPlace};
 use crate::name::DatasetName;
+use crate::parameter::Setting;
 use crate::plan::ExportRef;
 use crate::plan::create::{Create, Original};
 use crate::plan::snapshot::{self, TakeSnapshot};
@@ -30,7 +31,7 @@ impl ZfsDriver {
     }
 
     /// Whether a parameter says `true`. compat: "ZFS": any other text is no.
-    fn says(&self, parameters: &Parameters, key: &str) -> bool {
+    pub(super) fn says(&self, parameters: &Parameters, key: &str) -> bool {
         parameters.get(self.scope(), key).map(str::trim) == Some("true")
     }
 
@@ -73,6 +74,14 @@ impl ZfsDriver {
             }
         };
         let from = from.transpose().map_err(|error| refused().because(error))?;
+        let doing = format!("create volume `{}`", request.id);
+        let allowed = &self.settings.policy.class;
+        let mut class = allowed.of_new(self.scope(), &request.parameters, &doing)?;
+        let block = match class.iter().find_map(Setting::block) {
+            Some(block) => block,
+            None => self.block(&request.parameters)?,
+        };
+        class.retain(|one| one.block().is_none());
         Ok(Create {
             policy: &self.settings.policy,
             kind: self.kind(),
@@ -88,11 +97,12 @@ impl ZfsDriver {
             request,
             from,
             received: None,
-            block: self.block(&request.parameters)?,
+            block,
+            class,
         })
     }
 
-    /// The block size of one new zvol: the setting of its class comes first.
+    /// The block size of one new zvol: the parameter `config` of its class comes first.
     fn block(&self, parameters: &Parameters) -> Result<u64, Error> {
         let refused = || Error::invalid("read the parameter `config`");
         if self.says(parameters, "load-config-from-pvc") {

@@ -3,9 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use csi_types::Attachment;
+use driver_core::text::GroupSnapshotId;
 use driver_core::{
-    Call, Elsewhere, Error, Kind, Page, PageRequest, PageToken, Snapshot, SnapshotId, Source,
-    Volume, VolumeId,
+    Call, Elsewhere, Error, Kind, MadeFor, NodeId, Page, PageRequest, PageToken, Snapshot,
+    SnapshotId, Source, Volume, VolumeId,
 };
 
 use super::ZfsDriver;
@@ -17,6 +18,7 @@ use crate::observed::{self, Dataset, State, VolumeKind};
 use crate::plan::is_complete;
 use crate::plan::snapshot::Taken;
 use crate::property::{Properties, PropertyName};
+use crate::published::PublishedNodes;
 
 /// The longest page: a reply must fit into 4 MiB.
 pub(super) const MAX_PAGE: usize = 2_000;
@@ -68,7 +70,13 @@ impl ZfsDriver {
         let max = page.max.unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE);
         let after = page.after.as_ref();
         let after = after.map(|token| read_token(sort, token)).transpose()?;
-        let query = ListQuery { scopes, after, max };
+        let properties = self.of_access();
+        let query = ListQuery {
+            scopes,
+            after,
+            max,
+            properties,
+        };
         let listed = self.backend.list(call, &query).await?;
         self.heard();
         Ok(Page {
@@ -87,20 +95,37 @@ impl ZfsDriver {
         let id = id.ok_or_else(|| defect("it is not below the parent of volumes"))?;
         let text = dataset.properties.own(&PropertyName::CONTEXT);
         let recorded = context::from_json(text.ok_or_else(|| defect("it has no context"))?)?;
-        let current = self.export.current_attachment(&Subject {
+        let subject = Subject {
             id: &id,
             dataset: &dataset.name,
             request: None,
             volume: Some(dataset),
-        });
+        };
+        let current = self.export.current_attachment(&subject);
+        let recorded_nodes = PublishedNodes::of(dataset);
+        let has_access = |(_, id): &(&NodeId, &NodeId)| self.export.lets_in(&subject, id);
+        let published_to = recorded_nodes.iter().filter(has_access);
+        let published_to = published_to.map(|(node, _)| node.clone()).collect();
         let limited = self.kind() == VolumeKind::Zvol || self.settings.policy.quota;
         Ok(Volume {
-            id,
             capacity: dataset.size().filter(|_| limited),
             attachment: current.unwrap_or(recorded),
             source: source(&dataset.properties),
             topology: self.settings.place.iter().cloned().collect(),
+            made_for: made_for(&dataset.properties),
+            published_to,
+            id,
         })
+    }
+
+    /// The properties that show which nodes have access, in addition to
+    /// [`ALWAYS`](crate::observed::ALWAYS).
+    pub(super) fn of_access(&self) -> Vec<PropertyName> {
+        if self.export.is_per_node() {
+            self.export.reads()
+        } else {
+            Vec::new()
+        }
     }
 
     /// The longest attachment of a volume: that of the longest id here.
@@ -122,6 +147,8 @@ impl ZfsDriver {
     pub(super) fn snapshot(&self, taken: &Taken) -> Result<Snapshot, Error> {
         let created = taken.properties.number(&PropertyName::CREATION);
         let created = Duration::from_secs(created.unwrap_or_default());
+        let group = taken.properties.own(&PropertyName::GROUP);
+        let group = group.and_then(|id| GroupSnapshotId::parse(id).ok());
         Ok(Snapshot {
             id: taken.place.id()?,
             source: taken.place.volume.clone(),
@@ -129,7 +156,7 @@ impl ZfsDriver {
             created: SystemTime::UNIX_EPOCH + created,
             ready: true,
             topology: self.settings.place.iter().cloned().collect(),
-            group: None,
+            group,
         })
     }
 
@@ -214,6 +241,14 @@ fn source(properties: &Properties) -> Option<Source> {
         "volume" => VolumeId::parse(id).ok().map(Source::Volume),
         word => Elsewhere::read(word, id).map(Source::Elsewhere),
     }
+}
+
+/// The claim that a volume was made for.
+fn made_for(properties: &Properties) -> MadeFor {
+    MadeFor::read(
+        properties.own(&PropertyName::CLAIM),
+        properties.own(&PropertyName::PERSISTENT_VOLUME),
+    )
 }
 
 #[cfg(test)]

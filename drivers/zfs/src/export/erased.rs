@@ -12,6 +12,7 @@ use driver_core::{AccessRules, Error, Kind, NodeId};
 
 use super::{Act, Export, Subject, Task};
 use crate::observed::VolumeKind;
+use crate::plan::is_complete;
 use crate::property::{Property, PropertyName};
 
 /// A request of an export to its backend, or the answer.
@@ -53,6 +54,10 @@ pub trait AnyExport: Send + Sync + fmt::Debug {
     fn is_restored_by_growth(&self) -> bool;
     /// See [`Export::is_per_node`].
     fn is_per_node(&self) -> bool;
+    /// See [`Export::lets_in`].
+    fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool;
+    /// See [`Export::names`].
+    fn names(&self, node: &NodeId) -> bool;
     /// See [`Export::examine`].
     fn examine(&self) -> Vec<Opaque>;
     /// See [`Export::problems`].
@@ -67,7 +72,7 @@ pub trait AnyExport: Send + Sync + fmt::Debug {
 pub trait ExportStatus {
     /// See [`Export::properties`].
     fn properties(&self) -> Vec<Property>;
-    /// See [`Export::ensure`].
+    /// See [`Export::ensure`]. None while [it is open](Self::is_open): it is not closed before nodes are listed.
     fn ensure(&self) -> Result<Vec<Act<Opaque>>, Error>;
     /// See [`Export::remove`].
     fn remove(&self) -> Result<Vec<Act<Opaque>>, Error>;
@@ -75,8 +80,10 @@ pub trait ExportStatus {
     fn resize(&self) -> Result<Vec<Act<Opaque>>, Error>;
     /// See [`Export::can_be_restored`].
     fn can_be_restored(&self) -> bool;
+    /// See [`Export::is_open`].
+    fn is_open(&self) -> bool;
     /// See [`Export::allow`].
-    fn allow(&self, node: &NodeId) -> Result<Vec<Act<Opaque>>, Error>;
+    fn allow(&self, nodes: &[&NodeId]) -> Result<Vec<Act<Opaque>>, Error>;
     /// See [`Export::revoke`].
     fn revoke(&self, node: Option<&NodeId>) -> Result<Vec<Act<Opaque>>, Error>;
     /// See [`Export::connected`].
@@ -205,6 +212,14 @@ impl<E: Export> AnyExport for E {
         Export::is_per_node(self)
     }
 
+    fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool {
+        Export::lets_in(self, subject, node)
+    }
+
+    fn names(&self, node: &NodeId) -> bool {
+        Export::names(self, node)
+    }
+
     fn examine(&self) -> Vec<Opaque> {
         hidden(Export::examine(self))
     }
@@ -228,6 +243,9 @@ impl<E: Export> ExportStatus for Status<'_, E> {
     }
 
     fn ensure(&self) -> Result<Vec<Act<Opaque>>, Error> {
+        if self.is_open() {
+            return Ok(Vec::new());
+        }
         let Self { subject, facts, .. } = self;
         self.export
             .ensure(subject, &self.export_name, facts)
@@ -252,10 +270,16 @@ impl<E: Export> ExportStatus for Status<'_, E> {
         self.export.can_be_restored(&self.facts)
     }
 
-    fn allow(&self, node: &NodeId) -> Result<Vec<Act<Opaque>>, Error> {
+    fn is_open(&self) -> bool {
+        let Self { subject, facts, .. } = self;
+        let is_complete = subject.volume.is_some_and(is_complete);
+        is_complete && self.export.is_open(subject, &self.export_name, facts)
+    }
+
+    fn allow(&self, nodes: &[&NodeId]) -> Result<Vec<Act<Opaque>>, Error> {
         let Self { subject, facts, .. } = self;
         self.export
-            .allow(subject, &self.export_name, facts, node)
+            .allow(subject, &self.export_name, facts, nodes)
             .map(acts)
     }
 

@@ -249,6 +249,15 @@ impl AccessList {
         left
     }
 
+    /// Whether a node has access by this name.
+    pub(super) fn lets_in(&self, node: &NodeId, name: &NodeName) -> bool {
+        let own = NodeDigest::of(node.as_str());
+        let is_it = |entry: &Entry| {
+            !entry.is_revoked && entry.name == *name && entry.id.as_ref() == Some(&own)
+        };
+        self.entries.iter().any(is_it)
+    }
+
     /// Whether an entry has only a name.
     pub(super) fn has_strangers(&self) -> bool {
         self.entries.iter().any(|entry| entry.id.is_none())

@@ -1,13 +1,15 @@
 //! Granting a node access to a volume, and revoking it.
 
-use csi_types::Attachment;
+use csi_types::{Attachment, NodeIdentity};
 use driver_core::{Error, NodeId};
 
 use super::owner::Owner;
 use super::{ExportRef, Outcome, Verb, blocked, is_complete};
 use crate::context;
+use crate::export::{Act, ExportStatus, Opaque};
 use crate::observed::{Dataset, Observed, Query, Request, State, VolumeKind};
 use crate::property::PropertyName;
+use crate::published::PublishedNodes;
 use crate::step::Plan;
 
 /// Changes the access to a volume.
@@ -27,10 +29,10 @@ pub enum AccessChange<'a> {
     /// The nodes that had access before: restores what the host has lost. No caller asked for this
     /// particular volume, so volumes of a connection with another export are skipped.
     Present(Owner<'a>),
-    /// This node, too.
-    Allow(&'a NodeId),
-    /// Revokes the access of this node, or of all nodes.
-    Revoke(Option<&'a NodeId>),
+    /// This node, too. It is recorded, also where every node has access.
+    Allow(&'a NodeIdentity),
+    /// Revokes the access of this node, or of all nodes, and removes the record of it.
+    Revoke(Option<&'a NodeIdentity>),
 }
 
 impl Access<'_> {
@@ -49,6 +51,85 @@ impl Access<'_> {
         Err(blocked(&self.doing_it(), why).advise(
             "set the dataset back, or create its PersistentVolume again with the new context",
         ))
+    }
+
+    /// What changes in the record of the volume's nodes.
+    fn recorded(&self, dataset: &Dataset) -> Result<Option<Act<Opaque>>, Error> {
+        let before = PublishedNodes::of(dataset);
+        let mut after = before.clone();
+        match self.change {
+            AccessChange::Present(_) => {}
+            AccessChange::Allow(node) => {
+                if !after.add(node) {
+                    let (volume, node) = (self.export_ref.id, &node.reported);
+                    tracing::warn!(%volume, %node, "the dataset has no room to record another node: lists do not show it");
+                }
+            }
+            AccessChange::Revoke(node) => after.remove(node),
+        }
+        if after == before {
+            return Ok(None);
+        }
+        let property = after.property()?;
+        Ok(Some(property.map_or(
+            Act::Forget(PropertyName::PUBLISHED),
+            Act::Remember,
+        )))
+    }
+
+    /// The acts that are missing until the volume is exported, and until this node has access. An export that is still
+    /// open is closed for the nodes that it is published to already, all at once: they are listed before it is closed.
+    fn allow(
+        &self,
+        dataset: &Dataset,
+        status: &dyn ExportStatus,
+        node: Option<&NodeId>,
+    ) -> Result<Vec<Act<Opaque>>, Error> {
+        if !status.is_open() {
+            let mut acts = status.ensure()?;
+            let node = node.map(|node| status.allow(&[node])).transpose()?;
+            acts.extend(node.into_iter().flatten());
+            return Ok(acts);
+        }
+        let recorded = PublishedNodes::of(dataset);
+        let mut nodes: Vec<&NodeId> = node.into_iter().collect();
+        for (reported, id) in recorded.iter().filter(|(_, id)| Some(*id) != node) {
+            if self.export_ref.export.names(id) {
+                nodes.push(id);
+            } else {
+                let volume = self.export_ref.id;
+                tracing::warn!(%volume, node = %reported, "loses access: the configuration does not say what it is called");
+            }
+        }
+        if nodes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut acts = status.allow(&nodes)?;
+        acts.retain(|act| !act.is_request());
+        Ok(acts)
+    }
+
+    /// What comes before access is revoked from one node while others have the volume: an export that is still open is
+    /// closed for all of them first, or they would lose it together with that one.
+    fn before_revoking(
+        &self,
+        dataset: Option<&Dataset>,
+        status: &dyn ExportStatus,
+        done: usize,
+    ) -> Result<Vec<Act<Opaque>>, Error> {
+        let AccessChange::Revoke(Some(node)) = self.change else {
+            return Ok(Vec::new());
+        };
+        let others = |dataset: &&Dataset| {
+            let recorded = PublishedNodes::of(dataset);
+            recorded.iter().any(|(_, id)| *id != node.id)
+        };
+        match dataset.filter(others) {
+            Some(dataset) if status.is_open() => self.allow(dataset, status, None),
+            // It was open before this call, and the list is not applied yet.
+            Some(_) if done > 0 => status.ensure(),
+            _ => Ok(Vec::new()),
+        }
     }
 
     fn doing_it(&self) -> String {
@@ -89,7 +170,7 @@ impl Verb for Access<'_> {
         })
     }
 
-    fn plan(&self, asked: &State, seen: &Observed, _done: usize) -> Result<Outcome<()>, Error> {
+    fn plan(&self, asked: &State, seen: &Observed, done: usize) -> Result<Outcome<()>, Error> {
         let there = |dataset: &&Dataset| is_complete(dataset) && dataset.kind == self.kind;
         let ours = |dataset: &&Dataset| match self.change {
             AccessChange::Present(owner) => !owner.is_another(dataset),
@@ -105,22 +186,46 @@ impl Verb for Access<'_> {
             return Ok(Outcome::Ask);
         };
         let mut plan = Plan::about(self.export_ref.dataset.clone());
+        let on_storage = seen.pool.dataset(self.export_ref.dataset);
         // Another controller may change the access list before this plan gets the lock.
-        if let Some(seen) = seen.pool.dataset(self.export_ref.dataset) {
+        if let Some(seen) = on_storage {
             self.export_ref.guard(&mut plan, seen);
+        }
+        let record = on_storage.map(|dataset| self.recorded(dataset));
+        let record = record.transpose()?.flatten();
+        if let Some(seen) = on_storage.filter(|_| record.is_some()) {
+            plan.guard_property(seen, &PropertyName::PUBLISHED);
         }
         let acts = match self.change {
             AccessChange::Present(_) | AccessChange::Allow(_) => {
-                dataset.ok_or_else(|| Error::not_found(self.doing()))?;
-                // Restores what the host has lost first.
-                self.export_ref.add(&mut plan, status.ensure()?);
-                match self.change {
-                    AccessChange::Allow(node) => status.allow(node)?,
-                    _ => Vec::new(),
-                }
+                let dataset = dataset.ok_or_else(|| Error::not_found(self.doing()))?;
+                let node = match self.change {
+                    AccessChange::Allow(node) => Some(&node.id),
+                    _ => None,
+                };
+                // The record first: every node with access is in it.
+                let acts = self.allow(dataset, &*status, node)?;
+                record.into_iter().chain(acts).collect()
             }
             // A deleted volume has no access to revoke, unless its export was left behind.
-            AccessChange::Revoke(node) => status.revoke(node)?,
+            AccessChange::Revoke(node) => {
+                let first = self.before_revoking(dataset, &*status, done)?;
+                if !first.is_empty() {
+                    self.export_ref.add(&mut plan, first);
+                    return Ok(Outcome::Do(plan));
+                }
+                let mut acts = status.revoke(node.map(|node| &node.id))?;
+                // With the access list: what an interrupted call leaves of both, a retry finds by the export.
+                let is_list = |act: &Act<Opaque>| match act {
+                    Act::Remember(property) => property.name.is_user(),
+                    Act::Forget(_) => true,
+                    _ => false,
+                };
+                let last = acts.iter().rposition(is_list);
+                let place = last.map_or(acts.len(), |last| last + 1);
+                acts.splice(place..place, record);
+                acts
+            }
         };
         self.export_ref.add(&mut plan, acts);
         if let (AccessChange::Present(_), true, Some(dataset)) =

@@ -16,6 +16,7 @@ use super::{ExportRef, Leftover, Outcome, Verb, is_complete};
 use crate::id::At;
 use crate::name::{DatasetName, NameError, Object, SnapshotLeaf, SnapshotRef};
 use crate::observed::{Dataset, Observed, Query, Request, State, VolumeKind};
+use crate::parameter::Setting;
 use crate::policy::Policy;
 use crate::property::{Property, Value};
 use crate::step::{Plan, Step};
@@ -37,6 +38,8 @@ pub struct Create<'a> {
     pub received: Option<SnapshotLeaf>,
     /// The size of the blocks of a new zvol.
     pub block: u64,
+    /// What its class sets, besides that.
+    pub class: Vec<Setting>,
 }
 
 /// What a volume is made from.
@@ -180,9 +183,11 @@ impl Verb for Create<'_> {
             let parent = self.name().parent().filter(|_| from.copy);
             queries.extend(parent.map(Query::Dataset));
         }
+        let of_class = self.class.iter().map(|one| one.property().name);
+        let properties = self.export_ref.export.reads().into_iter();
         Ok(Request {
             queries,
-            properties: self.export_ref.export.reads(),
+            properties: properties.chain(of_class).collect(),
             export: self.export_ref.commands(pool)?,
             is_new: true,
             known: None,

@@ -8,16 +8,18 @@
 //! Nothing is destroyed recursively. Every destroyed, renamed or promoted object must be the one
 //! that was observed: one that appears in between makes the plan fail.
 
+mod group;
 mod snapshot;
 mod volume;
 
 use driver_core::{Error, Kind};
 
+pub use self::group::DestroyGroup;
 pub use self::snapshot::DestroySnapshot;
 pub(super) use self::snapshot::{is_only_container, of_container};
 pub use self::volume::DestroyVolume;
 use super::{blocked, is_complete, listed};
-use crate::id::{self, At, Layout};
+use crate::id::{self, At, Layout, Parent};
 use crate::name::{DatasetName, SnapshotRef};
 use crate::observed::{Dataset, Query, Request, Snapshot, State};
 use crate::property::PropertyName;
@@ -88,29 +90,31 @@ fn heir<'p>(
     Some(heir.ok_or(newest.clones.as_slice()))
 }
 
-/// Refuses to take what is missing for deleted where the parent of volumes is missing, too: it is made with the
-/// first volume, so this is another storage, or its name is misspelt. The parent of detached snapshots may be
-/// missing: there may never have been one.
-pub(crate) fn has_parent(doing: &str, parent: &DatasetName, pool: &State) -> Result<(), Error> {
-    if pool.dataset(parent).is_some() {
+/// Refuses to take what is missing for deleted where its parent is missing, too: that is made with the first volume,
+/// or with the first detached snapshot, so this is another storage, or its name is misspelt.
+pub(crate) fn has_parent(doing: &str, parent: Parent<'_>, pool: &State) -> Result<(), Error> {
+    let Parent { name, key } = parent;
+    if pool.dataset(name).is_some() {
         return Ok(());
     }
-    let advice = "see zfs.datasetParentName, and whether this is the storage that the connection means; if it was \
-         destroyed on purpose, make it again, empty";
+    let advice = format!(
+        "see {key}, and whether this is the storage that the connection means; if it was destroyed on purpose, \
+         make it again, empty"
+    );
     Err(Error::new(Kind::Unreachable, doing)
-        .because(format!("{parent} does not exist"))
+        .because(format!("{name} does not exist"))
         .advise(advice))
 }
 
 /// The parent, where the last observation had it: what is missing was looked for below it then.
-fn parent_again(parent: &DatasetName, pool: &State) -> Option<Query> {
-    let parent = pool.dataset(parent)?;
+fn parent_again(parent: Parent<'_>, pool: &State) -> Option<Query> {
+    let parent = pool.dataset(parent.name)?;
     Some(Query::Dataset(parent.name.clone()))
 }
 
 /// The same request, with the parent: see [`has_parent`].
-fn with_parent(parent: &DatasetName, mut request: Request) -> Request {
-    let parent = Query::Dataset(parent.clone());
+fn with_parent(parent: Parent<'_>, mut request: Request) -> Request {
+    let parent = Query::Dataset(parent.name.clone());
     if !request.queries.contains(&parent) {
         request.queries.push(parent);
     }

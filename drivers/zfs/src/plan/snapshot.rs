@@ -5,10 +5,13 @@
 //! one is recognised by the helper that came with it. A name belongs to one snapshot: the host is
 //! searched for others, unless the name itself is unique. That search grows with the number of volumes.
 
+use std::collections::BTreeSet;
+
 use driver_core::{Error, Kind, SnapshotName};
 
 use super::create::take;
 use super::destroy::of_container;
+use super::named::{OtherNames, put_aside};
 use super::owner::Owner;
 use super::{Leftover, Outcome, Verb, going_on, is_complete};
 use crate::id::{self, At, Layout, SnapshotPlace};
@@ -128,43 +131,14 @@ impl TakeSnapshot<'_> {
         place.ok().map(|place| place.object())
     }
 
-    /// Other snapshots of this name. Some of them may be marked for deferred destroy.
-    fn others(&self, pool: &State) -> Vec<Object> {
-        let itself = self.place.object();
-        let named = pool.named().iter().filter(|object| {
-            let is_ours = self.layout.place_of(object).is_some();
-            is_ours && **object != itself
-        });
-        let twin = self.twin().filter(|twin| match twin {
-            Object::Dataset(name) => pool.dataset(name).is_some(),
-            Object::Snapshot(name) => pool.snapshot(name).is_some(),
-        });
-        let mut others: Vec<Object> = named.cloned().collect();
-        others.extend(twin.filter(|twin| !pool.named().contains(twin)));
-        others
-    }
-
-    /// Whether another one has the name; `None` if that needs another observation.
-    fn is_taken(&self, asked: &State, pool: &State) -> Option<bool> {
-        let text = self.text();
-        let mut taken = false;
-        for object in self.others(pool) {
-            let name = match &object {
-                Object::Dataset(name) => pool
-                    .dataset(name)
-                    .map(|dataset| dataset.properties.own(&PropertyName::SNAPSHOT_NAME)),
-                Object::Snapshot(name) => pool
-                    .snapshot(name)
-                    .map(|snapshot| snapshot.csi_name().filter(|_| !snapshot.is_doomed())),
-            };
-            taken |= match name {
-                Some(name) => name == Some(text.as_str()),
-                // Observed, and gone since.
-                None if asked.named().contains(&object) => false,
-                None => return None,
-            };
+    /// Other snapshots of this name.
+    fn others(&self) -> OtherNames<'_> {
+        OtherNames {
+            layout: self.layout,
+            name: self.text(),
+            itself: BTreeSet::from([self.place.object()]),
+            twin: self.twin(),
         }
-        Some(taken)
     }
 
     /// Whether the existing snapshot was taken by this request; otherwise why not.
@@ -173,7 +147,7 @@ impl TakeSnapshot<'_> {
         let name = own(PropertyName::SNAPSHOT_NAME) == Some(self.text().as_str());
         let volume = own(PropertyName::SNAPSHOT_SOURCE);
         let volume = volume.is_none_or(|volume| volume == self.place.volume.as_str());
-        if name && volume {
+        if name && volume && own(PropertyName::GROUP).is_none() {
             return Ok(());
         }
         let why = format!(
@@ -216,19 +190,8 @@ impl TakeSnapshot<'_> {
     fn attached(&self, name: &SnapshotRef, pool: &State) -> Result<Outcome<Taken>, Error> {
         let mut plan = Plan::about(self.source.clone());
         match pool.snapshot(name) {
-            // Under another name, `zfs release` would not find it.
-            Some(old) if old.is_doomed() && old.is_held() => {
-                let why = format!("{name} was deleted, and a hold keeps it");
-                return Err(self.refused(Kind::Busy).because(why).advise(format!(
-                    "see `zfs holds {name}` and `zfs release` on the storage host"
-                )));
-            }
             Some(old) if old.is_doomed() => {
-                plan.guard(name.clone(), old.guid);
-                plan.step(Step::Rename {
-                    snapshot: name.clone(),
-                    to: id::aside(old.guid),
-                });
+                put_aside(&mut plan, old, |kind| self.refused(kind))?;
             }
             Some(snapshot) => {
                 self.recognise(&snapshot.properties)?;
@@ -329,7 +292,7 @@ impl TakeSnapshot<'_> {
     }
 }
 
-fn success() -> Property {
+pub(super) fn success() -> Property {
     Property::new(PropertyName::SUCCESS, PropertyValue::yes())
 }
 
@@ -352,23 +315,16 @@ impl Verb for TakeSnapshot<'_> {
 
     fn request(&self, pool: &State) -> Result<Request, Error> {
         let mut queries = self.queries()?;
+        let others = self.others();
         let twin = if id::is_unique(self.name.as_str()) {
             self.twin()
         } else {
-            let parents = std::iter::once(&self.layout.volumes).chain(self.detached_parent());
-            queries.push(Query::Named {
-                within: parents.cloned().collect(),
-                name: self.text().as_str().to_owned(),
-                leaf: self.place.leaf.clone(),
-            });
+            queries.push(others.query(self.detached_parent(), &self.place.leaf));
             None
         };
         // The objects that may have the name, by the last observation.
-        let others = self.others(pool).into_iter().chain(twin);
-        queries.extend(others.map(|object| match object {
-            Object::Snapshot(snapshot) => Query::Snapshot(snapshot),
-            Object::Dataset(dataset) => Query::Dataset(dataset),
-        }));
+        let found = others.found(pool).into_iter().chain(twin);
+        queries.extend(found.map(Query::of));
         Ok(Request {
             is_new: true,
             ..Request::of(queries)
@@ -391,10 +347,11 @@ impl Verb for TakeSnapshot<'_> {
                 .refused(Kind::NotFound)
                 .because("there is no such volume"));
         }
-        match self.is_taken(asked, &seen.pool) {
+        let others = self.others();
+        match others.is_taken(asked, &seen.pool) {
             None => return Ok(Outcome::Ask),
             Some(true) => {
-                let names = super::listed(self.others(&seen.pool));
+                let names = super::listed(others.found(&seen.pool));
                 let why = format!("another snapshot has this name: {names}");
                 return Err(self.refused(Kind::Conflict).because(why));
             }

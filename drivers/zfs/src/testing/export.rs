@@ -237,6 +237,9 @@ fn let_in(
     Ok(acts)
 }
 
+/// A node that is in [`Targets::inside`] where every node is.
+pub const EVERY_NODE: &str = "*";
+
 const ASSET: PropertyName = PropertyName::ISCSI_ASSETS;
 /// The property with the number of the target.
 const NUMBER: PropertyName = PropertyName::FREENAS_ISCSI_TARGET;
@@ -319,6 +322,11 @@ impl Export for MemoryExport {
             let fill = MemoryCommand::Fill(number, subject.dataset.clone());
             acts.push(Act::Task(Task::of(fill).after(MADE)));
         }
+        let listed = remembered(subject)?;
+        if self.nodes && !listed.is_empty() && facts.inside != listed {
+            let let_in = MemoryCommand::LetIn(export_name.to_string(), listed);
+            acts.push(Act::Do(let_in));
+        }
         if !full || !facts.saved {
             acts.push(Act::Do(MemoryCommand::Save));
         }
@@ -359,15 +367,31 @@ impl Export for MemoryExport {
         self.nodes
     }
 
+    fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool {
+        !self.nodes || remembered(subject).is_ok_and(|nodes| nodes.contains(node.as_str()))
+    }
+
+    fn names(&self, node: &NodeId) -> bool {
+        !node.as_str().contains("nameless")
+    }
+
+    fn is_open(&self, subject: &Subject<'_>, _asset: &ExportName, facts: &MemoryOutput) -> bool {
+        let is_unlisted = remembered(subject).is_ok_and(|nodes| nodes.is_empty());
+        self.nodes && is_unlisted && facts.inside.contains(EVERY_NODE)
+    }
+
     fn allow(
         &self,
         subject: &Subject<'_>,
         export_name: &ExportName,
         facts: &MemoryOutput,
-        node: &NodeId,
+        more: &[&NodeId],
     ) -> Result<Vec<Act<MemoryCommand>>, Error> {
+        if !self.nodes {
+            return Ok(Vec::new());
+        }
         let mut nodes = remembered(subject)?;
-        nodes.insert(node.to_string());
+        nodes.extend(more.iter().map(ToString::to_string));
         let_in(subject, export_name, facts, &nodes)
     }
 
@@ -378,6 +402,9 @@ impl Export for MemoryExport {
         facts: &MemoryOutput,
         node: Option<&NodeId>,
     ) -> Result<Vec<Act<MemoryCommand>>, Error> {
+        if !self.nodes {
+            return Ok(Vec::new());
+        }
         let mut nodes = remembered(subject)?;
         nodes.retain(|other| node.is_some_and(|node| node.as_str() != other));
         let_in(subject, export_name, facts, &nodes)

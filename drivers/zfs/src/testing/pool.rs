@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) use transfer::Piece;
 
-use crate::name::{DatasetName, Object, SnapshotRef};
+use crate::name::{DatasetName, MarkRef, Object, SnapshotRef};
 use crate::observed::{Guid, VolumeKind};
 use crate::property::{Property, PropertyName};
 
@@ -30,6 +30,8 @@ pub enum Room {
 pub struct MemoryPool {
     datasets: BTreeMap<DatasetName, Held>,
     snapshots: BTreeMap<SnapshotRef, Cut>,
+    /// Bookmarks: what is left of a snapshot.
+    marks: BTreeMap<MarkRef, Cut>,
     /// What is in use and so cannot be destroyed.
     busy: BTreeSet<DatasetName>,
     /// The targets of running incremental `zfs receive`, by the snapshot that they start from.
@@ -40,6 +42,8 @@ pub struct MemoryPool {
     pub room: Room,
     /// Whether the login may do everything except destroy datasets.
     pub refuse_destruction: bool,
+    /// A property that it refuses to set, after all others of the same step: a feature of the pool is missing.
+    pub refuse_property: Option<PropertyName>,
     /// The creation time of all its objects, in seconds after the first pool.
     pub later: u64,
     /// The last transaction.
@@ -306,7 +310,11 @@ impl MemoryPool {
             let shape = format!("doomed {} {:?}", cut.doomed, cut.own);
             (name.to_string(), shape)
         });
-        datasets.chain(snapshots).collect()
+        let marks = self
+            .marks
+            .keys()
+            .map(|name| (name.to_string(), String::new()));
+        datasets.chain(snapshots).chain(marks).collect()
     }
 
     /// What tells an object from another one of its name.

@@ -15,7 +15,7 @@ use super::MemoryHost;
 use super::pool::{Piece, Room};
 use super::state::{self, HostState};
 use crate::backend::{Incoming, Interrupted};
-use crate::name::SnapshotRef;
+use crate::name::{Since, SnapshotRef};
 use crate::step::{Failed, Next};
 
 /// The content of each started stream, by its number.
@@ -115,4 +115,29 @@ pub(super) async fn receive(
     Err(here(
         Error::new(Kind::Internal, "receive a stream").because("it is empty"),
     ))
+}
+
+/// Records in one piece.
+#[derive(Debug)]
+struct Recorded(Option<Vec<u8>>);
+
+#[async_trait]
+impl Bytes for Recorded {
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        tokio::task::yield_now().await;
+        Ok(self.0.take())
+    }
+}
+
+pub(super) fn send_records(
+    state: &mut HostState,
+    of: &SnapshotRef,
+    since: Option<&Since>,
+) -> Result<Box<dyn Bytes>, Error> {
+    state.exchanges += 1;
+    if state.is_cut() {
+        return Err(state::lost().error.with_effect(Effect::None));
+    }
+    let bytes = state.pool.records(of, since)?;
+    Ok(Box::new(Recorded(Some(bytes))))
 }

@@ -106,11 +106,18 @@ async fn what_lies_in_a_parent_that_does_not_exist_is_not_taken_for_deleted() {
             .delete_volume(&call, DeleteVolume::new(&volume))
             .await;
         gone("delete volume", deleted, missing).await;
-        for id in ["v0@s", "v0/s"] {
+        // The first detached snapshot makes the parent of all: who has the id of one knows of a storage with it.
+        for (id, missing) in [("v0@s", missing), ("v0/s", true)] {
             let id = SnapshotId::parse(id).unwrap();
             let deleted = driver
                 .delete_snapshot(&call, DeleteSnapshot::new(&id))
                 .await;
+            if id.as_str() == "v0/s" {
+                let why = deleted.as_ref().unwrap_err().chain();
+                assert!(why.contains("tank/csi/s does not exist"), "{why}");
+                let key = "see zfs.detachedSnapshotsDatasetParentName";
+                assert!(why.contains(key), "{why}");
+            }
             gone("delete snapshot", deleted, missing).await;
             let found = driver.get_snapshot(&call, GetSnapshot::new(&id)).await;
             let kind = found.expect_err("there is none").kind();
@@ -145,6 +152,18 @@ async fn what_lies_in_a_parent_that_does_not_exist_is_not_taken_for_deleted() {
         // The first volume makes the parent of volumes. The one of detached snapshots stays missing.
         well(&driver, &[create(1, From::Nothing), Verb::Delete(1)]).await;
     }
+    // It stays when the last of them is gone.
+    let (id, name, detached) = (1, 0, true);
+    let taken = Verb::Snapshot { id, name, detached };
+    let gone_again = || Verb::DeleteSnapshot { id, name, detached };
+    let verbs = [
+        create(1, From::Nothing),
+        taken,
+        gone_again(),
+        gone_again(),
+        Verb::Delete(1),
+    ];
+    well(&driver, &verbs).await;
 }
 
 #[tokio::test]

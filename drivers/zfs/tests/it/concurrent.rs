@@ -342,7 +342,10 @@ async fn a_node_that_is_let_in_while_another_one_is_put_out_or_let_in_keeps_its_
     let driver = published(&["a", "x"]).await;
     driver.backend().before_next_plan(lets_in("a,b,x"));
     driver
-        .unpublish_volume(&minute(), UnpublishVolume::new(&volume(0), Some(&id("a"))))
+        .unpublish_volume(
+            &minute(),
+            UnpublishVolume::new(&volume(0), Some(&NodeIdentity::of(id("a")))),
+        )
         .await
         .unwrap();
     assert_eq!(inside(&driver), "b,x");

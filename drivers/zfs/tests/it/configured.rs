@@ -2,7 +2,7 @@
 
 use csi_types::Attachment;
 use driver_core::{
-    Driver, Exports as _, Kind, Lister as _, PageRequest, Parameters, SnapshotFilter,
+    Driver, Exports as _, Kind, Lister as _, MadeFor, PageRequest, Parameters, SnapshotFilter,
     Snapshots as _,
 };
 use driver_zfs::ZfsDriver;
@@ -72,12 +72,12 @@ async fn a_volume_keeps_the_claim_that_it_was_created_for_and_a_retry_may_name_a
             things[&dataset(id).into()].own.get(name).cloned()
         };
         let mut first = request(0, &From::Nothing, false);
-        first.parameters = of("data\n");
+        first.parameters = of("data");
         driver.create_volume(&call(), &first).await.unwrap();
         first.parameters = of("other");
         driver.create_volume(&call(), &first).await.unwrap();
         let claim = own(0, &PropertyName::CLAIM);
-        assert_eq!(claim.as_deref(), Some(r"shop/data\n"), "{kind}");
+        assert_eq!(claim.as_deref(), Some("shop/data"), "{kind}");
         let volume = own(0, &PropertyName::PERSISTENT_VOLUME);
         assert_eq!(volume.as_deref(), Some("pvc-1"), "{kind}");
         for copy in [false, true] {
@@ -89,6 +89,14 @@ async fn a_volume_keeps_the_claim_that_it_was_created_for_and_a_retry_may_name_a
             let claim = own(id, &PropertyName::CLAIM);
             assert_eq!(claim.as_deref(), Some("shop/copy"), "{kind}");
         }
+        let lister = driver.lister().unwrap();
+        let found = lister.get_volume(&call(), &first.id).await.unwrap();
+        assert_eq!(found.made_for, MadeFor::of(&of("data")), "{kind}");
+        // A name that no claim can have is not kept.
+        let mut odd = request(4, &From::Nothing, false);
+        odd.parameters = of("data\n");
+        driver.create_volume(&call(), &odd).await.unwrap();
+        assert_eq!(own(4, &PropertyName::CLAIM), None, "{kind}");
         // Without metadata it is of no claim, whatever its source is of.
         let bare = request(3, &From::Volume(0), true);
         driver.create_volume(&call(), &bare).await.unwrap();

@@ -2,23 +2,37 @@
 
 use std::sync::Arc;
 
-use driver_core::contract::{Fresh, keep_contract};
+use driver_core::contract::{Fresh, Mutable, keep_contract};
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::{MemoryExport, MemoryHost, settings};
 
+const MUTABLE: Mutable = Mutable {
+    good: &[
+        ("compression", ["zstd-7", "lz4"]),
+        ("sync", ["always", "disabled"]),
+    ],
+    bad: ("compression", "zstd-20"),
+};
+
 async fn keep(kind: VolumeKind, zfs: &'static str, coy: bool) {
+    keep_with(kind, zfs, coy, false).await;
+}
+
+async fn keep_with(kind: VolumeKind, zfs: &'static str, coy: bool, nodes: bool) {
     keep_contract(|| async {
+        let zfs = format!("{zfs}  volumeParameters: [sync, compression]\n");
         let mut export = MemoryExport::new(kind);
-        export.coy = coy;
-        let driver = ZfsDriver::new(settings(kind, zfs).unwrap(), MemoryHost::new(), export);
+        (export.coy, export.nodes) = (coy, nodes);
+        let driver = ZfsDriver::new(settings(kind, &zfs).unwrap(), MemoryHost::new(), export);
         let driver = Arc::new(driver);
         let host = driver.clone();
-        Fresh::new(driver, ()).cutting(move |parts| {
+        let fresh = Fresh::new(driver, ()).cutting(move |parts| {
             let mut state = host.backend().state();
             state.cut_after = parts.map(|parts| state.steps + parts);
-        })
+        });
+        fresh.changing(MUTABLE)
     })
     .await;
 }
@@ -47,4 +61,9 @@ async fn zvols_keep_the_contract() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_export_that_is_known_only_when_it_is_there_keeps_the_contract() {
     keep(VolumeKind::Zvol, "  zvolBlocksize: 64K\n", true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_export_with_access_per_node_keeps_the_contract() {
+    keep_with(VolumeKind::Zvol, "", false, true).await;
 }

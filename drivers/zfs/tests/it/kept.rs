@@ -63,8 +63,20 @@ fn of_snapshot(begin: &HostState, verb: &Verb, name: &SnapshotRef, thing: &Thing
             id,
             name: leaf,
             detached: false,
-        } if *name == attached(*id, *leaf) && has(thing, &PropertyName::SNAPSHOT_NAME) => {
+        } if *name == attached(*id, *leaf)
+            && has(thing, &PropertyName::SNAPSHOT_NAME)
+            && !has(thing, &PropertyName::GROUP) =>
+        {
             Stays::Not
+        }
+        Verb::DeleteGroup { ids, name: leaf } => {
+            let group = group(*ids, *leaf);
+            let of_it = thing.own.get(&PropertyName::GROUP).map(String::as_str);
+            if of_it == Some(group.id.as_str()) {
+                Stays::Not
+            } else {
+                Stays::As
+            }
         }
         Verb::Snapshot {
             id,

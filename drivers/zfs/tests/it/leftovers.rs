@@ -11,6 +11,12 @@ use crate::world::*;
 
 /// Deletes every object that the orchestrator may know.
 async fn empty(kind: VolumeKind, driver: &MemoryDriver) {
+    for (ids, name) in (1..8).flat_map(|ids| NAMES.map(move |name| (ids, name))) {
+        let verb = Verb::DeleteGroup { ids, name };
+        let result = run(driver, &verb).await;
+        let why = result.as_ref().err().map(Error::chain);
+        assert!(result.is_ok(), "{kind} {verb:?}: {why:?}");
+    }
     for name in NAMES {
         for (id, detached) in IDS.flat_map(|id| [(id, false), (id, true)]) {
             let verb = Verb::DeleteSnapshot { id, name, detached };

@@ -6,7 +6,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod absent;
+mod adopted;
 mod at_one_moment;
+mod blocks;
 mod concurrent;
 mod configured;
 mod connected;
@@ -14,12 +16,15 @@ mod contract;
 mod exports;
 mod foreign;
 mod full;
+mod groups;
 mod kept;
 mod leftovers;
 mod migrated;
+mod modified;
 mod orphans;
 mod partial;
 mod prefix;
+mod published;
 mod resumed;
 mod short;
 mod sizes;

@@ -196,7 +196,7 @@ fn every_prefix_of_every_plan_leaves_what_is_listed_and_removed_and_what_can_sti
     };
     // By chance a kind may be rare in these cases: then there are more.
     let is_rare = |kind: &OrphanKind| kinds.borrow().get(kind) < Some(&5);
-    for _ in 0..8 {
+    for _ in 0..40 {
         let outcome = runner.run(&cases, left);
         outcome.unwrap_or_else(|failure| panic!("{failure}"));
         if !OrphanKind::ALL.iter().any(is_rare) {

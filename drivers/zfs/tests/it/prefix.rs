@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use driver_core::{Error, Kind};
 use driver_zfs::name::{DatasetName, SnapshotRef};
-use driver_zfs::observed::VolumeKind;
+use driver_zfs::observed::{Query, VolumeKind};
+use driver_zfs::property::PropertyName;
+use driver_zfs::published::PublishedNodes;
 use driver_zfs::testing::InMemory as _;
-use driver_zfs::testing::{HostState, MemoryHost};
+use driver_zfs::testing::{HostState, MemoryHost, Thing};
 use proptest::prelude::*;
 
 use crate::kept::{assert_exported, assert_kept};
@@ -35,13 +37,50 @@ fn check_content(begin: &HostState, end: &HostState, verb: &Verb) {
     assert_eq!(end.pool.content(&dataset(*id)), expected, "{verb:?}");
 }
 
-/// Published nodes have access, and unpublished ones do not.
-fn check_access(end: &HostState, verb: &Verb) {
+/// A group is there whole or not at all; one whose deletion has started is not made again.
+fn check_group(begin: &HostState, now: &HostState, verb: &Verb, what: &str) {
+    let Verb::Group { ids, name } = verb else {
+        return;
+    };
+    let group = group(*ids, *name);
+    let of_it = |state: &HostState| {
+        let has = |thing: &Thing| {
+            let own = thing.own.get(&PropertyName::GROUP);
+            own.is_some_and(|id| id == group.id.as_str()) && !thing.doomed
+        };
+        state
+            .pool
+            .things()
+            .values()
+            .filter(|thing| has(thing))
+            .count()
+    };
+    let (before, after) = (of_it(begin), of_it(now));
+    let whole = before == 0 && after == group.members.len();
+    assert!(
+        after == before || whole,
+        "{what}: {before} before, {after} now"
+    );
+}
+
+/// Published nodes are recorded, and unpublished ones are not; if access is per node, they have it or not.
+fn check_access(end: &HostState, verb: &Verb, per_node: bool) {
     let (id, of, wanted) = match verb {
         Verb::Publish(id, of) => (id, Some(of), true),
         Verb::Unpublish(id, of) => (id, of.as_ref(), false),
         _ => return,
     };
+    let seen = end.pool.show(&[Query::Dataset(dataset(*id))], &[]);
+    let recorded = seen.dataset(&dataset(*id)).map(PublishedNodes::of);
+    let recorded = recorded.unwrap_or_default();
+    let is_recorded = match of {
+        Some(of) => recorded.iter().any(|(name, _)| *name == node(*of)),
+        None => !recorded.is_empty(),
+    };
+    assert_eq!(is_recorded, wanted, "{verb:?}: {recorded:?}");
+    if !per_node {
+        return;
+    }
     let inside = end.targets.inside.get(volume(*id).as_str());
     let is_inside = match of {
         Some(of) => inside.is_some_and(|nodes| nodes.contains(node(*of).as_str())),
@@ -83,9 +122,10 @@ async fn cut_everywhere(
         shape(&end),
         "{verb:?} again"
     );
+    check_group(begin, &end, verb, "uncut");
     if expected.is_ok() {
         check_content(begin, &end, verb);
-        check_access(&end, verb);
+        check_access(&end, verb, has_nodes(kind, coy));
     }
     assert_kept(begin, &end, verb);
     if expected.is_err() {
@@ -101,6 +141,7 @@ async fn cut_everywhere(
             assert_eq!(outcome(&lost), Some(Kind::Unreachable), "{what}: {lost:?}");
             let mut state = cut.backend().state().clone();
             assert_kept(begin, &state, verb);
+            check_group(begin, &state, verb, &what);
             state.cut_after = None;
             let retried = driver(kind, coy, state);
             let result = retry(&retried, verb).await;
@@ -111,7 +152,7 @@ async fn cut_everywhere(
             assert_kept(begin, &state, verb);
             if expected.is_ok() {
                 check_content(begin, &state, verb);
-                check_access(&state, verb);
+                check_access(&state, verb, has_nodes(kind, coy));
             }
         }
     }
@@ -145,6 +186,8 @@ fn name_of(verb: &Verb) -> &'static str {
             detached: false, ..
         } => "delete snapshot",
         Verb::DeleteSnapshot { detached: true, .. } => "delete detached snapshot",
+        Verb::Group { .. } => "group",
+        Verb::DeleteGroup { .. } => "delete group",
         Verb::Publish(..) => "publish",
         Verb::Unpublish(..) => "unpublish",
     }
@@ -206,7 +249,7 @@ fn every_prefix_of_every_plan_leads_to_the_same_end() {
     });
     outcome.unwrap_or_else(|failure| panic!("{failure}"));
     let tried = tried.into_inner();
-    assert_eq!(tried.verbs.len(), 11, "{tried:?}");
+    assert_eq!(tried.verbs.len(), 13, "{tried:?}");
     for (verb, (ended, cuts)) in &tried.verbs {
         assert!(*ended >= 5 && *cuts >= 5, "{verb} hardly ever: {tried:?}");
     }

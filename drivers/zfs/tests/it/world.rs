@@ -6,12 +6,13 @@ use std::time::Duration;
 use csi_types::NodeIdentity;
 use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::{
-    Call, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Error, ExpandVolume,
-    Expander as _, Kind, NodeId, Parameters, PublishVolume, Publisher as _, SizeRange, SnapshotId,
-    SnapshotName, Snapshots as _, Source, TopologyRequirement, UnpublishVolume, VolumeId,
-    VolumeName,
+    Call, CreateGroup, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Error,
+    ExpandVolume, Expander as _, GroupMembers, Groups as _, Kind, NodeId, Parameters,
+    PublishVolume, Publisher as _, SizeRange, SnapshotId, SnapshotName, Snapshots as _, Source,
+    TopologyRequirement, UnpublishVolume, VolumeId, VolumeName,
 };
 use driver_zfs::ZfsDriver;
+use driver_zfs::id::GroupPlace;
 use driver_zfs::name::{DatasetName, Object, SnapshotRef};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
@@ -69,6 +70,15 @@ pub(crate) enum Verb {
         name: u8,
         detached: bool,
     },
+    /// A group of the volumes whose bits are set.
+    Group {
+        ids: u8,
+        name: u8,
+    },
+    DeleteGroup {
+        ids: u8,
+        name: u8,
+    },
     Publish(u8, u8),
     /// From a node, or from all.
     Unpublish(u8, Option<u8>),
@@ -85,7 +95,8 @@ pub(crate) enum From {
 pub(crate) const SIZE: i64 = 64 << 20;
 /// Few, so that they collide.
 pub(crate) const IDS: std::ops::Range<u8> = 0..3;
-pub(crate) const NAMES: std::ops::Range<u8> = 0..3;
+pub(crate) const NAMES: std::ops::Range<u8> = 0..5;
+const NODES: std::ops::Range<u8> = 0..3;
 
 pub(crate) fn volume(id: u8) -> VolumeId {
     VolumeId::parse(&format!("v{id}")).unwrap()
@@ -112,6 +123,26 @@ pub(crate) fn detached(id: u8, name: u8) -> DatasetName {
 pub(crate) fn snapshot_id(id: u8, name: u8, detached: bool) -> SnapshotId {
     let mark = if detached { '/' } else { '@' };
     SnapshotId::parse(&format!("v{id}{mark}s{name}")).unwrap()
+}
+
+/// The volumes of a group.
+pub(crate) fn volumes(ids: u8) -> Vec<VolumeId> {
+    let all = IDS.filter(|id| ids & (1 << id) != 0);
+    all.map(volume).collect()
+}
+
+/// A group, which need not exist.
+pub(crate) fn group(ids: u8, name: u8) -> GroupPlace {
+    let settings = settings(VolumeKind::Zvol, "").unwrap();
+    let name = SnapshotName::parse(&format!("s{name}")).unwrap();
+    let (volumes, room) = (volumes(ids), settings.id_room.bytes());
+    settings.layout.new_group(&name, &volumes, room).unwrap()
+}
+
+/// The ids of its snapshots.
+pub(crate) fn members(group: &GroupPlace) -> Vec<SnapshotId> {
+    let places = group.members.iter().map(|(_, place)| place);
+    places.map(|place| place.id().unwrap()).collect()
 }
 
 pub(crate) fn parameters(flags: &[(&str, bool)]) -> Parameters {
@@ -178,6 +209,19 @@ pub(crate) async fn run(driver: &MemoryDriver, verb: &Verb) -> Result<(), Error>
                 .delete_snapshot(&call, DeleteSnapshot::new(&id))
                 .await
         }
+        Verb::Group { ids, name } => {
+            let (name, volumes) = (format!("s{name}"), volumes(*ids));
+            let name = SnapshotName::parse(&name).unwrap();
+            let parameters = Parameters::default();
+            let request = CreateGroup::new(&name, &volumes, &parameters);
+            driver.create_group(&call, request).await.map(drop)
+        }
+        Verb::DeleteGroup { ids, name } => {
+            let group = group(*ids, *name);
+            let members = members(&group);
+            let request = GroupMembers::new(&group.id, &members);
+            driver.delete_group(&call, request).await
+        }
         Verb::Publish(id, of) => {
             let capability = &request(*id, &From::Nothing, false).capabilities[0];
             let (id, node) = (volume(*id), NodeIdentity::of(node(*of)));
@@ -185,7 +229,7 @@ pub(crate) async fn run(driver: &MemoryDriver, verb: &Verb) -> Result<(), Error>
             driver.publish_volume(&call, request).await.map(drop)
         }
         Verb::Unpublish(id, of) => {
-            let node = of.map(node);
+            let node = of.map(node).map(NodeIdentity::of);
             driver
                 .unpublish_volume(&call, UnpublishVolume::new(&volume(*id), node.as_ref()))
                 .await
@@ -334,10 +378,14 @@ pub(crate) async fn happen(driver: &MemoryDriver, kind: VolumeKind, event: &Even
     }
 }
 
+/// Whether access is per node. Each of these with and without the other one, except for one pair.
+pub(crate) fn has_nodes(kind: VolumeKind, coy: bool) -> bool {
+    !coy || kind == VolumeKind::Zvol
+}
+
 pub(crate) fn driver(kind: VolumeKind, coy: bool, state: HostState) -> MemoryDriver {
     let mut export = MemoryExport::new(kind);
-    // Each of these with and without the other one, except for one pair.
-    (export.coy, export.nodes) = (coy, !coy || kind == VolumeKind::Zvol);
+    (export.coy, export.nodes) = (coy, has_nodes(kind, coy));
     let zfs = "  datasetEnableQuotas: true\n  datasetPermissionsMode: '0770'\n";
     ZfsDriver::new(
         settings(kind, zfs).unwrap(),
@@ -369,6 +417,11 @@ pub(crate) fn outcome(result: &Result<(), Error>) -> Option<Kind> {
     result.as_ref().err().map(Error::kind)
 }
 
+/// The volumes of a group, which are often the same.
+fn ids() -> impl Strategy<Value = u8> + Clone {
+    prop_oneof![Just(3_u8), 1..8_u8]
+}
+
 pub(crate) fn verb() -> impl Strategy<Value = Verb> {
     let (id, name) = (IDS, NAMES);
     let from = prop_oneof![
@@ -386,8 +439,10 @@ pub(crate) fn verb() -> impl Strategy<Value = Verb> {
             .prop_map(|(id, name, detached)| Verb::Snapshot { id, name, detached }),
         2 => (id.clone(), name.clone(), any::<bool>())
             .prop_map(|(id, name, detached)| Verb::DeleteSnapshot { id, name, detached }),
-        2 => (id.clone(), name.clone()).prop_map(|(id, node)| Verb::Publish(id, node)),
-        1 => (id, prop::option::of(name)).prop_map(|(id, node)| Verb::Unpublish(id, node)),
+        2 => (ids(), name.clone()).prop_map(|(ids, name)| Verb::Group { ids, name }),
+        2 => (ids(), name.clone()).prop_map(|(ids, name)| Verb::DeleteGroup { ids, name }),
+        2 => (id.clone(), NODES).prop_map(|(id, node)| Verb::Publish(id, node)),
+        1 => (id, prop::option::of(NODES)).prop_map(|(id, node)| Verb::Unpublish(id, node)),
     ]
 }
 
@@ -409,9 +464,9 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
 }
 
 /// In an empty pool most verbs have nothing to do.
-pub(crate) fn beginning() -> [Event; 3] {
-    let create = Verb::Create {
-        id: 0,
+pub(crate) fn beginning() -> [Event; 5] {
+    let create = |id| Verb::Create {
+        id,
         source: From::Nothing,
         copy: false,
     };
@@ -420,5 +475,13 @@ pub(crate) fn beginning() -> [Event; 3] {
         name,
         detached,
     };
-    [create, snapshot(0, false), snapshot(1, true)].map(Event::Verb)
+    let group = Verb::Group { ids: 3, name: 4 };
+    [
+        create(0),
+        create(1),
+        snapshot(0, false),
+        snapshot(1, true),
+        group,
+    ]
+    .map(Event::Verb)
 }

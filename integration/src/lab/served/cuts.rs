@@ -128,8 +128,9 @@ async fn everywhere(served: Served, part: Part, choose: impl Fn(&[Step]) -> Vec<
         ),
         _ => (served, part.operations().to_vec()),
     };
-    let operations = operations.into_iter().filter(|operation| {
-        *operation != Operation::Expand || served.is_expanded_by_the_controller()
+    let operations = operations.into_iter().filter(|operation| match operation {
+        Operation::Expand => served.is_expanded_by_the_controller(),
+        operation => !operation.is_of_groups() || served.takes_groups(),
     });
     let operations: Vec<_> = operations.collect();
     let mut trial = Trial::start(served).await;

@@ -10,7 +10,7 @@ use tonic::Status;
 
 use super::access::{published, unpublished};
 use super::settings::{dataset, shown};
-use super::{Served, storage};
+use super::{Served, grouped, storage};
 use crate::lab::calls::{Node, within};
 use crate::lab::content;
 use crate::lab::fixture::{Access, Fixture, capability};
@@ -38,6 +38,9 @@ pub async fn whole(served: Served) {
     attached(&node, &first).await;
     lived(&node, served, &first).await;
     copied(&node, served).await;
+    if served.takes_groups() {
+        grouped::taken_and_restored(&node, served).await;
+    }
     // Node and storage host are one machine: its own mounts and zvols go with the volumes.
     Leftovers::back_to(&before.0, "the whole life").await;
     assert_eq!(storage(), before.1, "the storage is as before");

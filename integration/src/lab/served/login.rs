@@ -59,7 +59,7 @@ const SUDO_OF_FILESYSTEMS: &str = "\
 csi ALL=(root) NOPASSWD: /usr/sbin/zfs, /usr/bin/chmod, /usr/bin/chown, /usr/bin/setfacl
 ";
 
-const ALLOW_ZVOLS: &str = "create,destroy,mount,snapshot,clone,promote,rename,userprop,canmount,volsize,\
+const ALLOW_ZVOLS: &str = "create,destroy,mount,snapshot,bookmark,clone,promote,rename,userprop,canmount,volsize,\
 volblocksize,refreservation,send,receive";
 const ALLOW_FILESYSTEMS: &str = "create,destroy,mount,snapshot,clone,promote,rename,userprop,\
 canmount,mountpoint,refquota,refreservation,sharenfs,sharesmb,send,receive";

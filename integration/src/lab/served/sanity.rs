@@ -11,13 +11,12 @@ use crate::sanity::{self, ANY_NODE, PENDING, Questions, SPECS, Spec, ended};
 use crate::server::log_of;
 
 /// The skipped specs, and why.
-const SKIPPED: [(&str, &str); 6] = [
+const SKIPPED: [(&str, &str); 5] = [
     ("ModifyVolume", "nothing of a volume can be modified"),
     (
         "volume attribute class",
         "nothing of a volume can be modified",
     ),
-    ("GroupController", "volumes are not cut together"),
     (
         "VolumeHealth",
         "conditions are reported by the calls of older versions",
@@ -29,6 +28,8 @@ const SKIPPED: [(&str, &str); 6] = [
     ),
 ];
 
+/// The specs that are also skipped where no snapshots are taken at one moment.
+const SKIPPED_WITHOUT_GROUPS: &str = "GroupController";
 /// The specs that are also skipped where the storage is that of the node.
 const SKIPPED_UNATTACHED: [&str; 3] = [
     "ControllerPublishVolume",
@@ -41,12 +42,13 @@ const SKIPPED_OF_SHARES: &str = "NodeExpandVolume";
 /// The specs that are also skipped where the node alone expands a volume.
 const SKIPPED_OF_THE_NODE: &str = "ExpandVolume [Controller Server]";
 
-/// How many run, how many of these expand by the controller, and how many more run where a node expands or
-/// volumes are attached.
+/// How many run, how many of these expand by the controller, and how many more run where a node expands, volumes are
+/// attached, or groups are taken.
 const RAN: usize = 67;
 const RAN_OF_THE_CONTROLLER: usize = 3;
 const RAN_OF_EXPANSION: usize = 4;
 const RAN_ATTACHED: usize = 7;
+const RAN_OF_GROUPS: usize = 6;
 
 /// Every spec runs that the driver's capabilities call for, and none fails.
 ///
@@ -79,11 +81,17 @@ pub async fn nothing_fails(served: Served) {
 
 /// How many run where a driver is alone in a process.
 pub(super) fn due(served: Served) -> usize {
-    match (served.is_expanded_by_the_controller(), served.is_device()) {
-        (true, true) => RAN + RAN_OF_EXPANSION + RAN_ATTACHED,
-        (true, false) => RAN + RAN_ATTACHED,
-        (false, _) => RAN + RAN_OF_EXPANSION - RAN_OF_THE_CONTROLLER,
-    }
+    let of_groups = if served.takes_groups() {
+        RAN_OF_GROUPS
+    } else {
+        0
+    };
+    of_groups
+        + match (served.is_expanded_by_the_controller(), served.is_device()) {
+            (true, true) => RAN + RAN_OF_EXPANSION + RAN_ATTACHED,
+            (true, false) => RAN + RAN_ATTACHED,
+            (false, _) => RAN + RAN_OF_EXPANSION - RAN_OF_THE_CONTROLLER,
+        }
 }
 
 /// The secrets of its stages, as YAML.
@@ -137,6 +145,7 @@ pub(super) fn judge(
     let known = |name: &str| {
         let always = SKIPPED.iter().any(|(words, _)| name.contains(words));
         always
+            || (!served.takes_groups() && name.contains(SKIPPED_WITHOUT_GROUPS))
             || (share && name.contains(SKIPPED_OF_SHARES))
             || (of_the_node && name.contains(SKIPPED_OF_THE_NODE))
             || (of_the_node && SKIPPED_UNATTACHED.iter().any(|words| name.contains(words)))

@@ -40,6 +40,33 @@ pub(crate) async fn attributes_of_dsm_7_are_refused_by_dsm_6(
     }
 }
 
+pub(crate) async fn a_lun_that_a_package_keeps_a_snapshot_of_goes_only_if_that_is_overridden(
+    nas: impl AsyncFn(Version) -> Simulator,
+) {
+    for (word, expected) in [
+        (None, 18_990_540),
+        (Some(false), 18_990_540),
+        (Some(true), 0),
+    ] {
+        let nas = nas(Version::V7_2).await;
+        let made = nas.call(LUN, "create", &lun("a"));
+        let uuid = made["data"]["uuid"].clone();
+        let snapshot = json!({"src_lun_uuid": uuid, "taken_by": "replication", "snapshot_name": "r",
+            "is_locked": false, "is_app_consistent": false});
+        assert_eq!(code(&nas.call(LUN, "take_snapshot", &snapshot)), 0);
+        nas.keep_snapshots("a", "SnapshotReplication");
+        let mut delete = json!({"uuid": "", "uuids": [uuid]});
+        if let Some(word) = word {
+            delete["is_soft_feas_ignored"] = json!(word);
+        }
+        assert_eq!(
+            code(&nas.call(LUN, "delete", &delete)),
+            expected,
+            "{word:?}"
+        );
+    }
+}
+
 pub(crate) async fn names_types_and_sizes_are_refused_as_the_sources_say(
     nas: impl AsyncFn(Version) -> Simulator,
 ) {
@@ -206,6 +233,7 @@ macro_rules! tests {
             the_id_of_a_target_has_to_be_a_text
             a_number_of_a_target_is_used_again
             a_lun_that_goes_is_listed_for_a_while_and_its_snapshots_go_with_it
+            a_lun_that_a_package_keeps_a_snapshot_of_goes_only_if_that_is_overridden
             a_small_lun_of_the_legacy_sort_is_made_and_cannot_be_mapped
             luns_and_targets_are_found_by_their_names
             a_lun_says_whether_a_target_shows_it

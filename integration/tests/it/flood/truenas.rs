@@ -1,7 +1,6 @@
 //! A TrueNAS that answers more than any other, and one with ten thousand volumes.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use csi_proto::v1::ListVolumesRequest;
 use futures_util::future::join_all;
@@ -9,14 +8,15 @@ use integration::place::Place;
 use integration::server::{Launch, Server};
 use integration::volume;
 use serde_json::{Value, json};
+use tonic::Code;
 use truenas_sim::{Action, Generation, Options, Rule, Simulator};
 
-use super::{AT_ONCE, MOST_KIB, create};
+use super::{MOST_KIB, SERVED_WITHIN, create};
 
-/// What a list of ten thousand volumes may take beside what the idle program has, and what of it may stay: 14 to 44 MiB were
-/// seen, the most on a machine that did ten other things.
+/// What a list of ten thousand volumes may take beside what the idle program has, and what of it may stay: 24 to 31 MiB
+/// and 16 to 23 MiB were seen in 18 lists, on a machine that did other things as well.
 const OF_A_LIST_KIB: u64 = 60 << 10;
-const KEPT_KIB: u64 = 50 << 10;
+const KEPT_KIB: u64 = 35 << 10;
 const VOLUMES: usize = 10_000;
 /// Part of the arguments of that list alone: by filters, and by paths.
 const OF_A_LIST: [&str; 2] = [r#"["id","^""#, r#""get_children":true"#];
@@ -52,70 +52,99 @@ async fn nas(generation: Generation) -> Simulator {
     nas
 }
 
-/// So many bytes of a list of this.
+/// What stands for the number of an entry.
+const NUMBER: &str = "#";
+/// What asks for datasets and snapshots: the answers that may be large.
+const TYPED: [&str; 3] = ["zfs.*", "pool.dataset.query", "pool.snapshot.query"];
+
+/// So many bytes of a list of this, each entry with a number of its own where it has one.
 fn list_of(entry: &str, bytes: usize) -> String {
-    let mut text = String::with_capacity(bytes + entry.len() + 1);
+    let mut text = String::with_capacity(bytes + entry.len() + 16);
     text.push('[');
-    while text.len() < bytes {
-        text.push_str(entry);
+    for number in 0.. {
+        text.push_str(&entry.replace(NUMBER, &number.to_string()));
+        if text.len() >= bytes {
+            break;
+        }
         text.push(',');
     }
-    text.push_str(entry);
     text.push(']');
     text
 }
 
 /// The answers of a NAS that is broken or hostile: what costs most memory where it is read as any JSON, the same at
-/// a size that is read, and rows that look like those of datasets.
-fn floods() -> [String; 3] {
-    let properties = (0..40).fold(String::new(), |mut all, number| {
-        let _ = write!(all, r#","p{number}":{{"rawvalue":"1","source":"LOCAL"}}"#);
-        all
-    });
-    let row = format!(
-        r#"{{"id":"{PARENT}/x","name":"{PARENT}/x","type":"FILESYSTEM","mountpoint":"/mnt/x"{properties}}}"#
+/// a size that is read, and rows that are read as datasets and as snapshots: with many properties, and of nothing
+/// but what they must have.
+fn floods() -> [(&'static str, String); 4] {
+    let (mut flat, mut nested) = (String::new(), String::new());
+    for number in 0..40 {
+        let property = format!(r#""p{number}":{{"rawvalue":"1","raw":"1","source":"LOCAL"}}"#);
+        let _ = write!(flat, ",{property}");
+        let _ = write!(nested, "{}{property}", if number > 0 { "," } else { "" });
+    }
+    let names = format!(
+        r#""id":"{PARENT}/x{NUMBER}","name":"{PARENT}/x{NUMBER}","dataset":"{PARENT}/x","snapshot_name":"s""#
     );
+    let creation = r#""creation":{"rawvalue":"1","raw":"1"}"#;
+    let kind = r#""type":"FILESYSTEM","createtxg":"7""#;
+    let full =
+        format!(r#"{{{names},{kind},{creation}{flat},"properties":{{{creation},{nested}}}}}"#);
+    let bare = format!(r#"{{{names},"type":""}}"#);
     [
-        list_of(r#"{"a":0}"#, 60 << 20),
-        list_of(r#"{"a":0}"#, 39 << 20),
-        list_of(&row, 39 << 20),
+        ("any, too long", list_of(r#"{"a":0}"#, 60 << 20)),
+        ("any", list_of(r#"{"a":0}"#, 39 << 20)),
+        ("full", list_of(&full, 39 << 20)),
+        ("bare", list_of(&bare, 39 << 20)),
     ]
 }
+
+/// Callers of the NAS that floods: the budget lets one large answer be read at a time, so that two of them wait.
+const FLOODED: usize = 3;
 
 /// Calls for the connection `bad` at the same time, while `good` is used, and `a-long-one` lists its volumes.
 async fn use_all(server: &Server, run: &str) {
     let client = server.client();
-    let floods = (0..AT_ONCE).map(|number| {
+    let floods = (0..FLOODED).map(|number| {
         let client = client.clone();
         let request = create(&format!("bad-{run}-{number}"), "bad");
         async move { client.volume(request).await }
     });
     let floods = tokio::spawn(join_all(floods));
-    let mut served = 0;
-    while !floods.is_finished() || served == 0 {
+    let (mut served, mut listed) = (0, 0);
+    while !floods.is_finished() || listed == 0 {
         let made = client.volume(create(&format!("good-{run}-{served}"), "good"));
-        let made = tokio::time::timeout(Duration::from_secs(10), made).await;
+        let made = tokio::time::timeout(SERVED_WITHIN, made).await;
         made.expect("it is served while the other floods")
             .expect("made");
+        served += 1;
         let page = ListVolumesRequest {
             max_entries: 10,
             ..ListVolumesRequest::default()
         };
         let mut controller = client.controller.clone();
-        let page = tokio::time::timeout(Duration::from_secs(30), controller.list_volumes(page));
+        let page = tokio::time::timeout(SERVED_WITHIN, controller.list_volumes(page));
         let page = page
             .await
             .expect("a large answer has room while the other floods");
-        let entries = page.expect("a page").into_inner().entries;
-        let of_it = |id: &str| id.starts_with("v:a-long-one/");
+        // A list does without what has not answered within its own ten seconds, which happens on a busy machine.
+        let entries = match page {
+            Ok(page) => page.into_inner().entries,
+            Err(status) => {
+                assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+                vec![]
+            }
+        };
+        let of_it = entries
+            .iter()
+            .filter_map(|entry| entry.volume.as_ref())
+            .filter(|volume| volume.volume_id.starts_with("v:a-long-one/"));
+        let of_it = of_it.count();
+        assert!(of_it == 10 || of_it == 0, "{of_it} of 10");
+        listed += usize::from(of_it == 10);
         assert!(
-            entries
-                .iter()
-                .filter_map(|entry| entry.volume.as_ref())
-                .all(|volume| of_it(&volume.volume_id))
+            listed * 2 + 2 >= served,
+            "{listed} of {served} pages: it is not served while the other floods"
         );
-        assert_eq!(entries.len(), 10);
-        served += 1;
     }
     for answer in floods.await.expect("their end") {
         answer.expect_err("no NAS answers so");
@@ -138,12 +167,16 @@ async fn a_truenas_that_answers_any_amount_takes_little_memory_and_the_others_ar
         let connections = place.path().join("connections");
         let launch = Launch::proxy(&connections, "good", files).set("--log-level", "info");
         for before_login in [true, false] {
-            for (number, flood) in floods().into_iter().enumerate() {
+            // Before the login all of them are cut at the same size.
+            let most = if before_login { 1 } else { usize::MAX };
+            for (number, (flood, answer)) in floods().into_iter().take(most).enumerate() {
                 nas.faults().clear();
-                if !before_login {
-                    nas.faults().add(Rule::new("auth.*", Action::Delay(0)));
+                // What connects is answered as it should be: a flood there is refused by its size alone.
+                let methods: &[&str] = if before_login { &["*"] } else { &TYPED };
+                for method in methods {
+                    let rule = Rule::new(method, Action::Raw(answer.clone()));
+                    nas.faults().add(rule);
                 }
-                nas.faults().add(Rule::new("*", Action::Raw(flood)));
                 // A program for each: what one takes is not hidden below the peak of another.
                 let server = launch.start(&place).await;
                 let run = format!("{before_login}-{number}-{}", generation as u8);
@@ -151,7 +184,7 @@ async fn a_truenas_that_answers_any_amount_takes_little_memory_and_the_others_ar
                 let peak = server.process().peak_rss_kib();
                 let now = server.process().rss_kib();
                 println!(
-                    "{generation:?}, before the login {before_login}, flood {number}: {peak} KiB, then {now} KiB"
+                    "{generation:?}, before the login {before_login}, {flood}: {peak} KiB, then {now} KiB"
                 );
                 assert!(peak < MOST_KIB, "{generation:?} {run}: {peak} KiB");
             }

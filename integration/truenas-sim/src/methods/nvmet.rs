@@ -313,8 +313,39 @@ fn others<'a>(kept: &'a Rows, table: &str, own: Option<i64>) -> impl Iterator<It
         .filter(move |row| own != Some(rows::number(row, "id")))
 }
 
+/// What the models of 25.10 and later say of an NQN. One of a UUID is that and nothing more.
+fn refusal_of_nqn(nqn: &str) -> Option<&'static str> {
+    if let Some(uuid) = nqn.strip_prefix("nqn.2014-08.org.nvmexpress:uuid:") {
+        return (uuid.len() != 36).then_some("Value error, uuid is incorrect length");
+    }
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_dated = nqn.strip_prefix("nqn.").is_some_and(|rest| {
+        let date = rest.get(..8).and_then(|date| date.strip_suffix('.'));
+        date.and_then(|date| date.split_once('-'))
+            .is_some_and(|(year, month)| {
+                year.len() == 4 && digits(year) && month.len() == 2 && digits(month)
+            })
+    });
+    if !is_dated {
+        return Some("Value error, must start with \"nqn.YYYY-MM.<reverse.domain>\"");
+    }
+    let domain = nqn[12..].split(':').next().unwrap_or_default();
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    let is_label = |label: &str| {
+        let ends = label.starts_with('-') || label.ends_with('-');
+        (1..=63).contains(&label.len()) && !ends && label.bytes().all(plain)
+    };
+    let top = domain.split('.').next().unwrap_or_default();
+    let is_top = top.len() > 1 && top.bytes().all(|byte| byte.is_ascii_alphabetic());
+    let is_domain = is_top && domain.contains('.') && domain.split('.').all(is_label);
+    (!is_domain).then_some("Value error, domain does not appear to be valid")
+}
+
 fn check_host(kept: &Rows, row: &Row, schema: &str, own: Option<i64>, errors: &mut Vec<Invalid>) {
     let nqn = rows::text(row, "hostnqn");
+    if let Some(why) = refusal_of_nqn(nqn) {
+        errors.push(Invalid::new(format!("{schema}.hostnqn"), why));
+    }
     if others(kept, HOSTS.service, own).any(|other| rows::text(other, "hostnqn") == nqn) {
         errors.push(Invalid::new(
             format!("{schema}.hostnqn"),
@@ -337,12 +368,15 @@ fn complete_subsystem(
             "Object with this name already exists",
         ));
     }
-    if rows::text(row, "subnqn").is_empty() {
+    let chosen = rows::text(row, "subnqn");
+    if chosen.is_empty() {
         let base = kept
             .get("nvmet.global", 1)
             .map(|row| rows::text(row, "basenqn").to_owned())
             .unwrap_or_default();
         row.insert("subnqn".to_owned(), json!(format!("{base}:{name}")));
+    } else if let Some(why) = refusal_of_nqn(chosen) {
+        errors.push(Invalid::new(format!("{schema}.subnqn"), why));
     }
     let nqn = rows::text(row, "subnqn").to_owned();
     if errors.is_empty()

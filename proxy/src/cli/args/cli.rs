@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::serve::seconds;
+use crate::csi::identity::PluginName;
 use crate::csi::spec_version::CsiVersion;
 use crate::telemetry::log::{LogFormat, Verbosity};
 
@@ -92,7 +93,7 @@ pub(super) const AFTER_ATTACHER_FINALIZERS: &str = "\
 Nothing is changed: look at the commands, then give them to a shell. Run them once the driver that attaches nothing \
 serves. Each fails, and changes nothing, if its object has changed since.
 
-Example:
+Examples:
   kubectl get volumeattachments,persistentvolumes -o json \\
     | omnibus-csi attacher-finalizers --csi-name=org.example.csi
 
@@ -188,10 +189,11 @@ pub(super) const DEMOCRATIC: [&str; 9] = [
 ];
 
 /// The flags that democratic-csi does not have.
-pub(super) const OURS: [&str; 7] = [
+pub(super) const OURS: [&str; 8] = [
     "console-address",
     "kubelet-dir",
     "kubelet-registration-path",
+    "legacy-sockets",
     "log-format",
     "metrics-address",
     "plugin-registration-path",
@@ -241,6 +243,14 @@ pub struct ServeFlags {
         help_heading = "Where to listen (at least one)"
     )]
     pub server_socket_permissions_mode: String,
+    /// The folder for the sockets of `proxy.legacyNames`: each is `<name>/csi.sock` there (default: the folder of
+    /// --server-socket)
+    #[arg(
+        long,
+        value_name = "PATH",
+        help_heading = "Where to listen (at least one)"
+    )]
+    pub legacy_sockets: Option<PathBuf>,
     /// A TCP address; anyone who reaches it controls the storage. Needs --server-port
     #[arg(
         long,
@@ -415,6 +425,9 @@ pub struct ExplainFlags {
     /// The configuration of the storage, YAML
     #[arg(long, value_name = "PATH", required_unless_present = "node_only")]
     pub driver_config_file: Option<PathBuf>,
+    /// The name of its driver, `spec.csi.driver`, if it is one of `proxy.legacyNames`
+    #[arg(long, value_name = "NAME", value_parser = PluginName::parse)]
+    pub csi_name: Option<PluginName>,
     /// Look at this node only, not at the storage
     #[arg(long)]
     pub node_only: bool,

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use csi_types::AbsolutePath;
@@ -33,6 +33,8 @@ pub struct Serve {
     pub node_id: NodeId,
     /// The unix socket, if any.
     pub socket: Option<UnixSocket>,
+    /// The place of the sockets of legacy names.
+    pub legacy_sockets: LegacySockets,
     /// The TCP listener, if any. There is at least one of both.
     pub tcp: Option<Tcp>,
     /// The way to register with the kubelet, if at all.
@@ -64,6 +66,17 @@ pub struct UnixSocket {
     pub mode: u32,
 }
 
+/// The place of the sockets of legacy names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LegacySockets {
+    /// Their folder; none where there can be no such sockets.
+    pub folder: Option<PathBuf>,
+    /// Whether that folder was given.
+    pub is_given: bool,
+    /// Their permission bits.
+    pub mode: u32,
+}
+
 /// A TCP address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tcp {
@@ -80,6 +93,40 @@ struct Problems(Vec<String>);
 
 fn absolute(dirs: &[String]) -> Result<Vec<AbsolutePath>, PathError> {
     dirs.iter().map(|dir| AbsolutePath::parse(dir)).collect()
+}
+
+impl LegacySockets {
+    /// The folder that is given, or else that of the own socket.
+    fn read(
+        given: Option<PathBuf>,
+        own: Option<&PathBuf>,
+        mode: Option<u32>,
+    ) -> Result<Self, String> {
+        let is_given = given.is_some();
+        let folder = match given {
+            Some(path) if !path.is_absolute() => {
+                let path = path.to_string_lossy();
+                return Err(format!("`{}` is no absolute path", path.escape_debug()));
+            }
+            Some(path) => Some(path),
+            None => own.and_then(|own| own.parent()).map(Path::to_owned),
+        };
+        Ok(Self {
+            folder,
+            is_given,
+            mode: mode.unwrap_or_default(),
+        })
+    }
+
+    /// The socket of a legacy name.
+    pub(crate) fn of(&self, name: &PluginName) -> Result<UnixSocket, String> {
+        let folder = self.folder.as_ref().ok_or(NO_SOCKET)?;
+        let path = folder.join(name.as_str()).join("csi.sock");
+        Ok(UnixSocket {
+            path: socket_path(&path.to_string_lossy())?,
+            mode: self.mode,
+        })
+    }
 }
 
 impl Serve {
@@ -106,9 +153,7 @@ impl Serve {
         let socket = flags.server_socket.as_deref().map(socket_path);
         let mut socket = socket.and_then(|path| problems.check("--server-socket", path));
         let tcp = tcp(flags.server_address, flags.server_port.as_deref());
-        let mut tcp = problems
-            .check("--server-address, --server-port", tcp)
-            .flatten();
+        let mut tcp = problems.check(ADDRESS, tcp).flatten();
         if problems.0.is_empty() && socket.is_none() && tcp.is_none() {
             match set("CSI_ENDPOINT").as_deref().map(endpoint) {
                 Some(endpoint) => {
@@ -118,6 +163,8 @@ impl Serve {
                 None => problems.0.push(NO_LISTENER.into()),
             }
         }
+        let legacy = LegacySockets::read(flags.legacy_sockets, socket.as_ref(), mode);
+        let legacy = problems.check("--legacy-sockets", legacy);
         let paths = (
             flags.kubelet_registration_path,
             flags.plugin_registration_path,
@@ -133,8 +180,8 @@ impl Serve {
         let dirs = problems.check("--kubelet-dir", absolute(&flags.kubelet_dir));
         let programs = Programs::read(env);
         let programs = programs.map_err(|wrong| problems.0.extend(wrong)).ok();
-        let node_id = set("CSI_NODE_ID").or_else(host_name).unwrap_or_default();
-        let node_id = problems.check("CSI_NODE_ID", node(&node_id));
+        let node_id = node(set("CSI_NODE_ID"));
+        let node_id = problems.check("CSI_NODE_ID", node_id);
         let production = set("NODE_ENV").as_deref() == Some("production");
         match (version, name, file, modes, mode, grace, node_id, programs) {
             (
@@ -152,6 +199,7 @@ impl Serve {
                 version,
                 modes,
                 node_id,
+                legacy_sockets: legacy.unwrap_or_default(),
                 socket: socket.map(|path| UnixSocket { path, mode }),
                 tcp,
                 registration,
@@ -174,6 +222,10 @@ impl Serve {
 
 const NO_LISTENER: &str = "nowhere to listen: give --server-socket, or --server-address with \
                            --server-port, or CSI_ENDPOINT";
+
+const NO_SOCKET: &str = "each needs a unix socket: give --server-socket or --legacy-sockets";
+
+const ADDRESS: &str = "--server-address, --server-port";
 
 const REGISTRATION: &str = "--kubelet-registration-path, --plugin-registration-path";
 
@@ -351,11 +403,13 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// Stricter than the node id of a request: this one is meant to be the name of a machine.
-fn node(text: &str) -> Result<NodeId, String> {
+/// The host's name without one.
+fn node(given: Option<String>) -> Result<NodeId, String> {
+    let text = given.or_else(host_name).unwrap_or_default();
     if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err("holds a blank, a line break or a control character".into());
     }
-    NodeId::parse(text).map_err(|error| error.to_string())
+    NodeId::parse(&text).map_err(|error| error.to_string())
 }
 
 fn host_name() -> Option<String> {

@@ -41,7 +41,7 @@ fn refused(args: &[&str], env: &[(&str, &str)]) -> String {
 /// A flag, a value that is not its default, and whether the value has arrived.
 type Row = (&'static str, &'static str, fn(&Serve) -> bool);
 
-const FLAGS: [Row; 16] = [
+const FLAGS: [Row; 17] = [
     ("driver-config-file", "/d.yaml", |s| {
         s.driver_config_file == Path::new("/d.yaml")
     }),
@@ -67,6 +67,9 @@ const FLAGS: [Row; 16] = [
     }),
     ("server-socket-permissions-mode", "0660", |s| {
         s.socket.as_ref().is_some_and(|s| s.mode == 0o660)
+    }),
+    ("legacy-sockets", "/sockets", |s| {
+        s.legacy_sockets.folder.as_deref() == Some(Path::new("/sockets"))
     }),
     ("log-level", "silly", |s| {
         s.verbosity == Some(Verbosity::Silly)
@@ -419,6 +422,26 @@ fn help_names_every_flag_and_every_exit_code() {
     for part in ["Exit codes:", "Examples:", "Signals:", "  64  "] {
         assert!(help.contains(part), "{part}");
     }
+    let mut whole = Cli::command();
+    whole.build();
+    let commands = whole.get_subcommands().flat_map(|command| {
+        let below: Vec<_> = command.get_subcommands().collect();
+        if below.is_empty() {
+            vec![command]
+        } else {
+            below
+        }
+    });
+    for command in commands {
+        let name = command.get_name();
+        let help = command.clone().render_long_help().to_string();
+        // These two print a line.
+        if !["liveness-probe", "version"].contains(&name) {
+            for part in ["Exit codes:", "Examples:"] {
+                assert!(help.contains(part), "{name}: {part}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -497,7 +520,16 @@ fn a_file_may_follow_a_command_without_its_flag() {
 
 #[test]
 fn help_is_not_broken_into_lines_twice_on_a_terminal_of_eighty_columns() {
-    for command in ["", "check", "orphans", "exports", "connections", "try"] {
+    for command in [
+        "",
+        "check",
+        "orphans",
+        "exports",
+        "export-pvs",
+        "adopt",
+        "connections",
+        "try",
+    ] {
         let mut whole = Cli::command();
         whole.build();
         let chosen = match command {
@@ -516,8 +548,10 @@ fn help_is_not_broken_into_lines_twice_on_a_terminal_of_eighty_columns() {
             assert!(!is_broken, "{command}: {}\n{}", pair[0], pair[1]);
         }
         let narrow = help(80);
+        // The line of usage is never broken.
+        let text = |line: &&str| !line.starts_with("Usage: ");
         assert!(
-            narrow.lines().all(|line| line.len() <= 80),
+            narrow.lines().filter(text).all(|line| line.len() <= 80),
             "{command}: {narrow}"
         );
     }

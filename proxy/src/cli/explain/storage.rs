@@ -14,6 +14,7 @@ use super::chain::Link;
 use super::{Silent, ask};
 use crate::app::{App, Environment};
 use crate::cli::check;
+use crate::csi::identity::PluginName;
 use crate::csi::spec_version::CsiVersion;
 use crate::process;
 use crate::routing::config_file;
@@ -54,8 +55,9 @@ struct Walk<'a> {
     links: Vec<Link>,
 }
 
-/// Reads a configuration and the files of its folder. No storage is asked.
-pub(super) fn read(file: &Path) -> Result<Configured, String> {
+/// Reads a configuration and the files of its folder, as callers of the name `driver` have its connections. No storage
+/// is asked.
+pub(super) fn read(file: &Path, driver: Option<&PluginName>) -> Result<Configured, String> {
     let at = Environment {
         node: check::node(),
         version: CsiVersion::NEWEST,
@@ -67,6 +69,7 @@ pub(super) fn read(file: &Path) -> Result<Configured, String> {
     let App {
         folder,
         connections,
+        mut legacy,
         ..
     } = app;
     let mut configured = Configured {
@@ -92,6 +95,9 @@ pub(super) fn read(file: &Path) -> Result<Configured, String> {
         });
     }
     configured.odd = survey.odd;
+    if let Some(legacy) = driver.and_then(|driver| legacy.remove(driver)) {
+        configured.connections = legacy.connections;
+    }
     Ok(configured)
 }
 

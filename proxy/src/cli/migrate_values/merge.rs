@@ -21,8 +21,9 @@ const SIDECARS: [(&str, bool); 5] = [
 /// Settings that releases of both charts have.
 const SETTINGS: [&str; 4] = ["csiDriver", "controller", "node", "extraCaCerts"];
 /// What a file of ours has besides.
-const OURS: [&str; 10] = [
+const OURS: [&str; 11] = [
     "driver",
+    "legacyNames",
     "existingConnectionsSecret",
     "image",
     "imagePullSecrets",

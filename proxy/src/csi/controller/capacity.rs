@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use csi_proto::v1;
 use driver_core::{CapacityQuery, Error};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use super::pages::{FOR_SILENT_ONES, silent};
+use super::pages::{silent, time_for};
 use super::turns::in_turns;
 use super::{about, offered};
 use crate::csi::decode::CapacityRequest;
@@ -30,18 +30,19 @@ pub(super) async fn capacity(
     };
     let several = connections.len() > 1;
     let task = incoming.admit(subject, Keys::none())?;
+    let began = Instant::now();
     let rooms = connections.iter().map(async |lazy| {
         let asked = async {
             let connection = lazy.look().await?;
             room(&task, &connection, several, &request).await
         };
-        // The others do not wait for one that was silent when its health was asked for.
-        if several && plugin.states.is_bad(lazy.name()) {
-            let answered = timeout(FOR_SILENT_ONES, asked).await;
-            answered.unwrap_or_else(|_| Err(silent("ask for capacity", FOR_SILENT_ONES)))
-        } else {
-            asked.await
+        if !several {
+            return asked.await;
         }
+        // The others do not wait for one that does not answer.
+        let limit = time_for(began.elapsed(), plugin.states.is_bad(lazy.name()));
+        let answered = timeout(limit, asked).await;
+        answered.unwrap_or_else(|_| Err(silent("ask for capacity", limit)))
     });
     let (mut largest, mut trouble) = (None, None);
     for room in in_turns(rooms).await {
@@ -84,10 +85,10 @@ async fn room(
     }
     // No capacity for a volume that cannot be created. compat: "Capabilities".
     let refused = connection.refusal(&request.capabilities).is_some();
-    if refused && connection.name().is_named() {
+    if refused && connection.is_routed() {
         return Ok(none());
     }
-    if connection.name().is_named() && !connection.can().capacity {
+    if connection.is_routed() && !connection.can().capacity {
         // compat: "The proxy": no limit is known.
         return Ok(v1::GetCapacityResponse {
             available_capacity: i64::MAX,

@@ -14,9 +14,10 @@ mod unread;
 use std::sync::Arc;
 
 use csi_proto::v1;
-use driver_core::{CreateVolume, Effect, Error, FindVolume, Found, Kind, VolumeId};
+use driver_core::{CreateVolume, Effect, Error, FindVolume, Found, Kind, Parameters, VolumeId};
 use tracing::debug;
 
+use super::volumes::only_mutable;
 use super::{about_volume, offered};
 use crate::csi::decode::CreateVolumeRequest;
 use crate::csi::encode;
@@ -76,7 +77,11 @@ pub(super) async fn create(
     let all = candidates.iter().map(|candidate| candidate.keys.clone());
     let keys = all.reduce(Keys::with).unwrap_or_default();
     let task = incoming.admit(subject, keys)?;
-    unread::warn(&request.parameters, plugin.connections.only().is_none());
+    let reads = |key: &str| {
+        let mut drivers = candidates.iter().map(|one| one.connection.driver());
+        drivers.any(|driver| driver.class_keys().contains(&key))
+    };
+    unread::warn(&request.parameters, plugin.connections.is_routed(), reads);
     let candidates = in_order(&task, candidates, &request).await?;
     make(&task, candidates, &request).await
 }
@@ -178,6 +183,20 @@ async fn make(
     Err(full.unwrap_or_else(|| Error::invalid("request field `parameters`")))
 }
 
+/// Whether volumes of the connection take these mutable parameters.
+fn takes(connection: &Connection, id: &VolumeId, mutable: &Parameters) -> Result<(), Error> {
+    match connection.driver().modifier() {
+        _ if mutable.raw().is_empty() => Ok(()),
+        Some(modifier) => {
+            let doing = || format!("create volume `{id}`");
+            only_mutable(modifier, mutable, doing)
+        }
+        None => Err(connection
+            .lacks("take mutable parameters of a volume")
+            .of_kind(Kind::Invalid)),
+    }
+}
+
 // === impl Candidate ===
 
 impl Candidate {
@@ -207,6 +226,7 @@ impl Candidate {
         let mut able = connection
             .allow(&request.capabilities)
             .and_then(|()| connection.accessibility().accept(&request.topology))
+            .and_then(|()| takes(&connection, &id, &request.mutable))
             .map(|()| None);
         if let (Ok(filled), Some(handle)) = (&mut able, &request.source) {
             match Filling::of(all, &connection, handle).await {

@@ -17,13 +17,19 @@ use crate::csi::decode::{
 };
 use crate::routing::connections::{SnapshotHandle, VolumeHandle};
 
+/// The beginning of the parameters that sidecars add.
+const METADATA: &str = "csi.storage.k8s.io/";
+
 /// A volume to create.
 #[derive(Debug)]
 pub(crate) struct CreateVolumeRequest {
     pub(crate) name: VolumeName,
     pub(crate) size: SizeRange,
     pub(crate) capabilities: Vec<VolumeCapability>,
+    /// Mutable parameters lie over those of the class.
     pub(crate) parameters: Parameters,
+    /// The mutable ones alone.
+    pub(crate) mutable: Parameters,
     pub(crate) secrets: Secrets,
     pub(crate) source: Option<SourceHandle>,
     pub(crate) topology: TopologyRequirement,
@@ -130,14 +136,15 @@ impl TryFrom<v1::CreateVolumeRequest> for CreateVolumeRequest {
         present("name", &request.name)?;
         let name =
             VolumeName::parse(&request.name).map_err(|error| DecodeError::new("name", error))?;
-        let mut parameters = maps::map("parameters", request.parameters)?;
-        // The specification: a mutable parameter wins over an equal key.
-        parameters.extend(maps::map("mutable_parameters", request.mutable_parameters)?);
+        let parameters = maps::map("parameters", request.parameters)?;
+        let mutable = maps::map("mutable_parameters", request.mutable_parameters)?;
         Ok(Self {
             name,
             size: size(request.capacity_range)?,
             capabilities: capability::required_list(request.volume_capabilities)?,
-            parameters: Parameters::new(parameters),
+            // The specification: a mutable parameter wins over an equal key.
+            parameters: Parameters::new(parameters).under(&mutable),
+            mutable: Parameters::new(mutable),
             secrets: maps::secrets(request.secrets)?,
             source: request.volume_content_source.map(source).transpose()?,
             topology: maps::requirement(request.accessibility_requirements)?,
@@ -203,7 +210,9 @@ impl TryFrom<v1::ControllerModifyVolumeRequest> for ModifyRequest {
 
     fn try_from(request: v1::ControllerModifyVolumeRequest) -> Result<Self, DecodeError> {
         let secrets = maps::secrets(request.secrets)?;
-        let parameters = maps::map("mutable_parameters", request.mutable_parameters)?;
+        let mut parameters = maps::map("mutable_parameters", request.mutable_parameters)?;
+        // With `--extra-modify-metadata` the resizer adds the names of the claim and its volume to those of the class.
+        parameters.retain(|key, _| !key.starts_with(METADATA));
         Ok(Self {
             secrets,
             volume: volume_handle("volume_id", &request.volume_id)?,

@@ -23,9 +23,10 @@ pub(super) async fn volumes(
     let page = decode::page(request.max_entries, request.starting_token)?;
     let task = incoming.admit(about(None), Keys::none())?;
     let what = Volumes {
-        with_condition: super::volumes::with_condition(&plugin.advertised),
+        with_condition: super::volumes::with_condition(&*plugin.advertised()?),
+        with_nodes: plugin.advertised()?.lists_nodes(&plugin.connections),
     };
-    let listed = if let Some(only) = plugin.connections.only() {
+    let listed = if let Some(only) = plugin.connections.sole().await? {
         pages::of_one(&task, &only, page, &what).await?
     } else {
         pages::of_all(
@@ -94,7 +95,7 @@ pub(super) async fn snapshots(
         secrets: request.secrets,
     };
     let page = request.page;
-    let listed = if let Some(only) = plugin.connections.only() {
+    let listed = if let Some(only) = plugin.connections.sole().await? {
         pages::of_one(&task, &only, page, &filter).await?
     } else {
         pages::of_all(
@@ -171,6 +172,7 @@ async fn one_snapshot(
 /// All volumes.
 struct Volumes {
     with_condition: bool,
+    with_nodes: bool,
 }
 
 impl Listing for Volumes {
@@ -194,12 +196,18 @@ impl Listing for Volumes {
 
     fn entry(&self, connection: &Connection, found: &driver_core::Volume) -> Self::Entry {
         let condition = self.with_condition.then(encode::normal);
+        let status = v1::list_volumes_response::VolumeStatus {
+            published_node_ids: if self.with_nodes {
+                encode::published_to(found)
+            } else {
+                Vec::new()
+            },
+            volume_condition: condition,
+        };
+        let has_status = self.with_condition || self.with_nodes;
         v1::list_volumes_response::Entry {
             volume: Some(encode::volume(connection, found)),
-            status: condition.map(|condition| v1::list_volumes_response::VolumeStatus {
-                published_node_ids: Vec::new(),
-                volume_condition: Some(condition),
-            }),
+            status: has_status.then_some(status),
         }
     }
 }

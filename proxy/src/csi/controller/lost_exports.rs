@@ -2,16 +2,18 @@
 //!
 //! Every few minutes one page of each connection's volumes is checked. If an export of that page was
 //! lost, the next page follows at once: a host that boots without its saved configuration has lost all.
+//! Where a storage can be used again, its first page is checked at once: it may have restarted.
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use driver_core::{Error, Kind, PageRequest, PageToken, VolumeId};
 use futures_util::{StreamExt, stream};
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, warn};
 
@@ -32,51 +34,85 @@ const AT_ONCE: usize = 4;
 const QUESTION: Duration = Duration::from_mins(1);
 /// The time that restoring one export may take. Half of what the same change may take in a call.
 const CHANGE: Duration = Duration::from_mins(5);
+/// The pause before a storage that can be used again is checked again, if it was not ready for that.
+const AGAIN: Duration = Duration::from_secs(30);
 /// After this many failures the rest of a connection waits for the next time.
 const FAILURES: usize = 3;
 
 /// Where the next check of each connection starts.
 type Cursors = HashMap<ConnectionName, PageToken>;
 
+/// The end of a check of one connection.
+#[derive(Debug)]
+struct Checked {
+    /// The start of the next one.
+    next: Option<PageToken>,
+    /// Whether some could not be checked, or not be restored.
+    has_failed: bool,
+}
+
 /// Checks the exports of all connections until what is returned is dropped.
 pub(crate) fn watch(plugin: &Arc<Plugin>) -> AbortOnDropHandle<()> {
     let plugin = Arc::clone(plugin);
     AbortOnDropHandle::new(tokio::spawn(async move {
         let mut cursors = Cursors::new();
+        let mut round = tokio::time::interval_at(Instant::now() + EVERY, EVERY);
+        round.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut unready = BTreeSet::new();
         loop {
-            tokio::time::sleep(EVERY).await;
+            let returned = tokio::select! {
+                returned = plugin.states.returned() => Some(returned),
+                () = tokio::time::sleep(AGAIN), if !unready.is_empty() => Some(std::mem::take(&mut unready)),
+                _ = round.tick() => None,
+            };
             let mut exporting = plugin.connections.all();
             exporting.retain(|lazy| lazy.can().exports && lazy.can().list_volumes);
+            if let Some(returned) = &returned {
+                exporting.retain(|lazy| returned.contains(lazy.name()));
+            }
+            // What has returned is checked from its first page on.
+            let mut begin = Cursors::new();
+            if returned.is_none() {
+                begin = std::mem::take(&mut cursors);
+                unready.clear();
+            }
             let checks = exporting.into_iter().map(|lazy| {
-                let from = cursors.remove(lazy.name());
+                let from = begin.remove(lazy.name());
                 check(&plugin, lazy, from)
             });
-            let next = stream::iter(checks.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
-            cursors = next.filter_map(std::future::ready).collect().await;
+            let mut checks = stream::iter(checks.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
+            while let Some((name, checked)) = checks.next().await {
+                if checked.has_failed && returned.is_some() {
+                    unready.insert(name);
+                } else if let Some(next) = checked.next {
+                    cursors.insert(name, next);
+                }
+            }
         }
     }))
 }
 
-/// Checks one connection from a cursor on, and returns where to start the next time.
+/// Checks one connection from a cursor on.
 async fn check(
     plugin: &Plugin,
     lazy: Arc<LazyConnection>,
     from: Option<PageToken>,
-) -> Option<(ConnectionName, PageToken)> {
+) -> (ConnectionName, Checked) {
     let in_flight = plugin.runner.in_flight();
     let checked = async {
         let connection = lazy.look().await?;
         restore_from(&connection, in_flight, from).await
     };
-    match checked.await {
-        Ok(next) => next.map(|next| (lazy.name().clone(), next)),
-        Err(error) => {
-            // The periodic probe reports a backend that does not answer.
-            let (connection, error) = (lazy.name(), error.chain());
-            debug!(%connection, error, "could not check the exports");
-            None
+    let checked = checked.await.unwrap_or_else(|error| {
+        // The periodic probe reports a backend that does not answer.
+        let (connection, error) = (lazy.name(), error.chain());
+        debug!(%connection, error, "could not check the exports");
+        Checked {
+            next: None,
+            has_failed: true,
         }
-    }
+    });
+    (lazy.name().clone(), checked)
 }
 
 /// Restores lost exports of one page, and of the pages after it as long as there are lost ones.
@@ -84,7 +120,7 @@ async fn restore_from(
     connection: &Connection,
     in_flight: &InFlight,
     from: Option<PageToken>,
-) -> Result<Option<PageToken>, Error> {
+) -> Result<Checked, Error> {
     let mut page = PageRequest {
         max: Some(PAGE),
         after: from,
@@ -110,11 +146,17 @@ async fn restore_from(
                 }
             }
             if failures == FAILURES {
-                return Ok(listed.next);
+                return Ok(Checked {
+                    next: listed.next,
+                    has_failed: true,
+                });
             }
         }
         if !were_lost || listed.next.is_none() {
-            return Ok(listed.next);
+            return Ok(Checked {
+                next: listed.next,
+                has_failed: failures > 0,
+            });
         }
         page.after = listed.next;
     }

@@ -18,6 +18,7 @@ mod carried;
 mod choice;
 mod hung;
 mod lacking;
+mod legacy;
 mod partial;
 mod silent;
 mod slow;
@@ -31,6 +32,7 @@ fn names() -> Names {
     Names {
         aliases: [(name("old"), name("a"))].into(),
         bare: Bare::Of(name("b")),
+        ..Names::default()
     }
 }
 

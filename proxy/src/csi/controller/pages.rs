@@ -36,7 +36,7 @@ const AT_ONCE: usize = 8;
 /// A page that took this long ends, though more connections are to come: sidecars give up after 10 s.
 const PAGE: Duration = Duration::from_secs(2);
 /// How long a connection may take that did not answer when its health was last asked for.
-pub(super) const FOR_SILENT_ONES: Duration = Duration::from_secs(2);
+const FOR_SILENT_ONES: Duration = Duration::from_secs(2);
 /// The longest time of a page.
 const WHOLE: Duration = Duration::from_millis(9_500);
 
@@ -287,7 +287,7 @@ impl Stop {
 }
 
 /// How long a connection may take on a page that takes this long already.
-fn time_for(elapsed: Duration, was_silent: bool) -> Duration {
+pub(super) fn time_for(elapsed: Duration, was_silent: bool) -> Duration {
     let left = WHOLE.saturating_sub(elapsed);
     if was_silent {
         left.min(FOR_SILENT_ONES)

@@ -1,7 +1,7 @@
 //! `ControllerPublishVolume` and `ControllerUnpublishVolume`.
 //!
-//! For a backend that gives access to every node these calls change nothing. They are offered all the
-//! same: only then does the orchestrator wait with a deletion until no node has the volume. compat:
+//! For a backend that gives access to every node these calls change no access, and record the node at most. They are
+//! offered all the same: only then does the orchestrator wait with a deletion until no node has the volume. compat:
 //! "Attaching", "The proxy".
 
 use std::sync::Arc;
@@ -39,7 +39,9 @@ pub(super) async fn publish(
         return unowned::publish(&plugin, incoming, &request.volume);
     }
     let (connection, id) = plugin.connections.of_volume(&request.volume).await?;
-    let node = if connection.can().publish {
+    // A volume made by hand has no place for a record.
+    let is_asked = connection.can().publish && (knows_nodes(&connection) || !request.by_hand);
+    let node = if is_asked {
         connection.allow(std::slice::from_ref(&request.capability))?;
         Some(called(&plugin, &connection, &request.node)?)
     } else {
@@ -109,11 +111,11 @@ pub(super) async fn unpublish(
     let is_bare = plugin.connections.is_bare_volume(&request.volume);
     let (connection, id) = plugin.connections.of_volume(&request.volume).await?;
     let from = request.node.as_ref().map(|node| name_of(&plugin, node));
-    // A backend that gives access to every node is not asked, whatever the node is called there.
+    // A driver without records is not asked, whatever the node is called there.
     let node = match request.node.as_ref().filter(|_| connection.can().publish) {
         None => Ok(None),
         Some(node) => called(&plugin, &connection, node)
-            .map(|node| Some(node.id))
+            .map(Some)
             .map_err(|error| unknown_name(&connection, node, &error)),
     };
     let object = Object::Volume(id.clone());
@@ -150,7 +152,10 @@ pub(super) async fn unpublish(
             },
         );
         match task.ask(&connection, "unpublish_volume", removal).await {
-            Err(error) if is_bare && is_foreign(&task, &connection, looked_for, &error).await => {
+            Err(error)
+                if (is_bare || !knows_nodes(&connection))
+                    && is_foreign(&task, &connection, looked_for, &error).await =>
+            {
                 debug!("no driver of this connection issues such ids");
             }
             ended => ended?,
@@ -194,12 +199,22 @@ async fn is_foreign(
     found.is_err_and(|error| matches!(error.kind(), Kind::Invalid | Kind::NotFound))
 }
 
+/// Whether the storage gives access to some nodes only.
+fn knows_nodes(connection: &Connection) -> bool {
+    let driver = connection.driver();
+    driver
+        .publisher()
+        .is_some_and(driver_core::Publisher::knows_nodes)
+}
+
 /// Rejects a call that no orchestrator makes without the advertised capability.
 fn asked_for(plugin: &Plugin, verb: &'static str) -> Result<(), Error> {
     offered(plugin, verb, attaches)?;
-    let advertised = &plugin.advertised.controller;
-    if plugin.connections.only().is_none()
-        && !advertised.contains(&ControllerCapability::PublishUnpublishVolume)
+    let advertised = plugin.advertised()?;
+    if plugin.connections.is_routed()
+        && !advertised
+            .controller
+            .contains(&ControllerCapability::PublishUnpublishVolume)
     {
         return Err(Error::unsupported(verb));
     }
@@ -213,9 +228,18 @@ fn name_of(plugin: &Plugin, node: &NodeId) -> String {
     name.unwrap_or_else(|| node.as_str().to_owned())
 }
 
+/// The name of a node at the backend of a connection. A backend that gives access to every node has none for it, or
+/// any.
+fn called(plugin: &Plugin, connection: &Connection, node: &NodeId) -> Result<NodeIdentity, Error> {
+    match named(plugin, connection, node) {
+        Err(_) if !knows_nodes(connection) => Ok(NodeIdentity::of(node.clone())),
+        named => named,
+    }
+}
+
 /// The name of a node at the backend of a connection. An id without parts is the name of a node, as
 /// without the proxy. compat: "Node ids of the proxy".
-fn called(plugin: &Plugin, connection: &Connection, node: &NodeId) -> Result<NodeIdentity, Error> {
+fn named(plugin: &Plugin, connection: &Connection, node: &NodeId) -> Result<NodeIdentity, Error> {
     let Some(ids) = plugin.info.ids() else {
         // The id of such a node is its name.
         return Ok(NodeIdentity {
@@ -240,6 +264,7 @@ fn called(plugin: &Plugin, connection: &Connection, node: &NodeId) -> Result<Nod
         nqn: reported.nqn.and_then(|text| Nqn::parse(&text).ok()),
         name: reported.node_name,
         addresses: reported.addresses,
+        reported: node.clone(),
         id,
     })
 }

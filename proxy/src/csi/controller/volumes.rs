@@ -6,10 +6,13 @@ use csi_proto::v1;
 use csi_types::{Attachment, VolumeContext};
 use driver_core::config::ControllerCapability;
 use driver_core::text::MAX_STRING;
-use driver_core::{DeleteVolume, Error, ExpandVolume, Expansion, FindVolume, Found, ModifyVolume};
+use driver_core::{
+    DeleteVolume, Error, ExpandVolume, Expansion, FindVolume, Found, Modifier, ModifyVolume,
+    Parameters,
+};
 use tracing::info;
 
-use super::{about_volume, offered, record_volume};
+use super::{about_volume, offered, offered_by_any, record_volume};
 use crate::csi::advertise::Advertised;
 use crate::csi::decode::{self, ExpandRequest, ModifyRequest, ValidateRequest};
 use crate::csi::encode;
@@ -63,17 +66,17 @@ pub(super) async fn get(
         return Err(connection.lacks("get volume"));
     }
     let subject = about_volume(&connection, handle.as_str());
-    let condition = with_condition(&plugin.advertised).then(encode::normal);
+    let condition = with_condition(&*plugin.advertised()?).then(encode::normal);
     let task = incoming.admit(subject, Keys::none())?;
     let found = connection.driver().get_volume(&task.call, &id);
-    let volume = task.ask(&connection, "get_volume", found).await?;
-    let mut volume = encode::volume(&connection, &volume);
+    let found = task.ask(&connection, "get_volume", found).await?;
+    let mut volume = encode::volume(&connection, &found);
     // Under another name of its connection it is still the requested volume.
     handle.as_str().clone_into(&mut volume.volume_id);
     Ok(v1::ControllerGetVolumeResponse {
         volume: Some(volume),
         status: Some(v1::controller_get_volume_response::VolumeStatus {
-            published_node_ids: Vec::new(),
+            published_node_ids: encode::published_to(&found),
             volume_condition: condition,
         }),
     })
@@ -177,29 +180,15 @@ pub(super) async fn modify(
     request: v1::ControllerModifyVolumeRequest,
 ) -> Result<v1::ControllerModifyVolumeResponse, Error> {
     record_volume(&request.volume_id);
-    let advertised = &plugin.advertised.controller;
-    if plugin.connections.only().is_none()
-        && !advertised.contains(&ControllerCapability::ModifyVolume)
-    {
-        return Err(Error::unsupported("modify volume"));
-    }
-    offered(&plugin, "modify volume", |can| can.modify)?;
+    offered_by_any(&plugin, "modify volume", |can| can.modify)?;
     let request = ModifyRequest::try_from(request)?;
     let (connection, id) = plugin.connections.owner_of_volume(&request.volume).await?;
     let Some(modifier) = connection.driver().modifier() else {
         return Err(connection.lacks("modify volume"));
     };
-    let mutable = modifier.mutable_keys();
-    let fixed = |key: &&String| !mutable.contains(&key.as_str());
-    if let Some(key) = request.parameters.raw().keys().find(fixed) {
-        let doing = format!("modify volume `{id}`");
-        return Err(Error::invalid(doing)
-            .because(format!("parameter `{}` is not mutable", key.escape_debug()))
-            .advise(format!(
-                "the mutable parameters are: {}",
-                mutable.join(", ")
-            )));
-    }
+    only_mutable(modifier, &request.parameters, || {
+        format!("modify volume `{id}`")
+    })?;
     let object = Object::Volume(id.clone());
     let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
     let subject = about_volume(&connection, request.volume.as_str());
@@ -215,4 +204,23 @@ pub(super) async fn modify(
     );
     task.ask(&connection, "modify_volume", change).await?;
     Ok(v1::ControllerModifyVolumeResponse {})
+}
+
+/// Refuses a mutable parameter that cannot be changed: whatever a class of attributes says, volumes can be given later, too.
+pub(super) fn only_mutable(
+    modifier: &dyn Modifier,
+    parameters: &Parameters,
+    doing: impl Fn() -> String,
+) -> Result<(), Error> {
+    let mutable = modifier.mutable_keys();
+    let fixed = |key: &&String| !mutable.contains(&key.as_str());
+    match parameters.raw().keys().find(fixed) {
+        None => Ok(()),
+        Some(key) => Err(Error::invalid(doing())
+            .because(format!("parameter `{}` is not mutable", key.escape_debug()))
+            .advise(format!(
+                "the mutable parameters are: {}",
+                mutable.join(", ")
+            ))),
+    }
 }

@@ -247,7 +247,6 @@ fn every_required_field_of_groups_and_ranges_is_required() {
         &delete,
         &[
             ("group_snapshot_id", |r| r.group_snapshot_id.clear()),
-            ("snapshot_ids", |r| r.snapshot_ids.clear()),
             ("snapshot_ids", |r| r.snapshot_ids[0].clear()),
         ],
     );
@@ -258,10 +257,7 @@ fn every_required_field_of_groups_and_ranges_is_required() {
     };
     refuses(
         &get,
-        &[
-            ("group_snapshot_id", |r| r.group_snapshot_id.clear()),
-            ("snapshot_ids", |r| r.snapshot_ids.clear()),
-        ],
+        &[("group_snapshot_id", |r| r.group_snapshot_id.clear())],
     );
     let allocated = v1::GetMetadataAllocatedRequest {
         snapshot_id: id(),

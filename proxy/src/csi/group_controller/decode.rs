@@ -34,7 +34,10 @@ impl TryFrom<v1::CreateVolumeGroupSnapshotRequest> for CreateGroupRequest {
         const FIELD: &str = "source_volume_ids";
         let secrets = maps::secrets(request.secrets)?;
         present("name", &request.name)?;
-        let ids = some(FIELD, &request.source_volume_ids)?;
+        let ids = request.source_volume_ids.iter();
+        if ids.len() == 0 {
+            return Err(DecodeError::missing(FIELD));
+        }
         Ok(Self {
             name: SnapshotName::parse(&request.name)
                 .map_err(|error| DecodeError::new("name", error))?,
@@ -72,21 +75,12 @@ impl GroupRequest {
         const FIELD: &str = "snapshot_ids";
         Ok(Self {
             group: group_handle("group_snapshot_id", group)?,
-            snapshots: some(FIELD, snapshots)?
+            // Without any it is no list of a group that exists, and a group that does not exist has none.
+            snapshots: snapshots
+                .iter()
                 .map(|id| snapshot_handle(FIELD, id))
                 .collect::<Result<_, _>>()?,
             secrets,
         })
     }
-}
-
-/// The entries of a list that has to have some.
-fn some<'a>(
-    field: &'static str,
-    ids: &'a [String],
-) -> Result<impl Iterator<Item = &'a String>, DecodeError> {
-    if ids.is_empty() {
-        return Err(DecodeError::missing(field));
-    }
-    Ok(ids.iter())
 }

@@ -49,6 +49,15 @@ impl NodeInfo {
         }
     }
 
+    /// A node as callers know it who know one of several connections alone: its id is its name, and its
+    /// topology that of the connection.
+    pub(crate) fn alone(settings: &ProxySettings, at: &Environment) -> Self {
+        Self {
+            ids: Some(settings.node_id.clone()),
+            ..Self::plain(at.node.clone(), None)
+        }
+    }
+
     /// The node with the settings that are configured for all connections.
     pub(crate) fn announced(
         settings: &ProxySettings,

@@ -5,12 +5,12 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use driver_core::config::ConfigError;
 use node_utils::kernel::Kernel;
 use node_utils::mount::MountTable;
-use node_utils::tools::resolve;
+use node_utils::tools::{HostRoot, resolve};
 use node_utils::{Tools, nvme};
 
 use crate::csi::node::addresses::Network;
@@ -44,7 +44,7 @@ enum Machine {
     /// A host that is not visible before its daemon runs.
     Asleep,
     /// A host, and where its root is.
-    Host(PathBuf),
+    Host(HostRoot),
 }
 
 /// The name of the initiator that `tools` log in with: from its own machine first, then from a
@@ -57,22 +57,7 @@ pub(crate) fn iqn(tools: &Tools) -> Result<String, ConfigError> {
     let own = Path::new("/");
     match tools.iscsi_access() {
         None => iqn_of(&Machine::This, own, &mounts),
-        Some(way) => of_machine_around(|| way.root(), |machine| iqn_of(machine, own, &mounts)),
-    }
-}
-
-/// What `read` finds at the root of the host. The root may be that of a process: if it is another one afterwards, its
-/// number may have been given to a process of a pod.
-fn of_machine_around(
-    root: impl Fn() -> Option<PathBuf>,
-    read: impl FnOnce(&Machine) -> Result<String, ConfigError>,
-) -> Result<String, ConfigError> {
-    let before = root();
-    let found = read(&Machine::around(before.clone()));
-    if root() == before {
-        found
-    } else {
-        Err(ConfigError::at(IQN, "the daemon `iscsid` has just ended").advise("try again"))
+        Some(way) => iqn_of(&Machine::around(way.root()), own, &mounts),
     }
 }
 
@@ -90,13 +75,13 @@ fn iqn_of(machine: &Machine, own: &Path, mounts: &MountTable) -> Result<String, 
             true
         }
         Machine::Host(root) => {
-            files.extend(FILES.map(|file| (root.as_path(), file)));
+            files.extend(FILES.map(|file| (root.path(), root.shown(), file)));
             true
         }
     };
-    let of_here = FILES.iter().map(|file| (own, *file));
-    files.extend(of_here.filter(|(_, file)| !may_be_images || is_mounted(&own.join(file))));
-    for (root, file) in files {
+    let of_here = FILES.iter().map(|file| (own, own, *file));
+    files.extend(of_here.filter(|(.., file)| !may_be_images || is_mounted(&own.join(file))));
+    for (root, shown, file) in files {
         let problem = match read_below(root, file) {
             Ok(text) => match name_in(&text) {
                 Some(name) => return Ok(name.to_owned()),
@@ -104,7 +89,7 @@ fn iqn_of(machine: &Machine, own: &Path, mounts: &MountTable) -> Result<String, 
             },
             Err(error) => format!("cannot be read: {error}"),
         };
-        problems.push(format!("{} {problem}", root.join(file).display()));
+        problems.push(format!("{} {problem}", shown.join(file).display()));
     }
     let advice = match machine {
         Machine::This => "start `iscsid` once",
@@ -130,12 +115,12 @@ fn read_below(root: &Path, file: &str) -> io::Result<String> {
 
 impl Machine {
     /// The host of a container, by the path where its root is mounted.
-    fn around(root: Option<PathBuf>) -> Self {
+    fn around(root: Option<HostRoot>) -> Self {
         let Some(root) = root else {
             return Self::Asleep;
         };
         // A path that may not be read exists.
-        match root.join("etc").try_exists() {
+        match root.path().join("etc").try_exists() {
             Ok(false) => Self::Unseen,
             _ => Self::Host(root),
         }
@@ -170,24 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_not_believed_if_its_daemon_ended_while_it_was_read() {
-        let running = std::cell::Cell::new(Some(PathBuf::from("/proc/7/root")));
-        let root = || running.take();
-        let error = of_machine_around(root, |_| Ok("iqn.other".to_owned()));
-        assert!(error.expect_err("it ended").to_string().contains("ended"));
-        let root = || Some(PathBuf::from("/proc/7/root"));
-        let name = of_machine_around(root, |_| Ok("iqn.own".to_owned()));
-        assert_eq!(name.expect("it runs"), "iqn.own");
-    }
-
-    #[test]
     fn the_host_that_logs_in_is_asked_for_its_name_and_not_the_image() {
         let folder = tempfile::tempdir().expect("a folder");
         let [host, own] = ["host", "own"].map(|root| folder.path().join(root));
         put(&own, FILES[0], "InitiatorName=iqn.own\n");
         // Without a name yet, as Debian has it before the first start.
         put(&host, FILES[0], "GenerateName=yes\n");
-        let at_host = Machine::around(Some(host.clone()));
+        let at_host = Machine::around(Some(HostRoot::at(host.clone())));
         let asleep = Machine::around(None);
         for (machine, advice) in [(&at_host, "once on the host"), (&asleep, "on the host")] {
             let unnamed = name_of(machine, &own, "").expect_err("no name");
@@ -219,7 +193,10 @@ mod tests {
         let [host, own] = ["host", "own"].map(|root| folder.path().join(root));
         for (machine, advice) in [
             (Machine::This, "start `iscsid` once"),
-            (Machine::around(Some(host)), "mount the host's root"),
+            (
+                Machine::around(Some(HostRoot::at(host))),
+                "mount the host's root",
+            ),
         ] {
             let missing = name_of(&machine, &own, "").expect_err("nothing is there");
             let file = own.join(FILES[0]).display().to_string();

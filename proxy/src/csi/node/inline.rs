@@ -38,8 +38,13 @@ pub(super) async fn meant(
     id: &VolumeId,
     context: &VolumeContext,
 ) -> Result<Option<Arc<Connection>>, Error> {
-    if let Some(only) = plugin.connections.only() {
-        return Ok(only.can().inline.then_some(only));
+    if !plugin.connections.is_routed() {
+        // Volumes of a connection that is not served are published, too.
+        let lazy = plugin.connections.all().into_iter().next();
+        let Some(lazy) = lazy.filter(|lazy| lazy.can().inline) else {
+            return Ok(None);
+        };
+        return lazy.open().await.map(Some);
     }
     // In the context of any other volume the key has no meaning.
     let Some(name) = context
@@ -162,8 +167,8 @@ impl Owners {
         let mut known = plugin.connections.all();
         let unusable = known.iter().find_map(|lazy| lazy.usable().err());
         known.retain(|lazy| lazy.can().inline);
-        if plugin.connections.only().is_some() {
-            let unknown = None;
+        if !plugin.connections.is_routed() {
+            let unknown = unusable.filter(|_| is_inline(id));
             return Ok(Self { known, unknown });
         }
         if !is_inline(id) {

@@ -201,8 +201,8 @@ pub(super) async fn stats(
     let task = incoming.admit(subject, Keys::none())?;
     let found = plugin.node.verbs().stats(limits(&task), path).await;
     let stats = found.map_err(|error| with_volume(&id, error))?;
-    let advertised = &plugin.advertised.node;
-    let with_condition = advertised.contains(&NodeCapability::VolumeCondition);
+    let advertised = plugin.advertised_on_node();
+    let with_condition = advertised.node.contains(&NodeCapability::VolumeCondition);
     Ok(encode::stats(&stats, with_condition))
 }
 
@@ -224,16 +224,15 @@ pub(super) async fn expand(
         return Err(nowhere(&id));
     };
     // Storage of this node is expanded here; the controller of another node could not reach it.
-    let local = plugin
-        .connections
-        .only()
-        .filter(|connection| connection.can().expand == Expansion::Node);
-    if let Some(connection) = &local {
-        keys = keys.and(
-            connection.scope(),
-            Object::Volume(id.clone()),
-            Hold::Exclusive,
-        );
+    let local = match plugin.connections.sole_on_node().await? {
+        // A handle may name the connection all the same.
+        Some(_) => Some(plugin.connections.of_volume(&request.volume).await?),
+        None => None,
+    };
+    let local = local.filter(|(connection, _)| connection.can().expand == Expansion::Node);
+    if let Some((connection, id)) = &local {
+        let object = Object::Volume(id.clone());
+        keys = keys.and(connection.scope(), object, Hold::Exclusive);
     }
     let size = request.size;
     let wanted = node::ExpandRequest {
@@ -242,11 +241,11 @@ pub(super) async fn expand(
     };
     let task = incoming.admit(subject, keys)?;
     let mut expanded = None;
-    if let Some(connection) = &local {
+    if let Some((connection, id)) = &local {
         let growth = connection.driver().expand_volume(
             &task.call,
             ExpandVolume {
-                id: &id,
+                id,
                 size,
                 secrets: &request.secrets,
             },
@@ -272,8 +271,12 @@ pub(super) async fn info(
 ) -> Result<v1::NodeGetInfoResponse, Error> {
     let _task = incoming.admit(Subject::default(), Keys::none())?;
     let node_id = plugin.info.id().as_str().to_owned();
-    let place = blocking::spawn(move || plugin.info.place()).await;
-    let place = place.map_err(|join| Error::new(Kind::Internal, "tell the place").because(join))?;
+    let place = if let Some(only) = plugin.connections.sole_on_node().await? {
+        only.driver().node_topology()
+    } else {
+        let place = blocking::spawn(move || plugin.info.place()).await;
+        place.map_err(|join| Error::new(Kind::Internal, "tell the place").because(join))?
+    };
     Ok(v1::NodeGetInfoResponse {
         node_id,
         // The orchestrator decides.

@@ -26,8 +26,8 @@ use secrecy::ExposeSecret;
 
 use crate::routing::connection::restricted;
 
-/// The node service for volumes.
-#[derive(Debug)]
+/// The node service for volumes. Clones share the node.
+#[derive(Debug, Clone)]
 pub struct NodeService {
     /// Decides how volumes may be used: the driver of the process, or that of volumes made by hand.
     judge: Arc<dyn Driver>,
@@ -79,6 +79,14 @@ impl NodeService {
             honours_group,
             judge,
             node,
+        }
+    }
+
+    /// The same, which honours groups or does not.
+    pub(crate) fn honouring_groups(&self, honours_group: bool) -> Self {
+        Self {
+            honours_group,
+            ..self.clone()
         }
     }
 

@@ -106,8 +106,11 @@ async fn a_group_is_made_once_found_and_deleted_whole_and_its_snapshots_know_it(
     for _ in 0..2 {
         deleted(&served, id, &ids).await.expect("deleted");
     }
-    let status = got(&served, id, &ids).await.expect_err("gone");
-    is(&status, Code::NotFound, "");
+    for (missing, list) in [(id, &ids[..]), ("no-such-group", &[])] {
+        let status = got(&served, missing, list).await.expect_err("gone");
+        is(&status, Code::NotFound, "");
+        deleted(&served, missing, list).await.expect("gone");
+    }
     assert_eq!(served.snapshots().await.len(), 1, "the other one is left");
     served.counts(
         "omnibus_csi_rpc_total{rpc=\"CreateVolumeGroupSnapshot\",code=\"OK\",connection=\"\"} 2",

@@ -40,10 +40,7 @@ impl Connections {
         parameters: &Parameters,
     ) -> Result<Vec<Arc<LazyConnection>>, Error> {
         let names = |key| parameters.raw().contains_key(key);
-        if matches!(self.inner.naming, Naming::Named(_))
-            && !names(CONNECTION)
-            && !names(CONNECTIONS)
-        {
+        if self.is_routed() && !names(CONNECTION) && !names(CONNECTIONS) {
             let table = self.table();
             let served = table.values().filter(|lazy| lazy.kind().is_some());
             return Ok(served.cloned().collect());
@@ -60,6 +57,13 @@ impl Connections {
             let lazy = self.table().get(&ConnectionName::unnamed()).cloned();
             return Ok(lazy.into_iter().collect());
         };
+        // A class of the driver that had the name before names none.
+        if let Some(legacy) = &self.legacy {
+            let unknown = self.unknown();
+            let lazy = self.find(&legacy.connection);
+            let missing = || with_possible_effect(missing_one(&legacy.connection, unknown));
+            return Ok(vec![lazy.ok_or_else(missing)?]);
+        }
         let value = |key: &str| {
             let value = parameters.raw().get(key).map(|value| value.trim());
             value.filter(|value| !value.is_empty())

@@ -8,7 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use driver_core::{Capabilities, Error, Kind};
+use driver_core::config::ServiceConfig;
+use driver_core::{AccessRules, Capabilities, Error, Kind};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use tokio::time::{Instant, timeout_at};
@@ -30,6 +31,8 @@ pub(crate) struct LazyConnection {
     name: ConnectionName,
     kind: Option<Arc<str>>,
     can: Capabilities,
+    /// The uses of its volumes, and what its configuration advertises, if its file can be used.
+    offer: Option<Arc<(AccessRules, ServiceConfig)>>,
     origin: Origin,
     built: Mutex<Built>,
 }
@@ -43,6 +46,8 @@ enum Origin {
     Rebuildable(Blueprint),
     /// It does not exist for now, for this reason.
     Missing(Kind, String),
+    /// It is this one, for callers who know no other.
+    Alone(Arc<LazyConnection>),
 }
 
 /// The way a connection is built again.
@@ -114,6 +119,7 @@ impl LazyConnection {
             name,
             kind: None,
             can: Capabilities::NONE,
+            offer: None,
             origin: Origin::Missing(kind, why),
             built: Mutex::new(Built::new(None)),
         }
@@ -124,8 +130,24 @@ impl LazyConnection {
             name: connection.name().clone(),
             kind: Some(connection.driver().kind().into()),
             can: connection.can(),
+            offer: Some(Arc::new((
+                connection.access().clone(),
+                connection.service().clone(),
+            ))),
             origin,
             built: Mutex::new(Built::new(Some(connection))),
+        }
+    }
+
+    /// The same connection for callers who know no other.
+    pub(crate) fn alone(lazy: Arc<Self>) -> Self {
+        Self {
+            name: lazy.name.clone(),
+            kind: lazy.kind.clone(),
+            can: lazy.can,
+            offer: lazy.offer.clone(),
+            origin: Origin::Alone(lazy),
+            built: Mutex::new(Built::new(None)),
         }
     }
 
@@ -144,9 +166,21 @@ impl LazyConnection {
         &self.can
     }
 
+    /// The uses of its volumes, and what its configuration advertises; none while its file cannot be used.
+    pub(crate) fn offer(&self) -> Option<&(AccessRules, ServiceConfig)> {
+        self.offer.as_deref()
+    }
+
     /// The connection, for a call. It is built if necessary.
     pub(crate) async fn open(self: &Arc<Self>) -> Result<Arc<Connection>, Error> {
-        let connection = self.look().await?;
+        if let Origin::Alone(lazy) = &self.origin {
+            return lazy.open_shared().await.map(Connection::alone);
+        }
+        self.open_shared().await
+    }
+
+    async fn open_shared(self: &Arc<Self>) -> Result<Arc<Connection>, Error> {
+        let connection = self.look_shared().await?;
         let mut built = self.lock();
         (built.used, built.in_use) = (Instant::now(), true);
         Ok(connection)
@@ -155,6 +189,13 @@ impl LazyConnection {
     /// The connection, for a query to all connections. It is built if necessary. This does not count as
     /// use: it does not keep the driver from being dropped.
     pub(crate) async fn look(self: &Arc<Self>) -> Result<Arc<Connection>, Error> {
+        if let Origin::Alone(lazy) = &self.origin {
+            return lazy.look_shared().await.map(Connection::alone);
+        }
+        self.look_shared().await
+    }
+
+    async fn look_shared(self: &Arc<Self>) -> Result<Arc<Connection>, Error> {
         self.usable()?;
         if let Some(connection) = self.peek() {
             return Ok(connection);
@@ -205,7 +246,7 @@ impl LazyConnection {
             Origin::Rebuildable(blueprint) => {
                 (blueprint.0)().map_err(|error| process::chain(&error))
             }
-            Origin::Fixed | Origin::Missing(..) => Err(DEFECT.to_owned()),
+            Origin::Fixed | Origin::Missing(..) | Origin::Alone(_) => Err(DEFECT.to_owned()),
         }));
         let made = made.unwrap_or_else(|_| Err(DEFECT.to_owned()));
         let outcome = made.map(Arc::new).map_err(Arc::from);
@@ -222,6 +263,7 @@ impl LazyConnection {
     pub(crate) fn usable(&self) -> Result<(), Error> {
         match &self.origin {
             Origin::Missing(kind, why) => Err(self.fail(*kind).because(why.clone())),
+            Origin::Alone(lazy) => lazy.usable(),
             Origin::Fixed | Origin::Rebuildable(_) => Ok(()),
         }
     }
@@ -244,6 +286,9 @@ impl LazyConnection {
 
     /// The connection, if its driver exists. This does not count as use.
     pub(crate) fn peek(&self) -> Option<Arc<Connection>> {
+        if let Origin::Alone(lazy) = &self.origin {
+            return lazy.peek().map(Connection::alone);
+        }
         self.lock().connection.clone()
     }
 

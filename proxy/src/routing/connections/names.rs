@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::name::ConnectionName;
+use crate::csi::identity::PluginName;
 
 /// The value of `proxy.legacyConnection` if such handles belong to no connection.
 pub(crate) const NO_OWNER: &str = "none";
@@ -14,6 +15,8 @@ pub struct Names {
     pub aliases: BTreeMap<ConnectionName, ConnectionName>,
     /// The owner of the handles that name none.
     pub bare: Bare,
+    /// Other names of this driver. Handles that name no connection, on the socket of such a name, are of this one.
+    pub legacy: BTreeMap<PluginName, ConnectionName>,
 }
 
 /// The owner of the handles that name no connection.
@@ -57,7 +60,10 @@ impl Names {
         let aliases = aliases.map(|(old, new)| (format!("proxy.aliases.{old}"), new));
         let bare = self.bare.owner().map(|name| self.meant(name));
         let bare = bare.map(|name| ("proxy.legacyConnection".to_owned(), name));
-        let missing = bare.into_iter().chain(aliases);
+        let legacy = self.legacy.iter();
+        let legacy =
+            legacy.map(|(old, name)| (format!("proxy.legacyNames.{old}"), self.meant(name)));
+        let missing = bare.into_iter().chain(legacy).chain(aliases);
         missing
             .filter(|(_, name)| !is_there(name))
             .map(|(key, name)| (key, name.clone()))

@@ -247,6 +247,7 @@ async fn handles_without_a_name_follow_a_connection_that_was_renamed() {
     let connections = Connections::named(Names {
         aliases: [(parse("old"), parse("nas"))].into(),
         bare: Bare::Of(parse("old")),
+        ..Names::default()
     });
     connections.put(LazyConnection::fixed(connection(&driver)));
     let bare = VolumeHandle::parse("pvc-1").expect("a handle");

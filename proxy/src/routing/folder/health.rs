@@ -19,16 +19,28 @@ use crate::telemetry::metrics::Metrics;
 
 /// How often a backend is probed. Alerts wait for several minutes, and a probe is a command on the storage.
 const EVERY: Duration = Duration::from_mins(1);
+/// The same while it cannot be used: nodes wait for exports that it may have lost.
+const EVERY_WHILE_BAD: Duration = Duration::from_secs(10);
 /// The timeout of a probe. Half of the interval, so that probes never overtake each other.
 pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How many are probed at once. A hundred sound connections are asked within a second or two.
 const AT_ONCE: usize = 16;
+
+/// The duties of a process beyond health itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Duties {
+    /// It measures the usage of each storage.
+    pub measures: bool,
+    /// It restores exports that were lost, so it has to hear soon that a backend can be used again.
+    pub restores: bool,
+}
 
 /// The schedule of probes.
 #[derive(Debug)]
 pub(super) struct Rounds {
     permits: Arc<Semaphore>,
     last: Option<ConnectionName>,
+    while_bad: Duration,
     usage: Option<Schedule>,
 }
 
@@ -48,36 +60,34 @@ pub(crate) fn watch_one(
     connections: &Connections,
     states: &States,
     metrics: &Metrics,
-    measure: bool,
+    duties: Duties,
 ) -> AbortOnDropHandle<()> {
     let (connections, states, metrics) = (connections.clone(), states.clone(), metrics.clone());
     metrics.connections(connections.all().len());
-    let mut rounds = Rounds::default().measuring(measure);
+    let mut rounds = Rounds::new(duties);
     AbortOnDropHandle::new(tokio::spawn(async move {
         loop {
             rounds.ask(&connections, &states, &metrics);
-            tokio::time::sleep(EVERY).await;
+            tokio::time::sleep(rounds.while_bad).await;
         }
     }))
 }
 
 // === impl Rounds ===
 
-impl Default for Rounds {
-    fn default() -> Self {
+impl Rounds {
+    pub(super) fn new(duties: Duties) -> Self {
+        let while_bad = if duties.restores {
+            EVERY_WHILE_BAD
+        } else {
+            EVERY
+        };
         Self {
             permits: Arc::new(Semaphore::new(AT_ONCE)),
             last: None,
-            usage: None,
+            while_bad,
+            usage: duties.measures.then(Schedule::default),
         }
-    }
-}
-
-impl Rounds {
-    /// The same, which also measures the usage of the storage if `measure` is set.
-    pub(super) fn measuring(mut self, measure: bool) -> Self {
-        self.usage = measure.then(Schedule::default);
-        self
     }
 
     /// Starts the probes that are due, after the connection that was probed last, and returns at once.
@@ -91,7 +101,12 @@ impl Rounds {
             let Some(connection) = lazy.peek_in_use() else {
                 continue;
             };
-            if !states.is_due(lazy.name(), EVERY) {
+            let every = if states.is_bad(lazy.name()) {
+                self.while_bad
+            } else {
+                EVERY
+            };
+            if !states.is_due(lazy.name(), every) {
                 continue;
             }
             let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {

@@ -11,6 +11,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use crate::csi::identity::PluginName;
 use crate::csi::node::identity::NodeIdConfig;
 use crate::routing::connection::PerDriver;
 use crate::routing::connections::{Bare, ConnectionName, NO_OWNER, Names};
@@ -38,6 +39,8 @@ struct Section {
     aliases: BTreeMap<String, String>,
     #[serde(default, deserialize_with = "unless_falsy")]
     legacy_connection: Option<String>,
+    #[serde(default)]
+    legacy_names: BTreeMap<String, String>,
     #[serde(default)]
     per_driver: PerDriver,
     #[serde(default)]
@@ -130,7 +133,18 @@ fn names(section: &Section) -> Result<Names, ConfigError> {
         Some(NO_OWNER) => Bare::Nobodys,
         Some(text) => Bare::Of(name("proxy.legacyConnection".to_owned(), text)?),
     };
-    Ok(Names { aliases, bare })
+    let mut legacy = BTreeMap::new();
+    for (old, connection) in &section.legacy_names {
+        let at = || format!("proxy.legacyNames.{old}");
+        let old =
+            PluginName::parse(old).map_err(|error| ConfigError::at(at(), error.to_string()))?;
+        legacy.insert(old, name(at(), connection)?);
+    }
+    Ok(Names {
+        aliases,
+        bare,
+        legacy,
+    })
 }
 
 fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
@@ -249,6 +263,14 @@ mod tests {
             (
                 "configFolder: /c, legacyConnection: ../x",
                 "proxy.legacyConnection",
+            ),
+            (
+                "configFolder: /c, legacyNames: {org.old: ../x}",
+                "proxy.legacyNames.org.old",
+            ),
+            (
+                "configFolder: /c, legacyNames: {'an old': nas}",
+                "proxy.legacyNames.an old",
             ),
             (
                 "configFolder: /c, perDriver: {nodeIdType: local}",

@@ -1,9 +1,10 @@
 //! The state of each connection: whether its file is usable, and the health of its backend.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::routing::connections::{ConnectionName, Connections};
@@ -12,6 +13,7 @@ use crate::routing::connections::{ConnectionName, Connections};
 #[derive(Debug, Clone, Default)]
 pub struct States {
     all: Arc<Mutex<BTreeMap<ConnectionName, State>>>,
+    returned: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
@@ -21,6 +23,8 @@ struct State {
     before: Health,
     asked: Option<Instant>,
     turn: Weak<()>,
+    /// Whether it could be used again after it could not, and that was not reported yet.
+    has_returned: bool,
 }
 
 /// A running probe of a backend, until this is dropped.
@@ -84,7 +88,32 @@ impl States {
         }
         let state = all.entry(name.clone()).or_default();
         state.health = health.clone();
+        if matches!((&state.before, &health), (Health::Bad(_), Health::Good)) {
+            state.has_returned = true;
+            self.returned.notify_one();
+        }
         Some(std::mem::replace(&mut state.before, health))
+    }
+
+    /// The backends that can be used again, each reported once. Waits until there is one.
+    pub(crate) async fn returned(&self) -> BTreeSet<ConnectionName> {
+        loop {
+            let names = self.take_returned();
+            if !names.is_empty() {
+                return names;
+            }
+            self.returned.notified().await;
+        }
+    }
+
+    fn take_returned(&self) -> BTreeSet<ConnectionName> {
+        let mut all = self.lock();
+        let back = all.iter_mut().filter(|(_, state)| state.has_returned);
+        back.map(|(name, state)| {
+            state.has_returned = false;
+            name.clone()
+        })
+        .collect()
     }
 
     /// Whether a probe is due and none is running.
@@ -166,5 +195,23 @@ mod tests {
         assert_eq!(states.lock()[&name].health, Health::Unknown);
         assert!(states.summary(&connections, 10).bad.is_empty());
         assert_eq!(states.found(&name, bad(), || true), Some(bad()));
+    }
+
+    #[tokio::test]
+    async fn a_backend_that_can_be_used_again_is_reported_once() {
+        let states = States::default();
+        let name = ConnectionName::parse("nas").expect("a name");
+        let bad = || Health::Bad("why".to_owned());
+        for health in [Health::Good, bad(), bad(), Health::Good, Health::Good] {
+            states.found(&name, health, || true);
+        }
+        assert_eq!(states.returned().await, BTreeSet::from([name.clone()]));
+        assert!(states.take_returned().is_empty());
+        let (reported, ()) = tokio::join!(states.returned(), async {
+            for health in [bad(), Health::Good] {
+                states.found(&name, health, || true);
+            }
+        });
+        assert_eq!(reported, BTreeSet::from([name]));
     }
 }

@@ -56,7 +56,7 @@ impl Place {
             connections.clone(),
         );
         Self {
-            watch: Watch::new(folder, &States::default(), &metrics),
+            watch: Watch::new(folder, &States::default(), &metrics, Duties::default()),
             dir,
             connections,
             metrics,
@@ -221,7 +221,7 @@ async fn a_file_takes_defaults_from_the_main_one_and_its_name_from_its_own() {
         aliases: [("old", "a")]
             .map(|(old, new)| (parse(old), parse(new)))
             .into(),
-        bare: Bare::Unsaid,
+        ..Names::default()
     };
     let mut place = Place::new(renamed, None);
     place.write("a.yaml", &hostpath("/one")).await;

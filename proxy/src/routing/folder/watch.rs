@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
-use super::health::Rounds;
+use super::health::{Duties, Rounds};
 use super::loads::{self, Loads};
 use super::settings::Keep;
 use super::states::States;
@@ -41,23 +41,16 @@ pub struct Watch {
 
 impl Watch {
     /// Watches `folder`; the results go into `states` and `metrics`. Nothing is served yet.
-    pub fn new(folder: Folder, states: &States, metrics: &Metrics) -> Self {
+    pub fn new(folder: Folder, states: &States, metrics: &Metrics, duties: Duties) -> Self {
         Self {
             folder,
             loads: Loads::default(),
-            rounds: Rounds::default(),
+            rounds: Rounds::new(duties),
             states: states.clone(),
             metrics: metrics.clone(),
             letting_go: None,
             more: false,
         }
-    }
-
-    /// The same, which also measures the usage of each storage if `measure` is set.
-    #[must_use]
-    pub fn measuring(mut self, measure: bool) -> Self {
-        self.rounds = self.rounds.measuring(measure);
-        self
     }
 
     /// Serves the existing files. It waits a limited time for a folder or a file that hangs; calls for

@@ -45,6 +45,7 @@ pub(super) const ALLOWED: &[&str] = &[
     "key",
     "location",
     "name",
+    "node",
     "object",
     "of",
     "option",

@@ -10,6 +10,7 @@ use csi_types::{AbsolutePath, Attachment, NodeIdentity};
 
 use crate::driver::GroupSnapshot;
 use crate::error::{Error, Kind};
+use crate::made_for::MadeFor;
 use crate::parameters::Parameters;
 use crate::size::SizeRange;
 use crate::text::{GroupSnapshotId, NodeId, SnapshotId, SnapshotName, VolumeId};
@@ -18,6 +19,8 @@ use crate::volume::{
     CreateSnapshot, CreateVolume, Expanded, Page, PageRequest, PageToken, Snapshot, SnapshotFilter,
     Source, Volume,
 };
+
+use super::SPEED;
 
 mod blocks;
 mod groups;
@@ -70,13 +73,24 @@ impl State {
         topology: Vec<Topology>,
     ) -> Result<Volume, Error> {
         let doing = || format!("create volume {}", request.id);
+        let speed = request.parameters.raw().get(SPEED);
         let mut inner = self.lock();
+        let modified = inner.modified.get(&request.id);
+        let has_speed = modified.and_then(|modified| modified.get(SPEED));
         if let Some(volume) = inner.volumes.get(&request.id) {
-            let fits = volume.capacity.is_some_and(|size| request.size.holds(size));
-            return if fits && volume.source == request.source {
-                Ok(volume.clone())
+            let conflict = |why: String| Err(Error::new(Kind::Conflict, doing()).because(why));
+            let size = volume.capacity.unwrap_or_default();
+            return if volume.source != request.source {
+                conflict("it has another source".to_owned())
+            } else if !request.size.holds(size) {
+                conflict(format!(
+                    "it has {size} bytes, and {} are asked for",
+                    request.size
+                ))
+            } else if speed.is_some() && speed != has_speed {
+                conflict(format!("it has another {SPEED}"))
             } else {
-                Err(Error::new(Kind::Conflict, doing()))
+                Ok(volume.clone())
             };
         }
         let source_exists = match &request.source {
@@ -101,13 +115,21 @@ impl State {
             attachment: Attachment::Hostpath(Hostpath { path }),
             source: request.source.clone(),
             topology,
+            made_for: MadeFor::of(&request.parameters),
+            published_to: Vec::new(),
         };
         inner.volumes.insert(volume.id.clone(), volume.clone());
+        let set = speed.map(|speed| (SPEED.to_owned(), speed.clone()));
+        let set = set.into_iter().collect();
+        inner.modified.insert(volume.id.clone(), set);
         Ok(volume)
     }
 
     pub(super) fn delete_volume(&self, id: &VolumeId) {
-        self.lock().volumes.remove(id);
+        let mut inner = self.lock();
+        inner.volumes.remove(id);
+        inner.modified.remove(id);
+        inner.published.retain(|(volume, _), _| volume != id);
     }
 
     pub(super) fn volume(&self, id: &VolumeId) -> Result<Volume, Error> {
@@ -211,6 +233,7 @@ impl State {
         }
         let key = (id.clone(), node.id.clone());
         inner.published.insert(key, node.clone());
+        inner.note_published();
         Ok(())
     }
 
@@ -219,7 +242,9 @@ impl State {
         let meant = |(volume, on): &(VolumeId, NodeId)| {
             id.is_none_or(|id| id == volume) && node.is_none_or(|node| node == on)
         };
-        self.lock().published.retain(|entry, _| !meant(entry));
+        let mut inner = self.lock();
+        inner.published.retain(|entry, _| !meant(entry));
+        inner.note_published();
     }
 
     pub(super) fn published(&self) -> Vec<(VolumeId, NodeIdentity)> {
@@ -241,6 +266,18 @@ impl State {
 
     pub(super) fn modified(&self, id: &VolumeId) -> BTreeMap<String, String> {
         self.lock().modified.get(id).cloned().unwrap_or_default()
+    }
+}
+
+impl Inner {
+    /// Shows with each volume the nodes that it is published to.
+    fn note_published(&mut self) {
+        for (id, volume) in &mut self.volumes {
+            let nodes = self.published.iter();
+            let nodes = nodes.filter(|((volume, _), _)| volume == id);
+            volume.published_to = nodes.map(|(_, node)| node.reported.clone()).collect();
+            volume.published_to.sort_unstable();
+        }
     }
 }
 

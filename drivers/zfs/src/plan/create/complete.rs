@@ -8,6 +8,7 @@ use crate::context;
 use crate::export::{Act, ExportStatus};
 use crate::name::DatasetName;
 use crate::observed::{Dataset, Snapshot, State, VolumeKind};
+use crate::parameter::Setting;
 use crate::plan::{going_on, is_complete};
 use crate::property::{Property, PropertyName, PropertyValue};
 use crate::step::{Plan, Step};
@@ -193,6 +194,10 @@ impl Create<'_> {
     ) -> Result<Plan, Error> {
         self.recognise(dataset, pool)?;
         let resized = self.resized(dataset)?;
+        let other = self.class.iter().find(|one| !one.is_shown(dataset));
+        if let Some(other) = other.filter(|_| is_complete(dataset)) {
+            return Err(self.conflict(format!("does not have {other}, which its class asks for")));
+        }
         // From here on it is the requested volume, in progress or complete: the caller must not
         // forget it.
         self.rest(dataset, pool, status, resized)
@@ -213,12 +218,20 @@ impl Create<'_> {
         let mut properties = resized;
         if !dataset.is_managed() {
             // A copy without marks has the creation-only properties of its source.
-            let all = self.policy.of_volume(self.kind, self.request)?.into_iter();
-            properties.extend(all.filter(|property| !property.name.is_for_new_only()));
+            let all = self
+                .policy
+                .of_volume(self.kind, self.request, &self.class)?;
+            properties.extend(
+                all.into_iter()
+                    .filter(|property| !property.name.is_for_new_only()),
+            );
         } else if !complete {
             let contract = self.policy.contract(self.request);
             properties.extend(contract.into_iter().filter(|property| !own(property)));
             properties.extend(self.late(dataset, status)?);
+            // The class may have changed since an attempt that made it.
+            let missing = self.class.iter().filter(|one| !one.is_shown(dataset));
+            properties.extend(missing.map(Setting::property));
         }
         if !properties.is_empty() {
             let object = self.name().clone().into();
@@ -266,7 +279,9 @@ impl Create<'_> {
     fn late(&self, dataset: &Dataset, status: &dyn ExportStatus) -> Result<Vec<Property>, Error> {
         let of_export = status.properties();
         let sized = self.policy.quota && self.kind == VolumeKind::Filesystem;
-        let mut all = self.policy.of_volume(self.kind, self.request)?;
+        let mut all = self
+            .policy
+            .of_volume(self.kind, self.request, &self.class)?;
         all.retain(|property| {
             let name = &property.name;
             let of_size = sized && *name == PropertyName::REFQUOTA;

@@ -77,7 +77,9 @@ impl Create<'_> {
 
     /// The properties of every new dataset of this request from its first moment.
     pub(super) fn properties(&self, pool: &State, size: u64) -> Result<Vec<Property>, Error> {
-        let mut all = self.policy.of_volume(self.kind, self.request)?;
+        let mut all = self
+            .policy
+            .of_volume(self.kind, self.request, &self.class)?;
         let mut lay_over = |property: Property| {
             all.retain(|other| other.name != property.name);
             all.push(property);

@@ -7,8 +7,8 @@
 use driver_core::Error;
 
 use super::{Doomed, has_parent, parent_again, ties, were_asked, with_parent};
-use crate::id::{self, At, Layout, SnapshotPlace};
-use crate::name::{DatasetName, SnapshotRef};
+use crate::id::{self, At, Layout, Parent, SnapshotPlace};
+use crate::name::{DatasetName, MarkRef, SnapshotRef};
 use crate::observed::{Dataset, Observed, Query, Request, Snapshot, State, VolumeKind};
 use crate::plan::owner::Owner;
 use crate::plan::{Outcome, Verb, blocked};
@@ -37,7 +37,13 @@ pub struct DestroySnapshot<'a> {
     /// [`Backend::asks_one_by_one`](crate::backend::Backend::asks_one_by_one): a detached one is destroyed
     /// before all of it was observed.
     pub asks_little: bool,
+    /// Whether an attached one leaves a bookmark, so that what differs from it can still be said.
+    pub leaves_mark: bool,
 }
+
+/// The most bookmarks of a volume, each of a deleted snapshot: a weekly backup beside hourly ones finds the base of
+/// the week before, which is 168 deletions old. They hold no blocks, and to look at all of them takes milliseconds.
+const MOST_MARKS: usize = 256;
 
 /// Whether a dataset is a snapshot of ours, complete or partial.
 fn is_ours(dataset: &Dataset) -> bool {
@@ -55,13 +61,13 @@ pub(in crate::plan) fn is_only_container(dataset: &Dataset) -> bool {
 // === impl DestroySnapshot ===
 
 impl DestroySnapshot<'_> {
-    /// Done, if this was observed under the lock, with the parent of volumes: a missing one may still be
-    /// created by the leftover command of a cut connection.
+    /// Done, if this was observed under the lock, with its parent: a missing one may still be created by the
+    /// leftover command of a cut connection.
     fn absent(&self, plan: Plan, pool: &State, done: usize) -> Result<Outcome<()>, Error> {
         if done == 0 {
             return Ok(Outcome::Do(plan));
         }
-        has_parent(&self.doing_it(), &self.layout.volumes, pool)?;
+        has_parent(&self.doing_it(), self.parent(), pool)?;
         Ok(Outcome::Done(()))
     }
 
@@ -80,7 +86,19 @@ impl DestroySnapshot<'_> {
             let why = format!("{name} exists, and is not a snapshot of this driver");
             return Err(blocked(&self.doing_it(), why).advise(NOT_OURS));
         }
+        if let Some(group) = snapshot.group() {
+            let why = format!(
+                "it was taken with the group snapshot `{}`",
+                group.escape_debug()
+            );
+            return Err(Error::invalid(self.doing_it())
+                .because(why)
+                .advise("delete the group snapshot: its snapshots go together"));
+        }
         plan.guard(name.clone(), snapshot.guid);
+        if self.leaves_mark {
+            mark(&mut plan, snapshot, pool);
+        }
         plan.step(Step::DestroySnapshot(name.clone()));
         Ok(Outcome::End(plan, ()))
     }
@@ -173,6 +191,10 @@ impl DestroySnapshot<'_> {
             && snapshot.is_some_and(ours)
     }
 
+    fn parent(&self) -> Parent<'_> {
+        self.layout.parent_of(&self.place.at)
+    }
+
     fn doing_it(&self) -> String {
         format!(
             "delete snapshot `{}` of `{}`",
@@ -192,6 +214,24 @@ pub(in crate::plan) fn of_container(owner: Owner<'_>) -> Vec<Property> {
     all
 }
 
+/// Plans the bookmark of a snapshot; the oldest ones give way to it. One of an earlier snapshot of this name does, too.
+fn mark(plan: &mut Plan, snapshot: &Snapshot, pool: &State) {
+    let Some(name) = MarkRef::of(&snapshot.name) else {
+        return;
+    };
+    let found = pool.mark(&name);
+    if found.is_some_and(|found| found.guid == snapshot.guid) {
+        return;
+    }
+    plan.add(found.map(|found| Step::DestroyMark(found.name.clone())));
+    let others = pool.marks_of(&name.dataset).into_iter();
+    let others: Vec<_> = others.filter(|other| other.name != name).collect();
+    let too_many = (others.len() + 1).saturating_sub(MOST_MARKS);
+    let oldest = others.into_iter().take(too_many);
+    plan.add(oldest.map(|other| Step::DestroyMark(other.name.clone())));
+    plan.step(Step::Mark(snapshot.name.clone(), name));
+}
+
 /// Plans the destruction of a container, if it is empty then.
 fn emptied(plan: &mut Plan, container: &Dataset) {
     plan.guard(container.name.clone(), container.guid);
@@ -206,8 +246,14 @@ impl Verb for DestroySnapshot<'_> {
     }
 
     fn request(&self, pool: &State) -> Result<Request, Error> {
-        let mut queries = match &self.place.at {
-            At::Attached(snapshot) => vec![Query::Snapshot(snapshot.clone())],
+        let mut queries: Vec<Query> = match &self.place.at {
+            At::Attached(snapshot) => {
+                let marks = self
+                    .leaves_mark
+                    .then(|| Query::Marks(snapshot.dataset.clone()));
+                let snapshot = Query::Snapshot(snapshot.clone());
+                std::iter::once(snapshot).chain(marks).collect()
+            }
             At::Detached(dataset) => {
                 let itself = match pool.dataset(dataset) {
                     None if self.asks_little => Query::Dataset(dataset.clone()),
@@ -222,16 +268,16 @@ impl Verb for DestroySnapshot<'_> {
                     .collect()
             }
         };
-        queries.extend(parent_again(&self.layout.volumes, pool));
+        queries.extend(parent_again(self.parent(), pool));
         Ok(Request::of(queries))
     }
 
     fn request_after(&self, pool: &State) -> Result<Request, Error> {
-        Ok(with_parent(&self.layout.volumes, self.request(pool)?))
+        Ok(with_parent(self.parent(), self.request(pool)?))
     }
 
     fn guess(&self) -> Option<Guess> {
-        let At::Attached(snapshot) = &self.place.at else {
+        let (At::Attached(snapshot), false) = (&self.place.at, self.leaves_mark) else {
             return None;
         };
         let object = snapshot.clone().into();
@@ -239,6 +285,7 @@ impl Verb for DestroySnapshot<'_> {
         Some(
             Guess::of(snapshot.dataset.clone(), step)
                 .expecting(&object, PropertyName::SNAPSHOT_NAME, Test::Own)
+                .expecting(&object, PropertyName::GROUP, Test::Is("-".into()))
                 .expecting(&object, PropertyName::DEFER_DESTROY, Test::Is("off".into()))
                 .unique(id::is_unique(snapshot.leaf.as_str())),
         )

@@ -59,7 +59,7 @@ impl Verb for DestroyVolume<'_> {
     fn request(&self, pool: &State) -> Result<Request, Error> {
         let mut queries = vec![Query::Family(self.export_ref.dataset.clone())];
         queries.extend(ties(self.layout, self.export_ref.dataset, pool));
-        queries.extend(parent_again(&self.layout.volumes, pool));
+        queries.extend(parent_again(self.layout.parent_of_volumes(), pool));
         Ok(Request {
             queries,
             properties: self.export_ref.export.reads(),
@@ -69,7 +69,10 @@ impl Verb for DestroyVolume<'_> {
     }
 
     fn request_after(&self, pool: &State) -> Result<Request, Error> {
-        Ok(with_parent(&self.layout.volumes, self.request(pool)?))
+        Ok(with_parent(
+            self.layout.parent_of_volumes(),
+            self.request(pool)?,
+        ))
     }
 
     fn plan(&self, asked: &State, seen: &Observed, done: usize) -> Result<Outcome<()>, Error> {
@@ -85,7 +88,7 @@ impl Verb for DestroyVolume<'_> {
             if done == 0 {
                 return Ok(Outcome::Do(plan));
             }
-            has_parent(&doing, &self.layout.volumes, &seen.pool)?;
+            has_parent(&doing, self.layout.parent_of_volumes(), &seen.pool)?;
             self.export_ref.remove(&mut plan, &*status)?;
             return Ok(if plan.is_empty() {
                 Outcome::Done(())

@@ -85,6 +85,17 @@ impl MemoryPool {
             }
             Step::Rename { snapshot, to } => self.rename(snapshot, to),
             Step::Promote(name) => self.promote(name),
+            // Never a failure.
+            Step::Mark(snapshot, mark) => {
+                let cut = self.snapshots.get(snapshot).cloned();
+                let cut = cut.filter(|_| !self.marks.contains_key(mark));
+                self.marks.extend(cut.map(|cut| (mark.clone(), cut)));
+                Ok(())
+            }
+            Step::DestroyMark(mark) => {
+                self.marks.remove(mark);
+                Ok(())
+            }
             Step::DestroySnapshot(name) => {
                 if let Some(cut) = self.snapshots.get_mut(name) {
                     cut.doomed = true;
@@ -110,6 +121,7 @@ impl MemoryPool {
                     return Err(refused(Next::Observe, Kind::Busy, text));
                 }
                 self.datasets.remove(name);
+                self.marks.retain(|mark, _| mark.dataset != *name);
                 self.sweep();
                 Ok(())
             }
@@ -142,8 +154,12 @@ impl MemoryPool {
                 return Err(exists(snapshot));
             }
         }
+        let txg = self.txg + 1;
         for snapshot in snapshots {
             self.insert_snapshot(snapshot, properties);
+            if let Some(cut) = self.snapshots.get_mut(snapshot) {
+                cut.txg = txg;
+            }
         }
         Ok(())
     }
@@ -235,13 +251,20 @@ impl MemoryPool {
                 return Err(no_room(name));
             }
         }
+        let refusal = self.refuse_property.clone();
         let own = self.own_mut(object)?;
-        own.extend(
-            properties
-                .iter()
-                .map(|p| (p.name.clone(), p.value.to_string())),
-        );
-        Ok(())
+        for Property { name, value } in properties {
+            if refusal.as_ref() != Some(name) {
+                own.insert(name.clone(), value.to_string());
+            }
+        }
+        match refusal.filter(|refused| properties.iter().any(|p| p.name == *refused)) {
+            None => Ok(()),
+            Some(name) => {
+                let text = format!("pool must be upgraded to set '{name}' to this value");
+                Err(refused(Next::Tell, Kind::Invalid, text))
+            }
+        }
     }
 
     /// Keeps a partial receive if the rest does not arrive.

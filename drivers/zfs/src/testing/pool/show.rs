@@ -7,7 +7,7 @@ use crate::backend::{Entry, ListFilter, ListQuery, Listed};
 use crate::id::is_helper;
 use crate::name::{DatasetName, Object, SnapshotRef};
 use crate::observed::{
-    ALWAYS, Dataset, Guid, OF_MEMBERS, Query, Snapshot, State, System, VolumeKind,
+    ALWAYS, Dataset, Guid, Mark, OF_MEMBERS, Query, Snapshot, State, System, VolumeKind,
 };
 use crate::property::{Origin, Properties, PropertyName, Value};
 
@@ -28,7 +28,10 @@ impl MemoryPool {
     /// A pool of these queries that does not exist.
     pub fn missing(&self, queries: &[Query]) -> Option<String> {
         let mut pools = queries.iter().flat_map(|query| match query {
-            Query::Dataset(name) | Query::Family(name) | Query::Nearest(name) => vec![name.pool()],
+            Query::Dataset(name)
+            | Query::Family(name)
+            | Query::Nearest(name)
+            | Query::Marks(name) => vec![name.pool()],
             Query::Snapshot(snapshot) => vec![snapshot.dataset.pool()],
             Query::Named { within, .. } => within.iter().map(DatasetName::pool).collect(),
             Query::System => Vec::new(),
@@ -185,6 +188,16 @@ impl MemoryPool {
                 Query::Named { within, name, .. } => {
                     for object in self.named(within, name) {
                         state.add_named(object);
+                    }
+                }
+                Query::Marks(name) => {
+                    let of_it = self.marks.iter();
+                    for (mark, cut) in of_it.filter(|(mark, _)| mark.dataset == *name) {
+                        state.add_mark(Mark {
+                            name: mark.clone(),
+                            guid: Guid(cut.guid),
+                            createtxg: cut.txg,
+                        });
                     }
                 }
                 Query::System => state.set_system(System {

@@ -7,9 +7,12 @@ use driver_core::{Error, Kind};
 
 use super::{Cut, Held, MemoryPool};
 use crate::backend::Incoming;
-use crate::name::SnapshotRef;
-use crate::observed::VolumeKind;
+use crate::name::{Since, SnapshotRef};
+use crate::observed::{Guid, VolumeKind};
+use crate::testing::RecordWriter;
 
+/// The size of a block of a zvol.
+const BLOCK: u64 = 16 << 10;
 /// The number of pieces of a snapshot.
 const PIECES: u64 = 4;
 
@@ -89,6 +92,30 @@ impl MemoryPool {
             number,
         };
         Ok((first..PIECES).map(piece).collect())
+    }
+
+    /// The records of a snapshot, or of what differs from an older one. Its content is one block, which is another one
+    /// after each write.
+    pub(in crate::testing) fn records(
+        &self,
+        of: &SnapshotRef,
+        since: Option<&Since>,
+    ) -> Result<Vec<u8>, Error> {
+        let find = |since: &Since| {
+            let found = match since {
+                Since::Snapshot(name) => self.snapshots.get(name),
+                Since::Mark(name) => self.marks.get(name),
+            };
+            found.ok_or_else(|| Error::not_found(format!("send {since}")).because("it is gone"))
+        };
+        let cut = find(&Since::Snapshot(of.clone()))?;
+        let base = since.map(find).transpose()?;
+        let writer = RecordWriter::new(Guid(cut.guid), base.map(|base| Guid(base.guid)));
+        if base.is_some_and(|base| base.content == cut.content) {
+            return Ok(writer.end());
+        }
+        let writer = writer.object(BLOCK).write(0, BLOCK, 100);
+        Ok(writer.end())
     }
 
     /// Starts a stream, or resumes the existing part.

@@ -1,8 +1,12 @@
 //! Every call that changes something on the storage host, what has to be there before it, and what
 //! takes it back.
 
+use std::sync::Mutex;
+
 use csi_proto::v1 as csi;
+use csi_proto::v1::group_controller_client::GroupControllerClient;
 use csi_proto::v1::volume_capability::access_mode::Mode;
+use tonic::transport::Channel;
 use tonic::{Response, Status};
 
 use crate::client::Client;
@@ -38,6 +42,8 @@ pub enum Operation {
     Snapshot,
     /// A detached snapshot.
     SnapshotDetached,
+    /// Of two volumes at one moment.
+    Group,
     /// Of a volume that nothing stands on.
     Delete,
     /// Of a clone, with the helper snapshot that it was made of.
@@ -48,6 +54,8 @@ pub enum Operation {
     DeleteSnapshot,
     /// Of a detached snapshot.
     DeleteDetached,
+    /// Of a group of snapshots.
+    DeleteGroup,
     /// To twice its size.
     Expand,
     /// `ControllerPublishVolume`.
@@ -78,6 +86,8 @@ pub struct Scene {
     mark: String,
     cut: String,
     detached: String,
+    /// The group of an operation.
+    group: Mutex<Option<csi::VolumeGroupSnapshot>>,
 }
 
 // === impl Operation ===
@@ -85,6 +95,11 @@ pub struct Scene {
 impl Operation {
     /// Those of a driver that lets in nodes by name.
     pub const OF_NODES: [Self; 2] = [Self::Publish, Self::Unpublish];
+
+    /// Whether it is about a group of snapshots.
+    pub fn is_of_groups(self) -> bool {
+        matches!(self, Self::Group | Self::DeleteGroup)
+    }
 
     /// Whether it makes a volume that holds what its source holds.
     pub fn copies(self) -> bool {
@@ -127,6 +142,8 @@ impl Part {
                 Operation::SnapshotDetached,
                 Operation::DeleteSnapshot,
                 Operation::DeleteDetached,
+                Operation::Group,
+                Operation::DeleteGroup,
             ],
             Self::Ending => &[
                 Operation::Delete,
@@ -160,6 +177,7 @@ impl Scene {
             mark: String::new(),
             cut: String::new(),
             detached: String::new(),
+            group: Mutex::default(),
         };
         let source = scene.create(SOURCE, None, None).await.expect("a source");
         let (_, mark) = source.split_at(SOURCE.len());
@@ -190,8 +208,13 @@ impl Scene {
             Operation::Delete
             | Operation::DeleteBelowClone
             | Operation::Expand
-            | Operation::Publish => {
+            | Operation::Publish
+            | Operation::Group => {
                 self.make(OBJECT, None).await;
+            }
+            Operation::DeleteGroup => {
+                self.make(OBJECT, None).await;
+                until_done("prepare", || self.group()).await;
             }
             Operation::Unpublish => {
                 self.make(OBJECT, None).await;
@@ -230,6 +253,8 @@ impl Scene {
             }
             Operation::DeleteSnapshot => self.delete_snapshot(&self.second(false)).await,
             Operation::DeleteDetached => self.delete_snapshot(&self.second(true)).await,
+            Operation::Group => self.group().await,
+            Operation::DeleteGroup => self.delete_group().await,
             Operation::Expand => self.expand().await,
             Operation::Publish => self.publish().await,
             Operation::Unpublish => self.unpublish().await,
@@ -253,6 +278,10 @@ impl Scene {
             | Operation::DeleteSnapshot
             | Operation::DeleteDetached => {}
             Operation::DeleteBelowClone => self.remove(STANDS_ON_IT).await,
+            Operation::Group => {
+                until_done("take back", || self.delete_group()).await;
+                self.remove(OBJECT).await;
+            }
             Operation::Publish => {
                 until_done("unpublish", || self.unpublish()).await;
                 self.remove(OBJECT).await;
@@ -342,6 +371,35 @@ impl Scene {
         let mut controller = self.client.controller.clone();
         let call = controller.delete_snapshot(volume::delete_snapshot(id));
         within("delete a snapshot", call).await.map(drop)
+    }
+
+    fn groups(&self) -> GroupControllerClient<Channel> {
+        GroupControllerClient::new(self.client.channel.clone())
+    }
+
+    async fn group(&self) -> Result<(), Status> {
+        let request = csi::CreateVolumeGroupSnapshotRequest {
+            name: "group".to_owned(),
+            source_volume_ids: [OBJECT, SOURCE].map(|name| self.id(name)).to_vec(),
+            ..Default::default()
+        };
+        let mut groups = self.groups();
+        let taken = within("group", groups.create_volume_group_snapshot(request)).await?;
+        *self.group.lock().expect("the last group") = taken.into_inner().group_snapshot;
+        Ok(())
+    }
+
+    async fn delete_group(&self) -> Result<(), Status> {
+        let group = self.group.lock().expect("the last group").clone();
+        let group = group.expect("a group");
+        let request = csi::DeleteVolumeGroupSnapshotRequest {
+            group_snapshot_id: group.group_snapshot_id,
+            snapshot_ids: group.snapshots.into_iter().map(|s| s.snapshot_id).collect(),
+            ..Default::default()
+        };
+        let mut groups = self.groups();
+        let deleted = groups.delete_volume_group_snapshot(request);
+        within("delete a group", deleted).await.map(drop)
     }
 
     async fn expand(&self) -> Result<(), Status> {

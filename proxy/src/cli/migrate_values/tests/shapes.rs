@@ -506,7 +506,7 @@ fn values_of_many_makes_become_values_that_the_chart_takes() {
             assert_eq!(&shown, expected, "{about}: {pointer}");
         }
         // What is printed is read as it was, and the chart takes it.
-        let printed = write::document(&values);
+        let printed = yaml::document(&values);
         assert_eq!(
             config::plain_yaml(&printed).unwrap(),
             Value::Object(values.clone()),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use driver_core::Parameters;
-use driver_core::parameters::{CONNECTION, CONNECTIONS};
+use driver_core::parameters::{CONNECTION, CONNECTIONS, unscoped};
 use tracing::warn;
 
 /// The keys that some driver or the proxy reads, without their scope.
@@ -21,8 +21,6 @@ const READ: [&str; 9] = [
 ];
 /// The beginnings of others: variables of `ObjectiveFS`, and what sidecars add.
 const READ_BELOW: [&str; 2] = ["env.", "csi.storage.k8s.io/"];
-/// The scopes of democratic-csi. compat: "Parameters".
-const SCOPE: &str = "democratic-csi.org/";
 /// More keys than these are not remembered, and not reported. Classes have a few dozen keys; names that a program makes
 /// up must not fill the memory.
 const MOST: usize = 256;
@@ -30,29 +28,27 @@ const MOST: usize = 256;
 /// The keys that were reported: each once.
 static REPORTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Warns of keys that nothing reads but templates. `is_routed`: connections have names.
-pub(super) fn warn(parameters: &Parameters, is_routed: bool) {
+/// Warns of keys that nothing reads but templates. `is_routed`: connections have names. `sets`: a driver of the class sets
+/// something by this key.
+pub(super) fn warn(parameters: &Parameters, is_routed: bool, sets: impl Fn(&str) -> bool) {
     for key in parameters
         .raw()
         .keys()
-        .filter(|key| !is_read(key, is_routed))
+        .filter(|key| !is_read(key, is_routed) && !sets(unscoped(key)))
     {
         let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
         if reported.len() < MOST && reported.insert(key.clone()) {
             warn!(
                 key = %key.escape_debug(),
                 "no driver reads this parameter of a class: it counts in templates of the configuration only. \
-                 Correct its spelling, or remove it"
+                 Correct its spelling, allow it in `zfs.volumeParameters` if it is a property of ZFS, or remove it"
             );
         }
     }
 }
 
 fn is_read(key: &str, is_routed: bool) -> bool {
-    // A scope is a driver, an instance, or nothing.
-    let own = key
-        .strip_prefix(SCOPE)
-        .map_or(key, |scoped| scoped.rsplit('/').next().unwrap_or(scoped));
+    let own = unscoped(key);
     let routes = [CONNECTION, CONNECTIONS];
     READ.iter().any(|read| own.eq_ignore_ascii_case(read))
         || is_routed && routes.iter().any(|read| own.eq_ignore_ascii_case(read))

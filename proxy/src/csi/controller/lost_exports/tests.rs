@@ -1,7 +1,9 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::routing::folder::Health;
 use crate::testing::keeper::{Held, Keeper};
+use crate::testing::multi_of;
 
 /// Five volumes, two on a page.
 fn keeper(lost: &[&'static str]) -> Arc<Keeper> {
@@ -22,7 +24,7 @@ async fn a_host_that_lost_all_exports_gets_all_back_in_one_round() {
     let keeper = keeper(&all);
     let connection = keeper.connection("nas");
     let next = restore_from(&connection, &InFlight::default(), None).await;
-    assert_eq!(next.expect("checked"), None);
+    assert_eq!(next.expect("checked").next, None);
     assert!(lost(&keeper).is_empty());
 }
 
@@ -31,7 +33,7 @@ async fn a_round_checks_one_page_and_the_next_goes_on_after_it() {
     let keeper = keeper(&["d"]);
     let (connection, in_flight) = (keeper.connection("nas"), InFlight::default());
     let next = restore_from(&connection, &in_flight, None).await;
-    let next = next.expect("checked");
+    let next = next.expect("checked").next;
     assert_eq!(lost(&keeper), ["d"], "it is on the second page");
     assert!(next.is_some());
     restore_from(&connection, &in_flight, next)
@@ -63,9 +65,8 @@ async fn a_failure_stops_no_other_volume_but_three_end_the_round() {
     let keeper = keeper(&["a", "b", "c", "d", "e"]);
     keeper.held().stuck = BTreeSet::from(["a", "c", "d"]);
     let connection = keeper.connection("nas");
-    restore_from(&connection, &InFlight::default(), None)
-        .await
-        .expect("checked");
+    let checked = restore_from(&connection, &InFlight::default(), None).await;
+    assert!(checked.expect("checked").has_failed);
     assert_eq!(lost(&keeper), ["a", "c", "d", "e"]);
 }
 
@@ -75,7 +76,7 @@ async fn a_volume_deleted_in_between_is_no_failure_and_no_loss() {
     keeper.held().gone = BTreeSet::from(["a"]);
     let next = restore_from(&keeper.connection("nas"), &InFlight::default(), None).await;
     assert!(
-        next.expect("checked").is_some(),
+        next.expect("checked").next.is_some(),
         "only the first page was checked"
     );
 }
@@ -87,4 +88,37 @@ async fn a_backend_that_cannot_list_is_an_error() {
     let checked = restore_from(&keeper.connection("nas"), &InFlight::default(), None).await;
     assert_eq!(checked.expect_err("no list").kind(), Kind::Unreachable);
     assert_eq!(lost(&keeper), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_can_be_used_again_is_looked_at_at_once() {
+    let keeper = keeper(&["a"]);
+    let plugin = multi_of(&[("nas", keeper.clone())]);
+    let name = ConnectionName::parse("nas").expect("a name");
+    let _watch = watch(&plugin);
+    for health in [Health::Bad("it starts".to_owned()), Health::Good] {
+        plugin.states.found(&name, health, || true);
+    }
+    let began = Instant::now();
+    while !lost(&keeper).is_empty() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(began.elapsed() < AGAIN, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_not_ready_for_that_is_looked_at_again_soon() {
+    let keeper = keeper(&["a", "b", "c"]);
+    keeper.held().stuck = BTreeSet::from(["a", "b", "c"]);
+    let plugin = multi_of(&[("nas", keeper.clone())]);
+    let name = ConnectionName::parse("nas").expect("a name");
+    let _watch = watch(&plugin);
+    for health in [Health::Bad("it starts".to_owned()), Health::Good] {
+        plugin.states.found(&name, health, || true);
+    }
+    tokio::time::sleep(AGAIN / 2).await;
+    keeper.held().stuck.clear();
+    assert_eq!(lost(&keeper), ["a", "b", "c"]);
+    tokio::time::sleep(AGAIN).await;
+    assert!(lost(&keeper).is_empty());
 }

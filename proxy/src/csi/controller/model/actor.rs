@@ -243,6 +243,7 @@ impl Process {
                 BareIs::Nobodys => Bare::Nobodys,
                 BareIs::Of => Bare::Of(parse("b")),
             },
+            ..Names::default()
         };
         let (site, loader) = workshop::site(names);
         let connections = site.connections.clone();

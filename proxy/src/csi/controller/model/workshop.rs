@@ -1,6 +1,7 @@
 //! Shared by all processes of all sequences: built once, because building it takes most of the time
 //! of a run.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use driver_core::config::{CommonConfig, Document, NoEnvironment};
@@ -58,6 +59,8 @@ pub(super) fn site(names: Names) -> (App, Loader) {
         info: WORKSHOP.info.clone(),
         folder: None,
         states: States::default(),
+        alone: None,
+        legacy: BTreeMap::new(),
     };
     let ground = ConnectionContext {
         node: node_id(),

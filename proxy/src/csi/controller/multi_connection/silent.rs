@@ -70,3 +70,25 @@ async fn several_that_were_silent_when_their_health_was_asked_for_cost_a_list_tw
     let took = start.elapsed();
     assert!(took < Duration::from_secs(3), "{took:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_capacity_of_those_that_answer_is_told_in_time_though_others_do_not() {
+    let drivers: Vec<_> = (0..12).map(|_| Memory::new()).collect();
+    let names: Vec<_> = (0..12).map(|n| format!("c{n}")).collect();
+    let all = names.iter().zip(&drivers);
+    let all: Vec<_> = all.map(|(n, d)| (&**n, d, "")).collect();
+    let service = ControllerHandler(multi_connection(&all, Names::default()));
+    for driver in &drivers[1..] {
+        driver.trouble(Trouble::Wait);
+    }
+    let start = Instant::now();
+    let request = v1::GetCapacityRequest::default();
+    let reply = service.get_capacity(Request::new(request)).await;
+    let room = reply.expect("that of the first").into_inner();
+    assert!(room.available_capacity > 0);
+    let took = start.elapsed();
+    assert!(
+        took <= Duration::from_secs(10),
+        "{took:?}: sidecars give up"
+    );
+}

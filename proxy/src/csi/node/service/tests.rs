@@ -28,7 +28,7 @@ fn of(yaml: &str, minor: u8) -> NodeService {
     let document = Document::parse(yaml, &NoEnvironment).expect("yaml");
     let config = document.common().expect("configuration");
     let (driver, version) = (Memory::new(), CsiVersion::minor(minor));
-    let advertised = Advertised::new(driver.can, &driver.access_rules(), &config, version);
+    let advertised = Advertised::new(driver.can, &driver.access_rules(), &config.service, version);
     let node = Node::here(NodeConfig {
         mount_flags: config.node.mount.mount_flags.clone(),
         ..NodeConfig::default()

@@ -70,7 +70,7 @@ impl Ward {
             connections: Connections::named(Names::default()),
             states: States::default(),
             metrics: Metrics::new(),
-            rounds: Rounds::default(),
+            rounds: Rounds::new(Duties::default()),
         }
     }
 
@@ -196,4 +196,25 @@ async fn a_connection_whose_file_cannot_be_used_is_not_well() {
     let found = ward.states.summary(&ward.connections, 100);
     assert_eq!((found.all, found.good), (2, 0));
     assert_eq!(found.bad, [parse("a")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bad_storage_is_asked_often_by_a_process_that_restores_exports_and_by_no_other() {
+    for (restores, asked) in [(true, true), (false, false)] {
+        let mut ward = Ward::new();
+        let duties = Duties {
+            restores,
+            ..Duties::default()
+        };
+        ward.rounds = Rounds::new(duties);
+        let (bad, mut asks) = ward.put("a", true);
+        ward.ask();
+        asks.recv().await.expect("it is asked");
+        bad.answer.notify_one();
+        ward.known(0, 1).await;
+        tokio::time::advance(EVERY_WHILE_BAD).await;
+        ward.ask();
+        tokio::task::yield_now().await;
+        assert_eq!(asks.try_recv().is_ok(), asked, "restores: {restores}");
+    }
 }

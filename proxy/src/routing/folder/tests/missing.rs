@@ -8,6 +8,7 @@ async fn a_name_without_a_file_is_logged_once_after_the_first_scan() {
     let names = Names {
         aliases: [(parse("old"), parse("nas"))].into(),
         bare: Bare::Of(parse("disk")),
+        ..Names::default()
     };
     let mut place = Place::new(names, None);
     fs::write(place.dir.path().join("nas.yaml"), hostpath("/one")).expect("a file");

@@ -97,6 +97,7 @@ proptest! {
         let names = Names {
             aliases: [(parse("old"), parse("a"))].into(),
             bare: crate::routing::connections::Bare::Of(parse("b")),
+            ..Names::default()
         };
         let (mut place, mut model) = (Place::new(names, None), Model::default());
         for change in &changes {

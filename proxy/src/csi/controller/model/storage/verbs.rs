@@ -269,7 +269,7 @@ impl Publisher for Storage {
             call.changing();
             self.inner.unpublish_volume(&inner(), request).await?;
             let goes = |(volume, on): &(String, String)| {
-                volume == id.as_str() && node.is_none_or(|node| node.as_str() == on)
+                volume == id.as_str() && node.is_none_or(|node| node.id.as_str() == on)
             };
             self.state().published.retain(|entry| !goes(entry));
             Ok(())
