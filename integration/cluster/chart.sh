@@ -68,9 +68,12 @@ chart_pods() { # release
         'jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {.status.containerStatuses[*].restartCount}{"\n"}{end}' | sort
 }
 
-# The same release in the layout of democratic-csi's chart, with only the image replaced.
+# The same release in the layout of democratic-csi's chart, with only the image replaced; and with the sidecars that there
+# are, which are those of our chart.
 layout_objects() { # release
-    sed "s/@VERSION@/$(sed -n 's/^appVersion: //p' "$CHART/Chart.yaml")/" "$CLUSTER/objects/layout-$1.yaml"
+    sed -e "s/@VERSION@/$(sed -n 's/^appVersion: //p' "$CHART/Chart.yaml")/" \
+        -e "$(sed -n 's,.*registry: \(registry.k8s.io/[a-z/-]*\)\, tag: \(v[0-9.]*\)}.*,s|\1:@VERSION_OF_CHART@|\1:\2|,p' "$CHART/values.yaml")" \
+        "$CLUSTER/objects/layout-$1.yaml"
 }
 
 layout_install() { # release

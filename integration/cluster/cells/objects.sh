@@ -56,6 +56,31 @@ spec:
 END
 }
 
+# The same with several claims, at /data/1, /data/2 and so on.
+pod_of_many() { # name command claim...
+    local name=$1 command=$2 claim number=0 mounts='' parts=''
+    shift 2
+    for claim in "$@"; do
+        number=$((number + 1))
+        mounts+="{name: v$number, mountPath: /data/$number}, "
+        parts+="{name: v$number, persistentVolumeClaim: {claimName: $claim}}, "
+    done
+    k apply -f - >/dev/null <<END
+apiVersion: v1
+kind: Pod
+metadata: {name: $name}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: shell
+    image: omnibus.test/shell:1
+    imagePullPolicy: Never
+    command: [sh, -c, "trap exit TERM; $command; while :; do sleep 3600 & wait; done"]
+    volumeMounts: [$mounts]
+  volumes: [$parts]
+END
+}
+
 snapshot() { # name claim class
     k apply -f - >/dev/null <<END
 apiVersion: snapshot.storage.k8s.io/v1
