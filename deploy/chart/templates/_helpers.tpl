@@ -73,6 +73,47 @@ Not `-connections`, as once: that one was written as stringData, and helm never 
 {{- toYaml ((.Values.driver.config | default dict).proxy | default dict) }}
 {{- end }}
 
+{{/*
+The legacy names, each with its settings filled in: a map. `id` is short and goes into names of objects; `socket` is where
+the sidecars of the controller find its socket.
+*/}}
+{{- define "omnibus-csi.legacy" -}}
+{{- $root := . }}
+{{- $names := dict }}
+{{- range $name, $own := .Values.legacyNames }}
+{{- $id := sha256sum $name | trunc 8 }}
+{{- $attach := eq (include "omnibus-csi.strategy" $root) "deployment" }}
+{{- if kindIs "bool" $own.attachRequired }}{{ $attach = $own.attachRequired }}{{ end }}
+{{- $podInfo := true }}
+{{- if kindIs "bool" $own.podInfoOnMount }}{{ $podInfo = $own.podInfoOnMount }}{{ end }}
+{{- $socket := ternary "/csi-data/csi.sock" (printf "/csi-data/%s/csi.sock" $name) (eq (include "omnibus-csi.strategy" $root) "node") }}
+{{- $kind := include "omnibus-csi.legacyKind" (list $root $own) }}
+{{- /* Those sidecars end at once where a driver has nothing for them. */}}
+{{- $resizer := not (has $kind (list "node-manual" "objectivefs")) }}
+{{- if kindIs "bool" $own.resizer }}{{ $resizer = $own.resizer }}{{ end }}
+{{- $filled := dict "id" $id "attach" $attach "podInfo" $podInfo "snapshots" ($own.snapshots | default false) "socket" $socket }}
+{{- $_ := merge $filled (dict "provisioner" (ne $kind "node-manual") "resizer" $resizer) }}
+{{- $_ := set $names $name (merge $filled $own) }}
+{{- end }}
+{{- toYaml $names }}
+{{- end }}
+
+{{/* The kind of the connection of a legacy name, if the values have it: (root, its settings). */}}
+{{- define "omnibus-csi.legacyKind" -}}
+{{- $root := index . 0 }}
+{{- $name := (index . 1).connection }}
+{{- $name = get ((include "omnibus-csi.proxy" $root | fromYaml).aliases | default dict) $name | default $name }}
+{{- (get ($root.Values.connections | default dict) $name | default dict).driver | default "" }}
+{{- end }}
+
+{{/* Whether a legacy name has a sidecar: (root, key of its settings). "true" or nothing. */}}
+{{- define "omnibus-csi.legacyNeeds" -}}
+{{- $key := index . 1 }}
+{{- $needs := false }}
+{{- range include "omnibus-csi.legacy" (index . 0) | fromYaml }}{{ if get . $key }}{{ $needs = true }}{{ end }}{{ end }}
+{{- if $needs }}true{{ end }}
+{{- end }}
+
 {{/* The main file, with what connections need filled in. */}}
 {{- define "omnibus-csi.config" -}}
 {{- $config := deepCopy (.Values.driver.config | default dict) }}
@@ -83,6 +124,11 @@ Not `-connections`, as once: that one was written as stringData, and helm never 
 {{- /* Without it every connection with storage of the nodes is refused. */}}
 {{- if and (eq (include "omnibus-csi.strategy" .) "node") (not $proxy.nodeTopology) }}
 {{- $_ := set $proxy "nodeTopology" (dict "type" (list "cluster" "node")) }}
+{{- end }}
+{{- if .Values.legacyNames }}
+{{- $legacy := dict }}
+{{- range $name, $own := .Values.legacyNames }}{{ $_ := set $legacy $name $own.connection }}{{ end }}
+{{- $_ := set $proxy "legacyNames" $legacy }}
 {{- end }}
 {{- $_ := set $config "driver" "proxy" }}
 {{- $_ := set $config "proxy" $proxy }}

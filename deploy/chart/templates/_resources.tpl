@@ -7,7 +7,9 @@ container, and their memory grows with the index of the repository.
 {{- toYaml (index . 1) }}
 {{- else }}
 {{- $root := index . 0 }}
-{{- $limit := "256Mi" }}
+{{- /* What a Secret of the user configures is not seen here. */}}
+{{- $unseen := or $root.Values.existingConnectionsSecret $root.Values.driver.existingConfigSecret }}
+{{- $limit := ternary "1Gi" "256Mi" (not (empty $unseen)) }}
 {{- range $config := include "omnibus-csi.configs" $root | fromYamlArray }}
 {{- range list "local-hostpath" "nfs" "smb" "lustre" }}
 {{- $snapshots := (index $config . | default dict).snapshots | default dict }}

@@ -1,7 +1,7 @@
 {{/* What the sidecars that are there need, and nothing else. In the whole cluster: (root). */}}
 {{- define "omnibus-csi.clusterRules" -}}
 {{- $c := .Values.controller }}
-{{- if $c.externalProvisioner.enabled }}
+{{- if or $c.externalProvisioner.enabled (include "omnibus-csi.legacyNeeds" (list . "provisioner")) }}
 # external-provisioner
 - apiGroups: [""]
   resources: [persistentvolumes]
@@ -22,7 +22,7 @@
   resources: [volumesnapshotcontents]
   verbs: [get, list]
 {{- end }}
-{{- if include "omnibus-csi.withAttacher" . }}
+{{- if or (include "omnibus-csi.withAttacher" .) (include "omnibus-csi.legacyNeeds" (list . "attach")) }}
 # external-attacher
 - apiGroups: [""]
   resources: [persistentvolumes]
@@ -37,7 +37,7 @@
   resources: [volumeattachments/status]
   verbs: [patch]
 {{- end }}
-{{- if include "omnibus-csi.withResizer" . }}
+{{- if or (include "omnibus-csi.withResizer" .) (include "omnibus-csi.legacyNeeds" (list . "resizer")) }}
 # external-resizer
 - apiGroups: [""]
   resources: [persistentvolumes]
@@ -52,7 +52,7 @@
   resources: [volumeattributesclasses]
   verbs: [get, list, watch]
 {{- end }}
-{{- if $c.externalSnapshotter.enabled }}
+{{- if or $c.externalSnapshotter.enabled (include "omnibus-csi.legacyNeeds" (list . "snapshots")) }}
 # external-snapshotter
 - apiGroups: [snapshot.storage.k8s.io]
   resources: [volumesnapshotclasses]
@@ -132,7 +132,7 @@ template. Those of the node half are read by the kubelet.
 
 {{/* In the namespace of the release: (root). */}}
 {{- define "omnibus-csi.namespaceRules" -}}
-{{- if or (not (include "omnibus-csi.controllerOnNodes" .)) (include "omnibus-csi.withResizer" .) }}
+{{- if or (not (include "omnibus-csi.controllerOnNodes" .)) (include "omnibus-csi.withResizer" .) .Values.legacyNames }}
 # leader election
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
@@ -140,6 +140,9 @@ template. Those of the node half are read by the kubelet.
 {{- end }}
 {{- $which := .Values.controller.rbac.secrets }}
 {{- $secrets := include "omnibus-csi.classSecrets" . | fromYamlArray }}
+{{- range $name, $own := .Values.legacyNames }}{{ range $secret, $_ := $own.secrets }}
+{{- if not (hasPrefix "node-" $secret) }}{{ $secrets = append $secrets $secret }}{{ end }}
+{{- end }}{{ end }}
 {{- /*
 Not only of the classes in the values: a PersistentVolume names its secrets also when its class is gone. But a controller on
 each node gives each node this right, and hardly any storage of the nodes needs a secret.

@@ -1,19 +1,23 @@
 {{/*
-One sidecar: a dict with root, name, values, args (a YAML list) and, if asked for, env.
+One sidecar: a dict with root, name, values, args (a YAML list) and, if asked for, mounts, the socket, the volume that it
+is on, and the path that a registrar tells the kubelet.
 `args` of the values takes the place of ours; both may be templates, which see .csiSocketAddress.
 */}}
 {{- define "omnibus-csi.sidecar" -}}
 {{- $root := .root }}
-{{- $_ := set $root "csiSocketAddress" "/csi-data/csi.sock" }}
+{{- $registrationPath := .registrationPath | default "" }}
+{{- $_ := set $root "csiSocketAddress" (.socket | default "/csi-data/csi.sock") }}
 - name: {{ .name }}
   image: "{{ .values.image.registry }}:{{ .values.image.tag }}"
   imagePullPolicy: {{ .values.image.pullPolicy | default $root.Values.image.pullPolicy }}
   args:
-  {{- range .values.args | default (fromYamlArray .args) }}
-  - {{ tpl . $root | quote }}
+  {{- range concat (.values.args | default (fromYamlArray .args)) (.values.extraArgs | default list) }}
+  {{- $argument := tpl . $root }}
+  {{- if and $registrationPath (regexMatch "^--?kubelet-registration-path=" $argument) }}
+  {{- /* The values know the own name only. */}}
+  {{- $argument = printf "--kubelet-registration-path=%s" $registrationPath }}
   {{- end }}
-  {{- range .values.extraArgs }}
-  - {{ tpl . $root | quote }}
+  - {{ quote $argument }}
   {{- end }}
   env:
   - name: NODE_NAME
@@ -36,7 +40,7 @@ One sidecar: a dict with root, name, values, args (a YAML list) and, if asked fo
     {{- toYaml . | nindent 4 }}
   {{- end }}
   volumeMounts:
-  - name: socket-dir
+  - name: {{ .volume | default "socket-dir" }}
     mountPath: /csi-data
   {{- with .mounts }}
   {{- . | nindent 2 }}
@@ -45,7 +49,7 @@ One sidecar: a dict with root, name, values, args (a YAML list) and, if asked fo
 
 {{- define "omnibus-csi.sidecarArgs" -}}
 - --v={{ .values.verbosityLevel }}
-- --csi-address=/csi-data/csi.sock
+- --csi-address={{ .socket | default "/csi-data/csi.sock" }}
 {{- if .onNodes }}
 - --leader-election=false
 {{- else }}
@@ -101,6 +105,42 @@ One sidecar: a dict with root, name, values, args (a YAML list) and, if asked fo
 {{- $args := printf "- --v=%v\n- --csi-address=/csi-data/csi.sock\n- --port=%v\n- --tls-cert=/tls/tls.crt\n- --tls-key=/tls/tls.key\n- --kube-api-qps=20\n- --kube-api-burst=40" .verbosityLevel .port }}
 {{ include "omnibus-csi.sidecar" (dict "root" $root "name" "external-snapshot-metadata" "values" . "args" $args "mounts" "- name: snapshot-metadata-tls\n  mountPath: /tls\n  readOnly: true") }}
 {{- end }}{{ end }}
+{{- end }}
+
+{{/*
+The sidecars of legacy names: (root). What their volumes and snapshots need, and no more. Claims of the old names get volumes
+only while there are classes of those names.
+*/}}
+{{- define "omnibus-csi.legacySidecars" -}}
+{{- $root := . }}
+{{- $onNodes := include "omnibus-csi.controllerOnNodes" . }}
+{{- $c := .Values.controller }}
+{{- range $name, $own := include "omnibus-csi.legacy" . | fromYaml }}
+{{- $volume := ternary (printf "legacy-%s" $own.id) "socket-dir" (eq $onNodes "true") }}
+{{- $all := list }}
+{{- if $own.provisioner }}
+{{- $all = append $all (dict "name" "external-provisioner" "values" $c.externalProvisioner "more" "- --worker-threads=10\n- --extra-create-metadata" "onNodes" $onNodes) }}
+{{- end }}
+{{- if $own.attach }}
+{{- /* As of the resizer, one for the cluster: it is about all nodes, and several would answer for each other. */}}
+{{- $all = append $all (dict "name" "external-attacher" "values" $c.externalAttacher "more" "- --worker-threads=10" "onNodes" "") }}
+{{- end }}
+{{- if $own.resizer }}
+{{- $all = append $all (dict "name" "external-resizer" "values" $c.externalResizer "more" "- --workers=10" "onNodes" "") }}
+{{- end }}
+{{- if $own.snapshots }}
+{{- $all = append $all (dict "name" "external-snapshotter" "values" $c.externalSnapshotter "more" "- --worker-threads=10" "onNodes" $onNodes) }}
+{{- end }}
+{{- range $all }}
+{{- $args := include "omnibus-csi.sidecarArgs" (dict "root" $root "values" .values "onNodes" .onNodes "socket" $own.socket) }}
+{{- $args = printf "%s\n%s" $args .more }}
+{{- if .onNodes }}
+{{- $args = printf "%s\n- --node-deployment=true" $args }}
+{{- if eq .name "external-provisioner" }}{{ $args = printf "%s\n- --strict-topology=true" $args }}{{ end }}
+{{- end }}
+{{ include "omnibus-csi.sidecar" (dict "root" $root "name" (printf "%s-%s" .name $own.id) "values" .values "args" $args "socket" $own.socket "volume" $volume) }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* Volumes of the pod that runs the controller, whichever it is. */}}

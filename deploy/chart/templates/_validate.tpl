@@ -17,6 +17,10 @@
 {{- else if not $kind }}
 {{- fail "no storage is configured: set connections, or driver.config.driver" }}
 {{- end }}
+{{- include "omnibus-csi.validateLegacy" . }}
+{{- include "omnibus-csi.validateClassDrivers" . }}
+{{- include "omnibus-csi.validateLegacyArguments" . }}
+{{- include "omnibus-csi.validateLegacySecrets" . }}
 {{- range list .Values.image .Values.controller.driver.image .Values.node.driver.image }}
 {{- if regexMatch "(^|/)democratic-csi([:@]|$)" ((. | default dict).registry | default "") }}
 {{- fail (printf "%s is the image of democratic-csi, which does not know the arguments of this chart: leave it out" .registry) }}
@@ -45,6 +49,114 @@
 {{- end }}
 {{- end }}
 
+{{/* Names of drivers that were before this one. */}}
+{{- define "omnibus-csi.validateLegacy" -}}
+{{- $proxy := include "omnibus-csi.proxy" . | fromYaml }}
+{{- if $proxy.legacyNames }}
+{{- fail "driver.config.proxy.legacyNames is made of legacyNames: write it there, so that each name has its sidecars" }}
+{{- end }}
+{{- $connections := .Values.connections | default dict }}
+{{- range $name, $own := .Values.legacyNames }}
+{{- if not (include "omnibus-csi.hasConnections" $) }}
+{{- fail (printf "legacyNames.%s needs connections: each name has one" $name) }}
+{{- end }}
+{{- if $.Values.driver.existingConfigSecret }}
+{{- fail "legacyNames and driver.existingConfigSecret exclude each other: the chart writes the names into the main file" }}
+{{- end }}
+{{- if eq $name $.Values.csiDriver.name }}
+{{- fail (printf "legacyNames.%s is csiDriver.name: set driver.config.proxy.legacyConnection to its connection, or take another csiDriver.name" $name) }}
+{{- end }}
+{{- $connection := get ($proxy.aliases | default dict) $own.connection | default $own.connection }}
+{{- if and $connections (not (hasKey $connections $connection)) }}
+{{- fail (printf "legacyNames.%s: there is no connection %s: connections are %s" $name $own.connection (keys $connections | sortAlpha | join ", ")) }}
+{{- end }}
+{{- $kind := include "omnibus-csi.legacyKind" (list $ $own) }}
+{{- if hasSuffix "-ephemeral-inline" $kind }}
+{{- fail (printf "legacyNames.%s: the volumes of connection %s are described by pods, and a legacy name has none of those: keep a release of its own for them" $name $own.connection) }}
+{{- end }}
+{{- if has $kind (list "node-manual" "objectivefs") }}
+{{- range $key := list "resizer" "snapshots" }}
+{{- if get $own $key }}
+{{- fail (printf "legacyNames.%s.%s: %s has nothing for that sidecar, which would end at once: leave it out" $name $key $kind) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A Secret of a legacy name that the chart makes for something else, too. */}}
+{{- define "omnibus-csi.validateLegacySecrets" -}}
+{{- $root := . }}
+{{- $there := dict }}
+{{- if not .Values.existingConnectionsSecret }}{{ $_ := set $there (include "omnibus-csi.connectionsSecret" .) "the connections" }}{{ end }}
+{{- $_ := set $there (printf "%s-driver-config" (include "omnibus-csi.fullname" .)) "the main file" }}
+{{- range $class := concat (.Values.storageClasses | default list) (.Values.volumeSnapshotClasses | default list) }}
+{{- range $kind, $_ := $class.secrets }}
+{{- $_ := set $there (include "omnibus-csi.classSecret" (list $root $class.name $kind)) (printf "the class %s" $class.name) }}
+{{- end }}
+{{- end }}
+{{- range $name, $own := .Values.legacyNames }}
+{{- range $secret, $_ := $own.secrets }}
+{{- with get $there $secret }}
+{{- fail (printf "legacyNames.%s.secrets.%s: %s has a Secret of this name already" $name $secret .) }}
+{{- end }}
+{{- $_ := set $there $secret (printf "legacyNames.%s" $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Arguments of a sidecar go to its copy for each legacy name, too. */}}
+{{- define "omnibus-csi.validateLegacyArguments" -}}
+{{- $c := .Values.controller }}
+{{- $all := dict }}
+{{- if .Values.legacyNames }}
+{{- if include "omnibus-csi.legacyNeeds" (list . "provisioner") }}{{ $_ := set $all "controller.externalProvisioner" $c.externalProvisioner }}{{ end }}
+{{- if include "omnibus-csi.legacyNeeds" (list . "resizer") }}{{ $_ := set $all "controller.externalResizer" $c.externalResizer }}{{ end }}
+{{- if include "omnibus-csi.legacyNeeds" (list . "attach") }}{{ $_ := set $all "controller.externalAttacher" $c.externalAttacher }}{{ end }}
+{{- if include "omnibus-csi.legacyNeeds" (list . "snapshots") }}{{ $_ := set $all "controller.externalSnapshotter" $c.externalSnapshotter }}{{ end }}
+{{- if .Values.node.driverRegistrar.enabled }}{{ $_ := set $all "node.driverRegistrar" .Values.node.driverRegistrar }}{{ end }}
+{{- end }}
+{{- range $path, $own := $all }}
+{{- $isRegistrar := eq $path "node.driverRegistrar" }}
+{{- if and $own.args (not $isRegistrar) (not (contains ".csiSocketAddress" (join " " $own.args))) }}
+{{- fail (printf "%s.args: with legacyNames it needs --csi-address={{ .csiSocketAddress }}: each name has a socket of its own" $path) }}
+{{- end }}
+{{- range $argument := concat ($own.args | default list) ($own.extraArgs | default list) }}
+{{- if and (not $isRegistrar) (regexMatch "^--?csi-address=" $argument) (not (contains ".csiSocketAddress" $argument)) }}
+{{- fail (printf "%s: with legacyNames %s has to be --csi-address={{ .csiSocketAddress }}: each name has a socket of its own" $path $argument) }}
+{{- end }}
+{{- if regexMatch "^--?(http-endpoint|metrics-address)(=|$)" $argument }}
+{{- fail (printf "%s: leave %s out with legacyNames: the sidecar of each name would listen there" $path $argument) }}
+{{- end }}
+{{- if regexMatch "^--?kubelet-registration-path$" $argument }}
+{{- fail (printf "%s: with legacyNames write %s=<path> in one argument: it is another one for each name" $path $argument) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Classes of another driver than the own one. */}}
+{{- define "omnibus-csi.validateClassDrivers" -}}
+{{- $own := .Values.csiDriver.name }}
+{{- $legacy := .Values.legacyNames | default dict }}
+{{- range $kind, $classes := dict "StorageClass" .Values.storageClasses "VolumeSnapshotClass" .Values.volumeSnapshotClasses }}
+{{- range $classes }}
+{{- if and .csiDriver (ne .csiDriver $own) }}
+{{- if not (hasKey $legacy .csiDriver) }}
+{{- fail (printf "%s %s: csiDriver is %s, which is neither csiDriver.name nor one of legacyNames" $kind .name .csiDriver) }}
+{{- end }}
+{{- if and (eq $kind "VolumeSnapshotClass") (not (get $legacy .csiDriver).snapshots) }}
+{{- fail (printf "VolumeSnapshotClass %s: nothing makes its snapshots without legacyNames.%s.snapshots: true" .name .csiDriver) }}
+{{- end }}
+{{- $parameters := .parameters | default dict }}
+{{- if and (eq $kind "StorageClass") (or $parameters.connection $parameters.connections) }}
+{{- fail (printf "StorageClass %s: volumes of %s are made in the connection of that name: leave parameters.connection and connections out" .name .csiDriver) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Behind the proxy a class says where its volumes are made. */}}
 {{- define "omnibus-csi.validateClasses" -}}
 {{- $proxy := include "omnibus-csi.proxy" . | fromYaml }}
@@ -57,7 +169,7 @@
 {{- $named := list }}
 {{- with $parameters.connection }}{{ $named = append $named (toString .) }}{{ end }}
 {{- with $parameters.connections }}{{ range splitList "," (toString .) }}{{ $named = append $named (trim .) }}{{ end }}{{ end }}
-{{- if not $named }}
+{{- if and (not $named) (or (not .csiDriver) (eq .csiDriver $.Values.csiDriver.name)) }}
 {{- fail (printf "StorageClass %s: parameters.connection is required: which of %s makes its volumes" .name (ternary (keys $connections | sortAlpha | join ", ") "the connections" (gt (len $connections) 0))) }}
 {{- end }}
 {{- range ternary $named list (not (empty $known)) }}
