@@ -1,8 +1,9 @@
 //! Restores exports that a storage host has lost, without waiting for a call.
 //!
-//! Every few minutes one page of each connection's volumes is checked. If an export of that page was
-//! lost, the next page follows at once: a host that boots without its saved configuration has lost all.
-//! Where a storage can be used again, its first page is checked at once: it may have restarted.
+//! A minute after the start, and every few minutes from then on, one page of each connection's volumes is
+//! checked. If an export of that page was lost, the next page follows at once: a host that boots without its
+//! saved configuration has lost all. Where a storage can be used again, its first page is checked at once: it
+//! may have restarted.
 
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,8 @@ use crate::rpc::in_flight::{Hold, InFlight, Keys, Object};
 
 /// How often. A pod that starts in between restores its own export; this is for the others.
 const EVERY: Duration = Duration::from_mins(10);
+/// The time from the start to the first check. The storage may have restarted while no controller ran, and pods wait.
+const FIRST: Duration = Duration::from_mins(1);
 /// The number of volumes of a connection that are checked each time.
 const PAGE: usize = 32;
 /// The number of connections that are checked at once. It is work in the background, and each takes permits of its
@@ -56,7 +59,7 @@ pub(crate) fn watch(plugin: &Arc<Plugin>) -> AbortOnDropHandle<()> {
     let plugin = Arc::clone(plugin);
     AbortOnDropHandle::new(tokio::spawn(async move {
         let mut cursors = Cursors::new();
-        let mut round = tokio::time::interval_at(Instant::now() + EVERY, EVERY);
+        let mut round = tokio::time::interval_at(Instant::now() + FIRST, EVERY);
         round.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut unready = BTreeSet::new();
         loop {

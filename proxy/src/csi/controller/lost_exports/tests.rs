@@ -107,6 +107,16 @@ async fn a_host_that_can_be_used_again_is_looked_at_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_lost_before_the_start_is_back_after_a_minute() {
+    let keeper = keeper(&["a"]);
+    let _watch = watch(&multi_of(&[("nas", keeper.clone())]));
+    tokio::time::sleep(FIRST / 2).await;
+    assert_eq!(lost(&keeper), ["a"]);
+    tokio::time::sleep(FIRST).await;
+    assert!(lost(&keeper).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_host_that_is_not_ready_for_that_is_looked_at_again_soon() {
     let keeper = keeper(&["a", "b", "c"]);
     keeper.held().stuck = BTreeSet::from(["a", "b", "c"]);
