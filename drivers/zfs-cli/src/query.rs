@@ -118,11 +118,13 @@ fn get(tools: &ZfsTools, name: &DatasetName, filter: Filter<'_>, arguments: &[&s
 pub(super) enum Group<'a> {
     /// Objects by their names.
     Objects(Vec<&'a Query>),
+    /// Bookmarks of datasets.
+    Marks(Vec<&'a Query>),
     /// Anything else.
     Other(&'a Query),
 }
 
-/// The queries of a request, grouped into commands: all objects at once, then the others in order.
+/// The queries of a request, grouped into commands: all objects at once, all bookmarks, then the others in order.
 pub(super) fn groups(request: &Request) -> Vec<Group<'_>> {
     let by_name = |query: &&Query| {
         matches!(
@@ -131,15 +133,19 @@ pub(super) fn groups(request: &Request) -> Vec<Group<'_>> {
         )
     };
     let (objects, others): (Vec<_>, Vec<_>) = request.queries.iter().partition(by_name);
+    let of_marks = |query: &&Query| matches!(query, Query::Marks(_));
+    let (marks, others): (Vec<_>, Vec<_>) = others.into_iter().partition(of_marks);
     let objects = (!objects.is_empty()).then_some(Group::Objects(objects));
+    let marks = (!marks.is_empty()).then_some(Group::Marks(marks));
     let others = others.into_iter().map(Group::Other);
-    objects.into_iter().chain(others).collect()
+    objects.into_iter().chain(marks).chain(others).collect()
 }
 
 impl fmt::Display for Group<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Objects(_) => write!(f, "look at {}", listed(self.names())),
+            Self::Marks(_) => write!(f, "look at the bookmarks of {}", listed(self.names())),
             Self::Other(query) => query.fmt(f),
         }
     }
@@ -148,7 +154,7 @@ impl fmt::Display for Group<'_> {
 impl Group<'_> {
     /// The names of the objects, each once.
     fn names(&self) -> Vec<String> {
-        let Self::Objects(queries) = self else {
+        let (Self::Objects(queries) | Self::Marks(queries)) = self else {
             return Vec::new();
         };
         let names = queries.iter().flat_map(|query| match query {
@@ -156,7 +162,7 @@ impl Group<'_> {
                 let above = name.with_ancestors().into_iter();
                 above.map(|name| name.to_string()).collect()
             }
-            Query::Dataset(name) => vec![name.to_string()],
+            Query::Dataset(name) | Query::Marks(name) => vec![name.to_string()],
             Query::Snapshot(name) => vec![name.to_string()],
             _ => Vec::new(),
         });
@@ -167,12 +173,13 @@ impl Group<'_> {
     fn command(&self, tools: &ZfsTools, wanted: &str) -> Command {
         let query = match self {
             Self::Objects(_) => {
-                let names = self.names();
-                let pools: BTreeSet<&str> = names.iter().map(|name| pool_of(name)).collect();
-                let pools: Vec<&str> = pools.into_iter().collect();
-                let words = ["get", "-Hp", "-o", COLUMNS, wanted].map(str::to_owned);
-                let words = words.into_iter().chain(names.clone());
-                return look(tools, &pools, Filter::default(), words);
+                return self.named(tools, &["-o", COLUMNS, wanted]);
+            }
+            Self::Marks(_) => {
+                let of_them = [PropertyName::GUID, PropertyName::CREATETXG];
+                let of_them = of_them.map(|name| name.to_string()).join(",");
+                let words = ["-d", "1", "-t", "bookmark", "-o", "name,property,value"];
+                return self.named(tools, &[&words[..], &[&of_them]].concat());
             }
             Self::Other(query) => query,
         };
@@ -188,28 +195,19 @@ impl Group<'_> {
                 };
                 get(tools, name, filter, &arguments)
             }
-            Query::Marks(name) => {
-                let properties = [PropertyName::GUID, PropertyName::CREATETXG];
-                let properties = properties.map(|name| name.to_string()).join(",");
-                let words = [
-                    "get",
-                    "-Hp",
-                    "-d",
-                    "1",
-                    "-t",
-                    "bookmark",
-                    "-o",
-                    "name,property,value",
-                ];
-                let words = words
-                    .iter()
-                    .copied()
-                    .chain([properties.as_str(), name.as_str()]);
-                look(tools, &[name.pool()], Filter::default(), words)
-            }
             Query::Named { within, name, leaf } => named(tools, within, name, leaf),
             _ => Command::function(SYSTEM),
         }
+    }
+
+    /// Properties of all that is named.
+    fn named(&self, tools: &ZfsTools, words: &[&str]) -> Command {
+        let names = self.names();
+        let pools: BTreeSet<&str> = names.iter().map(|name| pool_of(name)).collect();
+        let pools: Vec<&str> = pools.into_iter().collect();
+        let words = ["get", "-Hp"].iter().chain(words).copied();
+        let words = words.chain(names.iter().map(String::as_str));
+        look(tools, &pools, Filter::default(), words)
     }
 }
 
@@ -281,7 +279,7 @@ pub(super) fn observed(request: &Request, outputs: Vec<Output>) -> Result<Observ
             Group::Other(Query::Family(name)) => {
                 rows.add(&text, &Scope::of([name.as_str()]).with_all_below());
             }
-            Group::Other(Query::Marks(_)) => marks = read_marks(&text),
+            Group::Marks(_) => marks = read_marks(&text),
             Group::Other(Query::Named { .. }) => {
                 for line in text.lines().filter(|line| !line.is_empty()) {
                     named.push(Object::parse(line).map_err(|error| {

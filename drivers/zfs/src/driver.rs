@@ -556,7 +556,7 @@ impl Snapshots for ZfsDriver {
             owner: self.settings.policy.owner(),
             keep_foreign: self.settings.keep_foreign_snapshots,
             asks_little: self.backend.asks_one_by_one(),
-            leaves_mark: self.block_metadata().is_some(),
+            leaves_mark: self.leaves_marks(),
         };
         self.converge(call, &verb).await
     }

@@ -123,6 +123,12 @@ fn unknown(doing: String, why: impl Into<Box<dyn std::error::Error + Send + Sync
 }
 
 impl ZfsDriver {
+    /// Whether a deleted snapshot leaves a bookmark, so that what differs from it can still be said.
+    pub(super) fn leaves_marks(&self) -> bool {
+        use driver_core::Driver as _;
+        self.block_metadata().is_some()
+    }
+
     fn pair<'a>(&self, query: BlockRangesQuery<'a>) -> Result<Pair<'a>, Error> {
         let of = self.layout().snapshot(query.snapshot)?;
         let attached = |at: &At, id: &SnapshotId| match at {

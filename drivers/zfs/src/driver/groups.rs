@@ -86,8 +86,12 @@ impl Groups for ZfsDriver {
             Err(error) if error.kind() == Kind::NotFound => return Ok(()),
             group => group?,
         };
-        let layout = self.layout();
-        self.converge(call, &DestroyGroup { layout, group }).await
+        let verb = DestroyGroup {
+            layout: self.layout(),
+            group,
+            leaves_marks: self.leaves_marks(),
+        };
+        self.converge(call, &verb).await
     }
 
     async fn get_group(

@@ -495,6 +495,37 @@ async fn a_base_that_was_deleted_still_says_what_differs_until_its_volume_is_del
 }
 
 #[tokio::test]
+async fn a_deleted_group_leaves_a_bookmark_of_each_of_its_snapshots() {
+    let driver = with_a_disk().await;
+    let (id, detached) = (0, false);
+    let other = Verb::Create {
+        id: 1,
+        source: From::Nothing,
+        copy: false,
+    };
+    run(&driver, &other).await.unwrap();
+    let (ids, name) = (0b11, 0);
+    run(&driver, &Verb::Group { ids, name }).await.unwrap();
+    driver.backend().state().pool.write(&dataset(0));
+    let delete = Verb::DeleteGroup { ids, name };
+    // Again.
+    for _ in 0..2 {
+        run(&driver, &delete).await.unwrap();
+    }
+    let shape = driver.backend().state().pool.shape();
+    let marks = shape.keys().filter(|name| name.contains('#')).count();
+    assert_eq!(marks, 2);
+    let name = 1;
+    let later = Verb::Snapshot { id, name, detached };
+    run(&driver, &later).await.unwrap();
+    let block = [BlockRange {
+        offset: 0,
+        length: BLOCK,
+    }];
+    assert_eq!(found(&driver, 1, 0).await.unwrap(), block);
+}
+
+#[tokio::test]
 async fn a_volume_keeps_a_bounded_number_of_bookmarks_and_the_oldest_go_first() {
     let driver = with_a_disk().await;
     let call = Call::within(std::time::Duration::from_mins(10));

@@ -170,8 +170,13 @@ async fn what_is_left_of_a_deletion_is_no_group_and_is_not_made_whole() {
     for kind in KINDS {
         let driver = with_volumes(kind).await;
         well(&driver, &[take(BOTH, 0)]).await;
+        // A disk's snapshot leaves a bookmark before it goes.
+        let of_one = match kind {
+            VolumeKind::Filesystem => 1,
+            VolumeKind::Zvol => 2,
+        };
         let steps = driver.backend().state().steps;
-        driver.backend().state().cut_after = Some(steps + 1);
+        driver.backend().state().cut_after = Some(steps + of_one);
         let lost = run(&driver, &delete(BOTH, 0)).await.unwrap_err();
         assert_eq!(lost.kind(), Kind::Unreachable);
         driver.backend().state().cut_after = None;

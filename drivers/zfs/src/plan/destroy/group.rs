@@ -1,7 +1,9 @@
-//! Deleting a group of snapshots: one after the other. A retry deletes those that are left.
+//! Deleting a group of snapshots: one after the other. A retry deletes those that are left. Each leaves a bookmark
+//! where one that is deleted alone does.
 
 use driver_core::Error;
 
+use super::snapshot::mark;
 use super::{has_parent, parent_again, with_parent};
 use crate::id::{GroupPlace, Layout};
 use crate::observed::{Observed, Query, Request, State};
@@ -15,6 +17,8 @@ pub struct DestroyGroup<'a> {
     pub layout: &'a Layout,
     /// The group.
     pub group: GroupPlace,
+    /// Whether each snapshot leaves a bookmark, so that what differs from it can still be said.
+    pub leaves_marks: bool,
 }
 
 impl Verb for DestroyGroup<'_> {
@@ -26,8 +30,10 @@ impl Verb for DestroyGroup<'_> {
 
     fn request(&self, pool: &State) -> Result<Request, Error> {
         let snapshots = self.group.snapshots().cloned().map(Query::Snapshot);
+        let marked = self.group.snapshots().filter(|_| self.leaves_marks);
+        let marks = marked.map(|snapshot| Query::Marks(snapshot.dataset.clone()));
         let parent = parent_again(self.layout.parent_of_volumes(), pool);
-        Ok(Request::of(snapshots.chain(parent)))
+        Ok(Request::of(snapshots.chain(marks).chain(parent)))
     }
 
     fn request_after(&self, pool: &State) -> Result<Request, Error> {
@@ -39,6 +45,9 @@ impl Verb for DestroyGroup<'_> {
         let mut plan = Plan::about(self.group.lock());
         for snapshot in self.group.left(&seen.pool) {
             plan.guard(snapshot.name.clone(), snapshot.guid);
+            if self.leaves_marks {
+                mark(&mut plan, snapshot, &seen.pool);
+            }
             plan.step(Step::DestroySnapshot(snapshot.name.clone()));
         }
         if !plan.is_empty() {

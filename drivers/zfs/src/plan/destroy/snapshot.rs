@@ -215,7 +215,7 @@ pub(in crate::plan) fn of_container(owner: Owner<'_>) -> Vec<Property> {
 }
 
 /// Plans the bookmark of a snapshot; the oldest ones give way to it. One of an earlier snapshot of this name does, too.
-fn mark(plan: &mut Plan, snapshot: &Snapshot, pool: &State) {
+pub(super) fn mark(plan: &mut Plan, snapshot: &Snapshot, pool: &State) {
     let Some(name) = MarkRef::of(&snapshot.name) else {
         return;
     };
