@@ -6,13 +6,14 @@ use clap::{Args, Parser, Subcommand};
 
 const ABOUT: &str = "\
 Why a claim does not work, and the commands of the controller of omnibus-csi, from your machine with the rights of your \
-kubeconfig. It changes nothing in the cluster; `orphans --remove` and `exports --repair` change the storage.";
+kubeconfig. It changes nothing in the cluster; `orphans --remove`, `exports --repair` and `adopt` change the storage.";
 
 const AFTER: &str = "\
 Examples:
   kubectl omnibus explain data -n shop     the first broken link between a claim and its pods
   kubectl omnibus connections              health and free space of each storage
   kubectl omnibus exports --repair         put back what the storage no longer exports
+  kubectl omnibus export-pvs > pvs.yaml    the objects of all volumes, for a cluster that has lost them
 
 Exit codes: those of each command; 64 for a wrong command line, 2 where the cluster or the pod cannot be asked.
 docs/kubectl.md has the rights that it needs, as a ClusterRole.";
@@ -90,6 +91,12 @@ pub(crate) enum Command {
     /// Find mistakes in the configuration, and ask each storage
     #[command(after_help = AFTER_REMOTE)]
     Check(RemoteFlags),
+    /// Write the PersistentVolumes, claims and snapshots of what is on the storage; the name of the driver is added
+    #[command(after_help = AFTER_REMOTE)]
+    ExportPvs(RemoteFlags),
+    /// Make a volume of a dataset, zvol or directory that exists; the name of the driver is added
+    #[command(after_help = AFTER_REMOTE)]
+    Adopt(RemoteFlags),
     /// Open the console, a page that shows what the controller knows, in your browser
     #[command(after_help = AFTER_CONSOLE)]
     Console(ConsoleFlags),

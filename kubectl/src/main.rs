@@ -61,6 +61,8 @@ async fn run(cli: Cli) -> Result<u8, String> {
         Command::Orphans(flags) => remote::run(&cluster, "orphans", &flags).await,
         Command::Exports(flags) => remote::run(&cluster, "exports", &flags).await,
         Command::Check(flags) => remote::run(&cluster, "check", &flags).await,
+        Command::ExportPvs(flags) => remote::run(&cluster, "export-pvs", &flags).await,
+        Command::Adopt(flags) => remote::run(&cluster, "adopt", &flags).await,
         Command::Console(flags) => console::run(&cluster, &flags).await,
     }
 }

@@ -12,6 +12,9 @@ use crate::ours::{DriverPod, LABEL, LABEL_VALUE};
 
 /// The exit code that a shell gives a program whose output is not read any more, such as by `head`.
 const READER_GONE: u8 = 141;
+/// The commands whose output is objects of the driver.
+const WRITES_OBJECTS: [&str; 2] = ["export-pvs", "adopt"];
+const CSI_NAME: &str = "--csi-name";
 
 /// Runs a command in the controller's pod.
 pub(crate) async fn run(
@@ -20,8 +23,7 @@ pub(crate) async fn run(
     flags: &RemoteFlags,
 ) -> Result<u8, String> {
     let pod = controller(cluster, &flags.controller).await?;
-    let mut words = pod.command(command);
-    words.extend(flags.arguments.iter().cloned());
+    let words = words(&pod, command, &flags.arguments);
     let failed = |why| format!("{}: {why}", pod.shown());
     let mut process = cluster.start(&pod, &words).await.map_err(failed)?;
     let (stdout, stderr) = (process.stdout(), process.stderr());
@@ -35,6 +37,17 @@ pub(crate) async fn run(
         passed => passed.map_err(|error| error.to_string())?,
     };
     exit_code(&mut process).await.map_err(failed)
+}
+
+/// The command in the pod. One that writes objects needs the name of the driver, which the pod has.
+fn words(pod: &DriverPod, command: &str, arguments: &[String]) -> Vec<String> {
+    let mut words = pod.command(command);
+    let is_named = arguments.iter().any(|word| word.starts_with(CSI_NAME));
+    if WRITES_OBJECTS.contains(&command) && !is_named {
+        words.push(format!("{CSI_NAME}={}", pod.driver));
+    }
+    words.extend(arguments.iter().cloned());
+    words
 }
 
 async fn pass(

@@ -80,6 +80,38 @@ fn each_command_of_the_controller_has_its_own_name_there() {
 }
 
 #[test]
+fn commands_that_write_objects_get_the_name_of_the_driver_unless_it_is_given() {
+    for (words, expected) in [
+        (
+            vec!["export-pvs", "--connection=nas"],
+            "&command=--csi-name%3Dorg.example.csi&command=--connection%3Dnas",
+        ),
+        (
+            vec!["adopt", "tank/a", "--csi-name=org.other.csi"],
+            "driver-config-file.yaml&command=tank%2Fa&command=--csi-name%3Dorg.other.csi",
+        ),
+    ] {
+        let mut world = World::new();
+        world.said = Some(Said {
+            stdout: "kind: PersistentVolume\n".to_owned(),
+            stderr: String::new(),
+            code: 0,
+        });
+        let server = ApiServer::new(world);
+        let (code, out, err) = server.kubectl(&words);
+        assert_eq!(
+            (code, out.as_str()),
+            (0, "kind: PersistentVolume\n"),
+            "{err}"
+        );
+        let asked = server.asked();
+        let exec = asked.iter().find(|target| target.contains("/exec"));
+        let exec = exec.expect("a command");
+        assert!(exec.ends_with(expected), "{exec}");
+    }
+}
+
+#[test]
 fn a_controller_that_cannot_be_asked_is_no_success_and_the_reason_is_said() {
     let mut forbidden = World::new();
     forbidden.forbidden.push("exec");
