@@ -45,6 +45,8 @@ chart_install() { # release
         (umask 077; network_values "$1" >"$folder/values.yaml")
         values+=(--values "$folder/values.yaml")
     fi
+    # What a cell wants otherwise.
+    [ -z "${CHART_SET:-}" ] || values+=(--set "$CHART_SET")
     if ! helm install "$1" "$CHART" --create-namespace "${values[@]}" --wait --timeout "$((${PATIENCE:-90} + 30))s" >&2; then
         pods_said "$1"
         die "the chart was not installed"

@@ -9,6 +9,9 @@ ROUNDS=${ROUNDS:-2}
 cell_torn_iscsi() { torn iscsi; }
 cell_torn_nvmeof() { torn nvmeof; }
 cell_torn_nfs() { torn nfs; }
+# Kubernetes attaches nothing, so nothing but the sessions of a volume says that a node still has it.
+cell_torn_unattached_iscsi() { CHART_SET=csiDriver.attachRequired=false torn iscsi; }
+cell_torn_unattached_nvmeof() { CHART_SET=csiDriver.attachRequired=false torn nvmeof; }
 
 torn() { # release
     local round number names=() both=()
