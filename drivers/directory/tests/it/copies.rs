@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{Place, call, cannot, driver, id, leftovers, request, snapshot};
+use crate::common::{Place, call, cannot, driver, id, leftovers, request};
 use crate::fidelity::{Image, describe, plant};
-use crate::pending::ask;
+use crate::pending::ready;
 use driver_core::{DeleteSnapshot, DeleteVolume, Driver, Kind, Snapshots as _, Source};
 use rustix::fs::{Mode, OFlags};
 
@@ -23,12 +23,7 @@ async fn copies_are_whole_on(base: &Path, reflink: bool) {
     let planted = plant(&source);
     let before = describe(&source);
     assert!(before.len() >= planted, "{} of {planted}", before.len());
-    // On a busy machine it is answered before it is ready.
-    let taken = ask(async || {
-        let taken = snapshot(&driver, "pvc-1", "s").await.expect("snapshot");
-        taken.ready.then_some(taken)
-    })
-    .await;
+    let taken = ready(&driver, "pvc-1", "s").await.expect("snapshot");
     assert_eq!(describe(&source), before, "the source is as it was");
     assert_eq!(describe(&base.join("s/pvc-1-s")), before, "snapshot");
     for (name, from) in [

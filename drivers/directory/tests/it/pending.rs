@@ -65,7 +65,12 @@ pub(crate) async fn ask<T>(mut question: impl AsyncFnMut() -> Option<T>) -> T {
         .expect("in time")
 }
 
-async fn ready(driver: &DirectoryDriver, volume: &str, name: &str) -> Result<Snapshot, Error> {
+/// A snapshot, once it is ready.
+pub(crate) async fn ready(
+    driver: &DirectoryDriver,
+    volume: &str,
+    name: &str,
+) -> Result<Snapshot, Error> {
     ask(async || match snapshot(driver, volume, name).await {
         Ok(taken) if !taken.ready => None,
         done => Some(done),
