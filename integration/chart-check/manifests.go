@@ -24,8 +24,7 @@ import (
 
 // Kinds whose Go types are in no module that this one needs: only their names are looked at.
 var unchecked = map[string]bool{
-	"monitoring.coreos.com/v1/PodMonitor":                true,
-	"cbt.storage.k8s.io/v1beta1/SnapshotMetadataService": true,
+	"monitoring.coreos.com/v1/PodMonitor": true,
 }
 
 // As in the API of external-snapshotter, whose own module asks for a newer Kubernetes than this is for.
@@ -43,6 +42,7 @@ type checker struct {
 	objects  map[string]bool
 	accounts []string
 	rules    int
+	blocks   changedBlocks
 }
 
 func (c *checker) problem(format string, args ...any) {
@@ -83,6 +83,7 @@ func checkManifests(in io.Reader, out io.Writer) error {
 			check.problem("a pod runs as ServiceAccount %s, which is not there", account)
 		}
 	}
+	check.changedBlocks()
 	if count == 0 {
 		check.problem("nothing was rendered")
 	}
@@ -119,6 +120,12 @@ func (c *checker) document(document []byte) {
 		}
 		return
 	}
+	if meta.APIVersion == "cbt.storage.k8s.io/v1beta1" && meta.Kind == "SnapshotMetadataService" {
+		if err := sigsyaml.UnmarshalStrict(document, &c.blocks.service); err != nil {
+			c.problem("%s: %v", name, err)
+		}
+		return
+	}
 	object, _, err := c.decoder.Decode(document, nil, nil)
 	if err != nil {
 		c.problem("%s: %v", name, err)
@@ -134,6 +141,12 @@ func (c *checker) document(document []byte) {
 		if len(object.StringData) > 0 {
 			c.problem("%s: stringData", name)
 		}
+		c.blocks.secrets = append(c.blocks.secrets, object)
+	case *corev1.Service:
+		for _, bad := range validation.IsDNS1035Label(object.Name) {
+			c.problem("%s: name: %s", name, bad)
+		}
+		c.blocks.services = append(c.blocks.services, object)
 	case *rbacv1.ClusterRole:
 		c.roles(name, object.Rules)
 	case *rbacv1.Role:
@@ -186,6 +199,7 @@ func (c *checker) workload(name string, selector *metav1.LabelSelector, template
 	if err != nil || wanted.Empty() || !wanted.Matches(labels.Set(template.Labels)) {
 		c.problem("%s: its selector does not find its own pods", name)
 	}
+	c.blocks.pods = append(c.blocks.pods, template)
 	pod := template.Spec
 	if pod.ServiceAccountName != "" {
 		c.accounts = append(c.accounts, pod.ServiceAccountName)

@@ -83,7 +83,7 @@
 # external-snapshot-metadata
 - apiGroups: [cbt.storage.k8s.io]
   resources: [snapshotmetadataservices]
-  verbs: [get, list, watch]
+  verbs: [get]
 - apiGroups: [authentication.k8s.io]
   resources: [tokenreviews]
   verbs: [create]
@@ -92,6 +92,10 @@
   verbs: [create]
 - apiGroups: [snapshot.storage.k8s.io]
   resources: [volumesnapshots, volumesnapshotcontents]
+  verbs: [get]
+# whose secrets the driver gets
+- apiGroups: [snapshot.storage.k8s.io]
+  resources: [volumesnapshotclasses]
   verbs: [get, list]
 {{- end }}
 # events, of all of them

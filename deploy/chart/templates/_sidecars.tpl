@@ -1,6 +1,6 @@
 {{/*
-One sidecar: a dict with root, name, values, args (a YAML list) and, if asked for, mounts, the socket, the volume that it
-is on, and the path that a registrar tells the kubelet.
+One sidecar: a dict with root, name, values, args (a YAML list) and, if asked for, mounts, more fields of the container, the
+socket, the volume that it is on, and the path that a registrar tells the kubelet.
 `args` of the values takes the place of ours; both may be templates, which see .csiSocketAddress.
 */}}
 {{- define "omnibus-csi.sidecar" -}}
@@ -38,6 +38,9 @@ is on, and the path that a registrar tells the kubelet.
   {{- with $resources }}
   resources:
     {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .more }}
+  {{- . | nindent 2 }}
   {{- end }}
   volumeMounts:
   - name: {{ .volume | default "socket-dir" }}
@@ -102,8 +105,7 @@ is on, and the path that a registrar tells the kubelet.
 {{ include "omnibus-csi.sidecar" (dict "root" $root "name" "external-health-monitor-controller" "values" . "args" (printf "%s\n- --worker-threads=10" $args)) }}
 {{- end }}{{ end }}
 {{- with $c.externalSnapshotMetadata }}{{ if .enabled }}
-{{- $args := printf "- --v=%v\n- --csi-address=/csi-data/csi.sock\n- --port=%v\n- --tls-cert=/tls/tls.crt\n- --tls-key=/tls/tls.key\n- --kube-api-qps=20\n- --kube-api-burst=40" .verbosityLevel .port }}
-{{ include "omnibus-csi.sidecar" (dict "root" $root "name" "external-snapshot-metadata" "values" . "args" $args "mounts" "- name: snapshot-metadata-tls\n  mountPath: /tls\n  readOnly: true") }}
+{{ include "omnibus-csi.sidecar" (dict "root" $root "name" "external-snapshot-metadata" "values" . "args" (include "omnibus-csi.snapshotMetadataArgs" .) "mounts" "- name: snapshot-metadata-tls\n  mountPath: /tls\n  readOnly: true" "more" (include "omnibus-csi.snapshotMetadataProbe" .)) }}
 {{- end }}{{ end }}
 {{- end }}
 
@@ -153,7 +155,7 @@ only while there are classes of those names.
 {{- if .Values.controller.externalSnapshotMetadata.enabled }}
 - name: snapshot-metadata-tls
   secret:
-    secretName: {{ required "controller.externalSnapshotMetadata.tlsSecret is required" .Values.controller.externalSnapshotMetadata.tlsSecret }}
+    secretName: {{ include "omnibus-csi.snapshotMetadataSecret" . }}
 {{- end }}
 {{- end }}
 

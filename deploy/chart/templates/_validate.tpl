@@ -41,6 +41,7 @@
 {{- if and .Values.controller.externalHealthMonitorController.enabled (semverCompare ">=1.13.0" (toString .Values.csiDriver.version)) }}
 {{- fail (printf "controller.externalHealthMonitorController needs csiDriver.version 1.12.0 or older, not %s: CSI 1.13 has no VOLUME_CONDITION, without which that sidecar ends at once" (toString .Values.csiDriver.version)) }}
 {{- end }}
+{{- include "omnibus-csi.validateSnapshotMetadata" . }}
 {{- if and .Values.podMonitor.enabled (not .Values.metrics.enabled) }}
 {{- fail "podMonitor.enabled needs metrics.enabled: there would be nothing to scrape" }}
 {{- end }}
@@ -90,6 +91,7 @@
 {{- $there := dict }}
 {{- if not .Values.existingConnectionsSecret }}{{ $_ := set $there (include "omnibus-csi.connectionsSecret" .) "the connections" }}{{ end }}
 {{- $_ := set $there (printf "%s-driver-config" (include "omnibus-csi.fullname" .)) "the main file" }}
+{{- if .Values.controller.externalSnapshotMetadata.enabled }}{{ $_ := set $there (include "omnibus-csi.snapshotMetadataSecret" .) "external-snapshot-metadata" }}{{ end }}
 {{- range $class := concat (.Values.storageClasses | default list) (.Values.volumeSnapshotClasses | default list) }}
 {{- range $kind, $_ := $class.secrets }}
 {{- $_ := set $there (include "omnibus-csi.classSecret" (list $root $class.name $kind)) (printf "the class %s" $class.name) }}
