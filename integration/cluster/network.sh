@@ -26,6 +26,7 @@ zfs:
   detachedSnapshotsDatasetParentName: $parent/snapshots
   datasetEnableQuotas: true
   datasetPermissionsMode: '0777'
+  volumeParameters: [compression, sync]
 END
     case $1 in
         nfs)

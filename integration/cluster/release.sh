@@ -37,13 +37,14 @@ service() { # node start|stop|kill|pid name [command...]
     in_services "$node" "$CLUSTER/service" "$@"
 }
 
-# Snapshot objects and their controller; apply is server-side because the definitions are too large for
+# Snapshot objects and their controller, which looks for those of groups when it starts; apply is server-side because the definitions are too large for
 # an annotation.
 snapshot_controller() {
     kubectl apply --server-side -f "$SIDECAR_PROGRAMS/snapshot-crds" >/dev/null
     kubectl wait --for=condition=Established --timeout=60s crd \
         volumesnapshots.snapshot.storage.k8s.io volumesnapshotcontents.snapshot.storage.k8s.io \
-        volumesnapshotclasses.snapshot.storage.k8s.io >/dev/null
+        volumesnapshotclasses.snapshot.storage.k8s.io volumegroupsnapshots.groupsnapshot.storage.k8s.io \
+        volumegroupsnapshotcontents.groupsnapshot.storage.k8s.io volumegroupsnapshotclasses.groupsnapshot.storage.k8s.io >/dev/null
     service node-1 start snapshot-controller "$SIDECAR_PROGRAMS/snapshot-controller" --kubeconfig="$KUBECONFIG" \
         --leader-election=false --enable-distributed-snapshotting="${DISTRIBUTED_SNAPSHOTS:-true}" --v=2
 }

@@ -17,6 +17,17 @@ cell_e2e_lab() {
     e2e nvmeof 4 "$NVMEOF_SPECS"
 }
 
+# Groups of snapshots, and volumes that a VolumeAttributesClass changes, over real storage.
+cell_e2e_groups_and_classes() {
+    # shellcheck disable=SC2034  # for objects.sh
+    PATIENCE=300
+    E2E_AT_ONCE=2
+    e2e nfs 6 "$GROUP_SPECS|default fs.* $CLASS_SPECS"
+    e2e iscsi 6 "$GROUP_SPECS|block volmode.* $CLASS_SPECS"
+}
+
+GROUP_SPECS='VolumeGroupSnapshottable should create snapshots for StatefulSet volumes'
+CLASS_SPECS='volume-modify .*(should create a volume with VAC|should modify volume (with no VAC|that already has a VAC)|should recover from invalid target VAC|should be protected by vac-protection finalizer)'
 NFS_SPECS='Dynamic PV .*(default fs.* volumes should store data|default fs.* provision storage with snapshot data source .Feature|filesystem volmode.*multiVolume.*should concurrently access the single volume from pods on the same node$|fsgroupchangepolicy .OnRootMismatch..LinuxOnly., pod created with an initial fsgroup, new pod fsgroup applied)'
 ISCSI_SPECS='Dynamic PV .*(default fs.* provision storage with pvc data source$|(xfs|block volmode).* volumes should store data|default fs.* should resize volume when PVC is edited while pod is using it)'
 NVMEOF_SPECS='Dynamic PV .*(default fs.* provision storage with snapshot data source .Feature|block volmode.* (volumes should store data|provision storage with pvc data source$)|block volmode.*should resize volume when PVC is edited while pod is using it)'

@@ -153,7 +153,7 @@ volumes_of_driver() { # release
 }
 
 contents_of_driver() { # release
-    kubectl get volumesnapshotcontents -o "jsonpath={range .items[?(@.spec.driver==\"$(csi_name "$1")\")]}{.metadata.name} {end}"
+    kubectl get volumesnapshotcontents,volumegroupsnapshotcontents -o "jsonpath={range .items[?(@.spec.driver==\"$(csi_name "$1")\")]}{.metadata.name} {end}"
 }
 
 mounts_of_driver() { # release
