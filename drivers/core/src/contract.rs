@@ -8,6 +8,7 @@
 mod concurrency;
 pub mod fake;
 mod groups;
+mod health;
 mod modify;
 mod paging;
 mod publishing;
@@ -91,6 +92,7 @@ where
     publishing::lists_show_the_nodes_that_volumes_are_published_to(&make().await).await;
     publishing::a_publish_that_is_cut_converges(&make().await).await;
     groups::groups_are_cut_whole_once_and_go_whole(&make().await).await;
+    health::what_exists_and_works_is_healthy_and_what_is_missing_is_not(&make().await).await;
     groups::ranges_are_sorted_and_end_within_the_snapshot(&make().await).await;
     transfers::advertised_forms_are_those_that_are_there(&make().await).await;
     transfers::what_flows_in_is_a_volume_that_stands_on_its_own(&make().await).await;

@@ -18,7 +18,7 @@ use csi_types::{Access, AccessMode, Attachment, VolumeCapability};
 
 pub use self::facets::{
     Adopter, BlockMetadata, BlockRange, BlockRanges, CapacityReporter, Expander, Exports,
-    GroupSnapshot, Groups, InlineFound, InlineMount, InlineVolume, InlineVolumes, Lister,
+    GroupSnapshot, Groups, Health, InlineFound, InlineMount, InlineVolume, InlineVolumes, Lister,
     Maintenance, Modifier, Published, Publisher, Snapshots, Transfer, UsageReporter,
     without_groups,
 };
@@ -76,6 +76,8 @@ pub struct Capabilities {
     pub inline: bool,
     /// `plan_adoption`, `adopt_volume`: for operators only.
     pub adopt: bool,
+    /// `conditions`, and with `list_volumes` also `list_unhealthy`.
+    pub health: bool,
 }
 
 /// Whether and where volumes grow.
@@ -284,6 +286,11 @@ pub trait Driver: Send + Sync + Debug {
         None
     }
 
+    /// The health of volumes. None where the storage does not tell.
+    fn health(&self) -> Option<&dyn Health> {
+        None
+    }
+
     /// Making volumes of what lies on the storage already.
     fn adopter(&self) -> Option<&dyn Adopter> {
         None
@@ -325,6 +332,7 @@ impl Capabilities {
         exports: false,
         inline: false,
         adopt: false,
+        health: false,
     };
 }
 

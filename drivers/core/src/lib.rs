@@ -31,12 +31,12 @@ pub use csi_types::backoff::Backoff;
 pub use csi_types::error::{self, Effect, Error, Kind};
 pub use csi_types::id as text;
 pub use csi_types::{
-    NodeId, SizeRange, SnapshotId, SnapshotName, Topology, TopologyRequirement, VolumeId,
-    VolumeName, size, topology,
+    Condition, ConditionKind, Conditions, NodeId, Reason, SizeRange, SnapshotId, SnapshotName,
+    Topology, TopologyRequirement, VolumeId, VolumeName, size, topology,
 };
 pub use driver::{
     AccessRules, Adopter, BlockMetadata, BlockRange, BlockRanges, Capabilities, CapacityReporter,
-    Driver, Expander, Expansion, Exports, GroupSnapshot, Groups, InlineFound, InlineMount,
+    Driver, Expander, Expansion, Exports, GroupSnapshot, Groups, Health, InlineFound, InlineMount,
     InlineVolume, InlineVolumes, Lister, Maintenance, Modifier, Published, Publisher, Snapshots,
     Transfer, UsageReporter, without_groups,
 };
@@ -46,7 +46,8 @@ pub use orphan::{Orphan, OrphanKind};
 pub use parameters::Parameters;
 pub use request::{
     BlockRangesQuery, CreateGroup, DeleteSnapshot, DeleteVolume, ExpandVolume, FindVolume,
-    GetSnapshot, GroupMembers, ModifyVolume, PublishVolume, UnpublishVolume,
+    GetSnapshot, GroupMembers, HealthDepth, HealthQuery, ModifyVolume, PublishVolume,
+    UnpublishVolume,
 };
 pub use transfer::{ExportStream, TransferFormat};
 pub use volume::{

@@ -35,6 +35,42 @@ macro_rules! requests {
     };
 }
 
+/// See [`Health::conditions`](crate::Health::conditions).
+#[derive(Debug, Clone, Copy)]
+pub struct HealthQuery<'a> {
+    /// The volumes.
+    pub ids: &'a [VolumeId],
+    /// The depth of the look.
+    pub depth: HealthDepth,
+}
+
+/// The depth of a look at the health of volumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HealthDepth {
+    /// Only facts that are read of all volumes at once: the pool, the dataset. For lists that are asked for every minute.
+    Storage,
+    /// The export of each volume as well. Of several volumes only where that takes no further questions to the storage.
+    Exports,
+}
+
+impl<'a> HealthQuery<'a> {
+    /// All that can be known.
+    pub fn whole(ids: &'a [VolumeId]) -> Self {
+        Self {
+            ids,
+            depth: HealthDepth::Exports,
+        }
+    }
+
+    /// The part that is cheap to know.
+    pub fn of_storage(ids: &'a [VolumeId]) -> Self {
+        Self {
+            ids,
+            depth: HealthDepth::Storage,
+        }
+    }
+}
+
 requests! {
     /// See [`Driver::delete_volume`](crate::Driver::delete_volume).
     DeleteVolume {

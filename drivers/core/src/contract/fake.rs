@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use csi_types::NodeIdentity;
+use csi_types::{Condition, Conditions, NodeIdentity};
 
 use self::hooks::Hooks;
 pub use self::hooks::{Gate, Moment, Trick, Verb};
@@ -18,14 +18,15 @@ use self::state::{Ranges, State};
 use crate::call::Call;
 use crate::driver::{
     AccessRules, BlockMetadata, BlockRange, BlockRanges, Capabilities, CapacityReporter, Driver,
-    Expander, Expansion, GroupSnapshot, Groups, Lister, Modifier, Published, Publisher, Snapshots,
+    Expander, Expansion, GroupSnapshot, Groups, Health, Lister, Modifier, Published, Publisher,
+    Snapshots,
 };
 use crate::error::{Error, Kind};
 use crate::naming::VolumeNaming;
 use crate::parameters::Parameters;
 use crate::request::{
     BlockRangesQuery, CreateGroup, DeleteSnapshot, DeleteVolume, ExpandVolume, FindVolume,
-    GetSnapshot, GroupMembers, ModifyVolume, PublishVolume, UnpublishVolume,
+    GetSnapshot, GroupMembers, HealthQuery, ModifyVolume, PublishVolume, UnpublishVolume,
 };
 use crate::text::{NodeId, VolumeId, VolumeName};
 use crate::topology::Topology;
@@ -82,6 +83,7 @@ impl FakeDriver {
             exports: false,
             inline: false,
             adopt: false,
+            health: true,
         };
         Self {
             verbs,
@@ -135,6 +137,11 @@ impl FakeDriver {
     /// Writes to a volume, so that its snapshots have ranges that hold data.
     pub fn write(&self, id: &VolumeId, range: BlockRange) {
         self.state.write(id, range);
+    }
+
+    /// Something goes wrong with a volume; without a condition all is well again.
+    pub fn harm(&self, id: &VolumeId, conditions: impl IntoIterator<Item = Condition>) {
+        self.state.harm(id, conditions.into_iter().collect());
     }
 
     /// Runs a verb that changes something, with its hooks.
@@ -297,6 +304,10 @@ impl Driver for FakeDriver {
         self.verbs.block_metadata.then_some(self)
     }
 
+    fn health(&self) -> Option<&dyn Health> {
+        self.verbs.health.then_some(self)
+    }
+
     fn node_topology(&self) -> Option<Topology> {
         self.verbs.topology.then(|| self.node.clone())
     }
@@ -313,6 +324,19 @@ impl Lister for FakeDriver {
     async fn list_volumes(&self, call: &Call, page: &PageRequest) -> Result<Page<Volume>, Error> {
         self.look(call, Verb::ListVolumes, || self.state.list_volumes(page))
             .await
+    }
+}
+
+#[async_trait]
+impl Health for FakeDriver {
+    async fn conditions(
+        &self,
+        call: &Call,
+        query: HealthQuery<'_>,
+    ) -> Result<Vec<Option<Conditions>>, Error> {
+        query.ids.iter().try_for_each(ours)?;
+        let work = || Ok(self.state.conditions(query.ids));
+        self.look(call, Verb::Conditions, work).await
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
-use csi_types::{AbsolutePath, Attachment, VolumeContext};
+use csi_types::{AbsolutePath, Attachment, Conditions, VolumeContext};
 
 use crate::adopt::{AdoptVolume, Adoption};
 use crate::call::Call;
@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::orphan::Orphan;
 use crate::request::{
     BlockRangesQuery, CreateGroup, DeleteSnapshot, ExpandVolume, GetSnapshot, GroupMembers,
-    ModifyVolume, PublishVolume, UnpublishVolume,
+    HealthQuery, ModifyVolume, PublishVolume, UnpublishVolume,
 };
 use crate::text::{GroupSnapshotId, NodeId, VolumeId};
 use crate::transfer::{CopyTag, ExportStream, TransferFormat};
@@ -69,6 +69,19 @@ pub trait UsageReporter: Send + Sync {
     /// The bytes that each volume takes on the storage, in the order of `ids`, by one question for all of them.
     /// `None` for one that does not exist, or whose use is not known.
     async fn used(&self, call: &Call, ids: &[VolumeId]) -> Result<Vec<Option<u64>>, Error>;
+}
+
+/// The health of volumes, as their storage sees it.
+#[async_trait]
+pub trait Health: Send + Sync {
+    /// The conditions of each volume, in the order of the query; `None` for one that does not exist. By questions for
+    /// all of them, and none for each. Nothing is ever taken for healthy that could not be looked at: a storage that
+    /// does not answer is an error, `Unreachable` or `Timeout`.
+    async fn conditions(
+        &self,
+        call: &Call,
+        query: HealthQuery<'_>,
+    ) -> Result<Vec<Option<Conditions>>, Error>;
 }
 
 /// Growing volumes.

@@ -1,6 +1,9 @@
 //! The verbs of the facets, on any driver: `Unsupported` where the facet is missing.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
+
+use csi_types::Conditions;
+use tokio::time::Instant;
 
 use super::{Capabilities, Driver, Expansion, GroupSnapshot, Published, Publisher};
 use crate::adopt::{AdoptVolume, Adoption};
@@ -10,7 +13,7 @@ use crate::error::Error;
 use crate::orphan::Orphan;
 use crate::request::{
     BlockRangesQuery, CreateGroup, DeleteSnapshot, ExpandVolume, GetSnapshot, GroupMembers,
-    ModifyVolume, PublishVolume, UnpublishVolume,
+    HealthQuery, ModifyVolume, PublishVolume, UnpublishVolume,
 };
 use crate::text::{NodeId, VolumeId};
 use crate::transfer::{CopyTag, ExportStream, TransferFormat};
@@ -18,6 +21,11 @@ use crate::volume::{
     Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Expanded, Page, PageRequest, Snapshot,
     SnapshotFilter, Source, Volume,
 };
+
+/// The most volumes whose health is asked for at once: an exchange with a storage host then stays below a second or two.
+const HEALTH_PAGE: usize = 200;
+/// The time for which pages without an unhealthy volume are passed over. A sidecar that lists gives up after ten seconds.
+const PASSING_OVER: Duration = Duration::from_secs(2);
 
 /// `async fn` methods that call the same method of a facet.
 macro_rules! verbs {
@@ -64,6 +72,7 @@ impl dyn Driver + '_ {
             exports: self.exports().is_some(),
             inline: self.inline().is_some(),
             adopt: self.adopter().is_some(),
+            health: self.health().is_some(),
         }
     }
 
@@ -78,6 +87,9 @@ impl dyn Driver + '_ {
         capacity_reporter("capacity"): capacity(query: &CapacityQuery) -> Capacity;
         /// See [`super::UsageReporter::used`].
         usage_reporter("measure volumes"): used(ids: &[VolumeId]) -> Vec<Option<u64>>;
+        /// See [`super::Health::conditions`].
+        health("look at the health of volumes"):
+            conditions(query: HealthQuery<'_>) -> Vec<Option<Conditions>>;
         /// See [`super::Snapshots::create_snapshot`].
         snapshots("create snapshot"): create_snapshot(request: &CreateSnapshot) -> Snapshot;
         /// See [`super::Snapshots::delete_snapshot`].
@@ -122,6 +134,41 @@ impl dyn Driver + '_ {
         exports("look at exports"): is_exported(id: &VolumeId) -> bool;
         /// See [`super::Exports::repair_export`].
         exports("repair exports"): repair_export(id: &VolumeId) -> ();
+    }
+
+    /// The volumes of one page of [`super::Lister::list_volumes`] with which something is wrong. A page may be empty
+    /// before the last one; pages without any are passed over for a while.
+    pub async fn list_unhealthy(
+        &self,
+        call: &Call,
+        page: &PageRequest,
+    ) -> Result<Page<(VolumeId, Conditions)>, Error> {
+        let began = Instant::now();
+        let mut page = PageRequest {
+            max: Some(page.max.unwrap_or(HEALTH_PAGE).min(HEALTH_PAGE)),
+            after: page.after.clone(),
+        };
+        loop {
+            let listed = self.list_volumes(call, &page).await?;
+            let ids: Vec<VolumeId> = listed.entries.into_iter().map(|volume| volume.id).collect();
+            let found = if ids.is_empty() {
+                Vec::new()
+            } else {
+                self.conditions(call, HealthQuery::whole(&ids)).await?
+            };
+            let all = ids.into_iter().zip(found);
+            let is_bad = |conditions: &Conditions| !conditions.is_healthy();
+            // One that was deleted since it was listed is none.
+            let bad = all.filter_map(|(id, found)| Some((id, found.filter(is_bad)?)));
+            let entries: Vec<_> = bad.collect();
+            if !entries.is_empty() || listed.next.is_none() || began.elapsed() >= PASSING_OVER {
+                return Ok(Page {
+                    entries,
+                    next: listed.next,
+                });
+            }
+            page.after = listed.next;
+        }
     }
 
     /// See [`super::Transfer::export_formats`]; none without the facet.

@@ -33,6 +33,7 @@ pub enum Verb {
     GetGroup,
     BlockRanges,
     NextRanges,
+    Conditions,
 }
 
 /// When a trick applies. Verbs that change nothing only have the first.
@@ -95,6 +96,7 @@ impl Verb {
             Self::GetGroup => "get group snapshot",
             Self::BlockRanges => "list block ranges",
             Self::NextRanges => "list more block ranges",
+            Self::Conditions => "look at the health of volumes",
         }
     }
 }

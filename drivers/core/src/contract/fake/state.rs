@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use csi_types::attachment::Hostpath;
-use csi_types::{AbsolutePath, Attachment, NodeIdentity};
+use csi_types::{AbsolutePath, Attachment, Conditions, NodeIdentity};
 
 use crate::driver::GroupSnapshot;
 use crate::error::{Error, Kind};
@@ -40,6 +40,7 @@ struct Inner {
     groups: BTreeMap<GroupSnapshotId, GroupSnapshot>,
     published: BTreeMap<(VolumeId, NodeId), NodeIdentity>,
     modified: BTreeMap<VolumeId, BTreeMap<String, String>>,
+    harmed: BTreeMap<VolumeId, Conditions>,
     /// The content of volumes.
     content: BTreeMap<VolumeId, Content>,
     writes: u64,
@@ -129,12 +130,26 @@ impl State {
         let mut inner = self.lock();
         inner.volumes.remove(id);
         inner.modified.remove(id);
+        inner.harmed.remove(id);
         inner.published.retain(|(volume, _), _| volume != id);
     }
 
     pub(super) fn volume(&self, id: &VolumeId) -> Result<Volume, Error> {
         let missing = || Error::not_found(format!("volume {id}"));
         self.lock().volumes.get(id).cloned().ok_or_else(missing)
+    }
+
+    pub(super) fn harm(&self, id: &VolumeId, conditions: Conditions) {
+        self.lock().harmed.insert(id.clone(), conditions);
+    }
+
+    pub(super) fn conditions(&self, ids: &[VolumeId]) -> Vec<Option<Conditions>> {
+        let inner = self.lock();
+        let of = |id| {
+            inner.volumes.get(id)?;
+            Some(inner.harmed.get(id).cloned().unwrap_or_default())
+        };
+        ids.iter().map(of).collect()
     }
 
     pub(super) fn list_volumes(&self, page: &PageRequest) -> Result<Page<Volume>, Error> {
