@@ -387,6 +387,15 @@ impl Backend for Api {
         true
     }
 
+    /// Its account may not be allowed to look at pools.
+    fn tells_health(&self) -> bool {
+        false
+    }
+
+    fn shows_exports_at_once(&self) -> bool {
+        false
+    }
+
     fn refuses_groups(&self) -> Option<&'static str> {
         Some(steps::NO_GROUPS)
     }

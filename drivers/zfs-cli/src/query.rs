@@ -15,12 +15,17 @@ use super::rows::{COLUMNS, Rows, Scope};
 use super::tools::{ZfsTools, of_the_pool};
 use driver_zfs::export::Opaque;
 use driver_zfs::name::{DatasetName, MarkRef, Object, SnapshotLeaf};
-use driver_zfs::observed::{ALWAYS, Guid, Mark, OF_MEMBERS, Observed, Query, Request, System};
+use driver_zfs::observed::{
+    ALWAYS, Guid, Mark, OF_MEMBERS, Observed, PoolState, Query, Request, System,
+};
 use driver_zfs::plan::listed;
 use driver_zfs::property::PropertyName;
 
 /// The output of `uname -sr`, on Linux without a process.
 const SYSTEM: &str = include_str!("script/system.sh");
+
+/// See `script/health.sh`. The words are the pool, whether nothing else is asked, sudo and `zpool`.
+pub(super) const HEALTH: &str = include_str!("script/health.sh");
 
 /// `$1` is an awk program that filters the output, or nothing. `$2` counts the words that begin a
 /// command of `zfs`, `$3` holds the pools, one in each line; `$4` and `$5` are `wanted` and `name` of
@@ -124,7 +129,7 @@ pub(super) enum Group<'a> {
     Other(&'a Query),
 }
 
-/// The queries of a request, grouped into commands: all objects at once, all bookmarks, then the others in order.
+/// The queries of a request, grouped into commands: pools, all objects at once, all bookmarks, then the others in order.
 pub(super) fn groups(request: &Request) -> Vec<Group<'_>> {
     let by_name = |query: &&Query| {
         matches!(
@@ -135,10 +140,14 @@ pub(super) fn groups(request: &Request) -> Vec<Group<'_>> {
     let (objects, others): (Vec<_>, Vec<_>) = request.queries.iter().partition(by_name);
     let of_marks = |query: &&Query| matches!(query, Query::Marks(_));
     let (marks, others): (Vec<_>, Vec<_>) = others.into_iter().partition(of_marks);
+    // A pool that is suspended keeps all others waiting.
+    let is_pool = |query: &&Query| matches!(query, Query::Pool(_));
+    let (pools, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_pool);
     let objects = (!objects.is_empty()).then_some(Group::Objects(objects));
     let marks = (!marks.is_empty()).then_some(Group::Marks(marks));
+    let pools = pools.into_iter().map(Group::Other);
     let others = others.into_iter().map(Group::Other);
-    objects.into_iter().chain(marks).chain(others).collect()
+    pools.chain(objects).chain(marks).chain(others).collect()
 }
 
 impl fmt::Display for Group<'_> {
@@ -170,7 +179,7 @@ impl Group<'_> {
         names.filter(|name| known.insert(name.clone())).collect()
     }
 
-    fn command(&self, tools: &ZfsTools, wanted: &str) -> Command {
+    fn command(&self, tools: &ZfsTools, wanted: &str, is_alone: bool) -> Command {
         let query = match self {
             Self::Objects(_) => {
                 return self.named(tools, &["-o", COLUMNS, wanted]);
@@ -196,6 +205,13 @@ impl Group<'_> {
                 get(tools, name, filter, &arguments)
             }
             Query::Named { within, name, leaf } => named(tools, within, name, leaf),
+            Query::Pool(name) => {
+                let alone = if is_alone { "yes" } else { "no" };
+                Command::function(HEALTH)
+                    .args([name.pool(), alone])
+                    .args([tools.sudo.as_str(), tools.zpool.as_str()])
+                    .within(COMMAND)
+            }
             _ => Command::function(SYSTEM),
         }
     }
@@ -219,7 +235,9 @@ fn pool_of(name: &str) -> &str {
 pub(super) fn commands(tools: &ZfsTools, request: &Request) -> Result<Vec<Command>, Error> {
     let wanted = properties(&request.properties);
     let groups = groups(request);
-    let queries = groups.iter().map(|group| group.command(tools, &wanted));
+    let is_alone = groups.len() == 1 && request.export.is_empty();
+    let queries = groups.iter();
+    let queries = queries.map(|group| group.command(tools, &wanted, is_alone));
     let export = request.export.iter().map(|command| command.get().cloned());
     queries.map(Ok).chain(export).collect()
 }
@@ -265,6 +283,7 @@ pub(super) fn observed(request: &Request, outputs: Vec<Output>) -> Result<Observ
     let mut outputs = outputs.into_iter();
     let mut rows = Rows::default();
     let (mut named, mut marks, mut system) = (Vec::new(), Vec::new(), None);
+    let mut pools = Vec::new();
     for group in groups(request) {
         let output = outputs.next().ok_or_else(short)?;
         if !failure::is_only_absence(&output) {
@@ -280,6 +299,9 @@ pub(super) fn observed(request: &Request, outputs: Vec<Output>) -> Result<Observ
                 rows.add(&text, &Scope::of([name.as_str()]).with_all_below());
             }
             Group::Marks(_) => marks = read_marks(&text),
+            Group::Other(Query::Pool(name)) => {
+                pools.extend(PoolState::parse(text.trim()).map(|state| (name.clone(), state)));
+            }
             Group::Other(Query::Named { .. }) => {
                 for line in text.lines().filter(|line| !line.is_empty()) {
                     named.push(Object::parse(line).map_err(|error| {
@@ -302,6 +324,9 @@ pub(super) fn observed(request: &Request, outputs: Vec<Output>) -> Result<Observ
     }
     for mark in marks {
         pool.add_mark(mark);
+    }
+    for (name, state) in pools {
+        pool.set_pool(&name, state);
     }
     if let Some(system) = system {
         pool.set_system(system);

@@ -5,7 +5,7 @@ use std::path::Path;
 use exec::{Command, Local, Output, Program, Runner as _};
 
 use crate::freed::FREED;
-use crate::query::NAMED_LOOK;
+use crate::query::{HEALTH, NAMED_LOOK};
 use crate::steps::GUARD;
 
 const SHELLS: [&[&str]; 3] = [&["/bin/dash"], &["/bin/bash"], &["/bin/busybox", "sh"]];
@@ -145,5 +145,38 @@ async fn blocks_that_were_freed_are_those_that_zdb_shows_if_it_shows_all() {
         let (code, text) = answer(&zfs, "487").await;
         assert_eq!(code, Some(1), "{zfs}: {text}");
         assert!(!text.contains("all"), "{zfs}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_pool_says_how_it_is_and_one_that_is_suspended_lets_nothing_else_be_asked() {
+    let says = |word: &str| format!("[ \"$*\" = 'list -H -o health tank' ] && echo {word}");
+    for (zpool, alone, code, text, error) in [
+        (says("ONLINE"), "no", 0, "ONLINE\n", ""),
+        (says("DEGRADED"), "yes", 0, "DEGRADED\n", ""),
+        (says("SUSPENDED"), "yes", 0, "SUSPENDED\n", ""),
+        (says("SUSPENDED"), "no", 4, "", "is currently suspended"),
+        (
+            "echo \"cannot open 'tank': no such pool\" >&2; exit 1".to_owned(),
+            "no",
+            4,
+            "",
+            "its pool is not imported",
+        ),
+        (
+            "echo no rights >&2; exit 2".to_owned(),
+            "no",
+            4,
+            "",
+            "no rights\nzpool does not tell how the pool is",
+        ),
+    ] {
+        let arguments = ["tank", alone, "/bin/false", "ZFS"];
+        for (shell, output) in by_each_shell(HEALTH, &zpool, &arguments).await {
+            assert_eq!(output.status.code(), Some(code), "{shell}: {output:?}");
+            assert_eq!(output.text(), text, "{shell}: {zpool}");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.contains(error), "{shell}: {said}");
+        }
     }
 }

@@ -82,6 +82,8 @@ pub(super) use of_the_pool;
 pub struct ZfsTools {
     /// `zfs` itself.
     pub zfs: Program,
+    /// `zpool`, which tells how a pool is.
+    pub zpool: Program,
     /// The program that raises privileges.
     pub sudo: Program,
     /// Whether `zfs` is run by it. If not, the login is root, or has permission by `zfs allow`.
@@ -100,6 +102,10 @@ impl ZfsTools {
             None => Program::parse(name),
         };
         Ok(Self {
+            zpool: match zfs.and_then(|zfs| zfs.strip_suffix("/zfs")) {
+                Some(folder) => Program::parse(&format!("{folder}/zpool"))?,
+                None => Program::constant("zpool"),
+            },
             zfs: program(zfs, "zfs")?,
             sudo: program(sudo, "sudo")?,
             raise,
@@ -116,6 +122,7 @@ impl ZfsTools {
             zfs.cli.sudo_enabled,
         )
         .map_err(|error| ConfigError::at("zfs.cli.paths", error.to_string()))?
+        .with_pool_tool(zfs)?
         .with_acl_tool(zfs)
     }
 
@@ -124,6 +131,14 @@ impl ZfsTools {
         Self::new(None, None, zfs.cli.sudo_enabled)
             .map_err(|error| ConfigError::at("zfs.cli", error.to_string()))?
             .with_acl_tool(zfs)
+    }
+
+    fn with_pool_tool(mut self, zfs: &ZfsConfig) -> Result<Self, ConfigError> {
+        if let Some(tool) = &zfs.cli.paths.zpool {
+            self.zpool = Program::parse(tool)
+                .map_err(|error| ConfigError::at("zfs.cli.paths.zpool", error.to_string()))?;
+        }
+        Ok(self)
     }
 
     fn with_acl_tool(mut self, zfs: &ZfsConfig) -> Result<Self, ConfigError> {

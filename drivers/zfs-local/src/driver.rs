@@ -14,11 +14,11 @@ use csi_types::Attachment;
 use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
     AccessRules, BackendIdentity, BlockMetadata, BlockRanges, BlockRangesQuery, Call, Capacity,
-    CapacityQuery, CapacityReporter, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume,
-    Driver, Error, ExpandVolume, Expanded, Expander, FindVolume, Found, GetSnapshot, Groups, Kind,
-    Lister, Maintenance, Modifier, ModifyVolume, NodeId, Orphan, Page, PageRequest, Parameters,
-    Snapshot, SnapshotFilter, Snapshots, Source, Topology, Transfer, UsageReporter, Volume,
-    VolumeId, VolumeName,
+    CapacityQuery, CapacityReporter, Conditions, CreateSnapshot, CreateVolume, DeleteSnapshot,
+    DeleteVolume, Driver, Error, ExpandVolume, Expanded, Expander, FindVolume, Found, GetSnapshot,
+    Groups, Health, HealthQuery, Kind, Lister, Maintenance, Modifier, ModifyVolume, NodeId, Orphan,
+    Page, PageRequest, Parameters, Snapshot, SnapshotFilter, Snapshots, Source, Topology, Transfer,
+    UsageReporter, Volume, VolumeId, VolumeName,
 };
 use driver_zfs::backend::{Backend, Serves};
 use driver_zfs::id::{At, Layout};
@@ -270,6 +270,10 @@ impl Driver for NodeZfs {
         self.driver.block_metadata().map(|_| self as _)
     }
 
+    fn health(&self) -> Option<&dyn Health> {
+        self.driver.health().map(|_| self as &dyn Health)
+    }
+
     fn groups(&self) -> Option<&dyn Groups> {
         self.driver.groups().map(|_| self as &dyn Groups)
     }
@@ -318,6 +322,22 @@ impl Lister for NodeZfs {
 
     async fn list_volumes(&self, call: &Call, page: &PageRequest) -> Result<Page<Volume>, Error> {
         self.driver.list_volumes(call, page).await
+    }
+}
+
+#[async_trait]
+impl Health for NodeZfs {
+    async fn conditions(
+        &self,
+        call: &Call,
+        query: HealthQuery<'_>,
+    ) -> Result<Vec<Option<Conditions>>, Error> {
+        let found = self.driver.conditions(call, query).await?;
+        let mut absent = query.ids.iter().zip(&found);
+        match absent.find(|(id, found)| found.is_none() && self.mark.is_foreign(id)) {
+            Some((id, _)) => Err(elsewhere(format!("look at the health of volume `{id}`"))),
+            None => Ok(found),
+        }
     }
 }
 

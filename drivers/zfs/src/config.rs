@@ -114,6 +114,9 @@ pub struct PathsConfig {
     /// `zfs`; without it, the host finds it.
     #[serde(default, deserialize_with = "unless_falsy")]
     pub zfs: Option<String>,
+    /// `zpool`; without it, the one beside `zfs`, or the one that the host finds.
+    #[serde(default, deserialize_with = "unless_falsy")]
+    pub zpool: Option<String>,
     /// `sudo`; without it, the host finds it.
     #[serde(default, deserialize_with = "unless_falsy")]
     pub sudo: Option<String>,
@@ -172,7 +175,6 @@ impl ZfsConfig {
     /// Reads the section, and reports keys without effect.
     pub fn read(document: &Document) -> Result<Self, ConfigError> {
         document.without_effect(&[
-            ("zfs.cli.paths.zpool", "`zpool` is never run"),
             ("zfs.cli.paths.chroot", "`chroot` is never run"),
             (
                 "zfs.datasetProperties.volblocksize",

@@ -8,6 +8,7 @@ mod adopt;
 mod blocks;
 mod converge;
 mod groups;
+mod health;
 mod orphans;
 mod partial;
 mod request;
@@ -25,10 +26,10 @@ use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
     AccessRules, Adopter, BackendIdentity, BlockMetadata, Call, Capacity, CapacityQuery,
     CapacityReporter, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Effect,
-    Error, ExpandVolume, Expanded, Expander, Exports, FindVolume, Found, GetSnapshot, Groups, Kind,
-    Lister, Maintenance, Modifier, ModifyVolume, Orphan, Page, PageRequest, Parameters,
-    PublishVolume, Published, Publisher, Snapshot, SnapshotFilter, Snapshots, Source, Topology,
-    Transfer, UnpublishVolume, UsageReporter, Volume, VolumeId, VolumeName, missing,
+    Error, ExpandVolume, Expanded, Expander, Exports, FindVolume, Found, GetSnapshot, Groups,
+    Health, Kind, Lister, Maintenance, Modifier, ModifyVolume, Orphan, Page, PageRequest,
+    Parameters, PublishVolume, Published, Publisher, Snapshot, SnapshotFilter, Snapshots, Source,
+    Topology, Transfer, UnpublishVolume, UsageReporter, Volume, VolumeId, VolumeName, missing,
     without_groups,
 };
 use tokio::time::Instant;
@@ -363,6 +364,10 @@ impl Driver for ZfsDriver {
     fn block_metadata(&self) -> Option<&dyn BlockMetadata> {
         let lists = self.kind() == VolumeKind::Zvol && self.backend.lists_blocks();
         lists.then_some(self)
+    }
+
+    fn health(&self) -> Option<&dyn Health> {
+        self.backend.tells_health().then_some(self)
     }
 
     fn groups(&self) -> Option<&dyn Groups> {

@@ -65,6 +65,18 @@ pub struct Mark {
     pub createtxg: u64,
 }
 
+/// The state of a pool.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum PoolState {
+    /// All of it works.
+    #[default]
+    Online,
+    /// It works, and lacks a device.
+    Degraded,
+    /// Nothing in it can be read and written, and how `zpool` calls that.
+    Unusable(String),
+}
+
 /// One query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Query {
@@ -89,6 +101,9 @@ pub enum Query {
     Marks(DatasetName),
     /// A dataset, or its nearest existing ancestor: for free space.
     Nearest(DatasetName),
+    /// The state of the pool of a dataset. If it is suspended the whole request fails, unless nothing else is asked:
+    /// every other query would wait for the pool.
+    Pool(DatasetName),
     /// The operating system of the host.
     System,
 }
@@ -180,6 +195,7 @@ pub struct State {
     datasets: BTreeMap<DatasetName, Dataset>,
     snapshots: BTreeMap<SnapshotRef, Snapshot>,
     marks: BTreeMap<MarkRef, Mark>,
+    pools: BTreeMap<String, PoolState>,
     named: Vec<Object>,
     system: Option<System>,
 }
@@ -303,6 +319,27 @@ impl Snapshot {
     }
 }
 
+// === impl PoolState ===
+
+impl PoolState {
+    /// Reads the word of `zpool` and of TrueNAS.
+    pub fn parse(word: &str) -> Option<Self> {
+        match word {
+            "ONLINE" => Some(Self::Online),
+            "DEGRADED" => Some(Self::Degraded),
+            "SUSPENDED" | "FAULTED" | "UNAVAIL" | "OFFLINE" | "REMOVED" => {
+                Some(Self::Unusable(word.to_owned()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether nothing in it can be read and written.
+    pub fn is_unusable(&self) -> bool {
+        matches!(self, Self::Unusable(_))
+    }
+}
+
 // === impl Query ===
 
 impl Query {
@@ -348,6 +385,11 @@ impl State {
     /// Adds an object that [`Query::Named`] found.
     pub fn add_named(&mut self, object: Object) {
         self.named.push(object);
+    }
+
+    /// Says how a pool is.
+    pub fn set_pool(&mut self, of: &DatasetName, state: PoolState) {
+        self.pools.insert(of.pool().to_owned(), state);
     }
 
     /// Says what the host runs.
@@ -404,6 +446,11 @@ impl State {
         &self.named
     }
 
+    /// The state of the pool of a dataset, if requested and known.
+    pub fn pool(&self, of: &DatasetName) -> Option<&PoolState> {
+        self.pools.get(of.pool())
+    }
+
     /// The operating system of the host, if requested.
     pub fn system(&self) -> Option<&System> {
         self.system.as_ref()
@@ -439,6 +486,7 @@ impl fmt::Display for Query {
                     within.join(", ")
                 )
             }
+            Self::Pool(name) => write!(f, "look at the pool `{}`", name.pool()),
             Self::System => f.write_str("ask for the operating system"),
         }
     }

@@ -176,6 +176,8 @@ impl PropertyName {
     pub const CANMOUNT: Self = Self::constant("canmount");
     /// Whether it is mounted.
     pub const MOUNTED: Self = Self::constant("mounted");
+    /// Whether the key of an encrypted dataset is loaded. ZFS before 0.8 does not know it.
+    pub const KEYSTATUS: Self = Self::constant("keystatus");
     /// How much a filesystem may refer to.
     pub const REFQUOTA: Self = Self::constant("refquota");
     /// The limit of a filesystem and all below it, its snapshots among it.

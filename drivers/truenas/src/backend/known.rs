@@ -86,7 +86,7 @@ impl Known {
                 let stays = asked && !self.unknown.contains(&name.clone().into());
                 return Vec::from_iter((!stays).then(|| query.clone()));
             }
-            Query::System | Query::Marks(_) => return Vec::new(),
+            Query::System | Query::Marks(_) | Query::Pool(_) => return Vec::new(),
             Query::Named { .. } | Query::Nearest(_) => {
                 let asked = self.queries.contains(query);
                 return Vec::from_iter((!asked).then(|| query.clone()));
@@ -132,7 +132,11 @@ impl Known {
                     Object::Dataset(other) => other != name,
                     Object::Snapshot(snapshot) => snapshot.dataset != *name,
                 }),
-                Query::Named { .. } | Query::Nearest(_) | Query::Marks(_) | Query::System => {}
+                Query::Named { .. }
+                | Query::Nearest(_)
+                | Query::Marks(_)
+                | Query::Pool(_)
+                | Query::System => {}
             }
         }
         self.queries.extend_from_slice(queries);

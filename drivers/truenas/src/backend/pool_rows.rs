@@ -244,7 +244,7 @@ impl PoolRows {
                         state.add_snapshot(self.snapshot(snapshot)?);
                     }
                 }
-                Query::Named { .. } | Query::Marks(_) => {}
+                Query::Named { .. } | Query::Marks(_) | Query::Pool(_) => {}
                 Query::Nearest(name) => {
                     self.find_pool(name)?;
                     for name in name.with_ancestors() {

@@ -105,7 +105,7 @@ impl Reads {
                     wanted.named.push((within.clone(), leaf.clone()));
                 }
                 Query::Nearest(name) => wanted.datasets.extend(name.with_ancestors()),
-                Query::System | Query::Marks(_) => {}
+                Query::System | Query::Marks(_) | Query::Pool(_) => {}
             }
         }
         let names = || queries.iter().filter_map(dataset_of);
@@ -190,7 +190,7 @@ fn dataset_of(query: &Query) -> Option<&DatasetName> {
     match query {
         Query::Dataset(name) | Query::Family(name) | Query::Nearest(name) => Some(name),
         Query::Snapshot(name) => Some(&name.dataset),
-        Query::Named { .. } | Query::Marks(_) | Query::System => None,
+        Query::Named { .. } | Query::Marks(_) | Query::Pool(_) | Query::System => None,
     }
 }
 

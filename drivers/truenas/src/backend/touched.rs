@@ -10,7 +10,11 @@ pub(super) fn is_touched(plan: &Plan, query: &Query) -> bool {
         Query::Family(name) => *name == snapshot.dataset,
         Query::Snapshot(name) => name.dataset == snapshot.dataset,
         Query::Named { .. } => true,
-        Query::Dataset(_) | Query::Nearest(_) | Query::Marks(_) | Query::System => false,
+        Query::Dataset(_)
+        | Query::Nearest(_)
+        | Query::Marks(_)
+        | Query::Pool(_)
+        | Query::System => false,
     };
     let changes = |step: &Step| match step {
         Step::Mount(_)
@@ -48,7 +52,7 @@ pub(super) fn is_touched(plan: &Plan, query: &Query) -> bool {
             }
             Query::Snapshot(name) => name.dataset == *dataset,
             Query::Named { .. } | Query::Nearest(_) => true,
-            Query::Marks(_) | Query::System => false,
+            Query::Marks(_) | Query::Pool(_) | Query::System => false,
         },
         Step::Set { object, .. } | Step::Inherit { object, .. } | Step::Record { object, .. } => {
             match (object, query) {

@@ -219,6 +219,8 @@ const IN_ALL: &[Word] = &[
         Tell,
     ),
     ("cannot open 'tank': pool is unavailable", Unreachable, Tell),
+    // A script of ours.
+    ("zpool does not tell how the pool is", Unreachable, Tell),
     ("cannot create 'tank/a': I/O error", Unreachable, Tell),
     (
         "cannot mount '/tank/e': encryption key not loaded",

@@ -174,6 +174,12 @@ pub(super) const OF_ZFS: &[Reason] = &[
         "a clone stays in the pool of its source",
     ),
     (
+        "zpool does not tell",
+        Kind::Unreachable,
+        Next::Tell,
+        "see zfs.cli.paths.zpool, and whether the login may run it",
+    ),
+    (
         "is currently suspended",
         Kind::Unreachable,
         Next::Tell,

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) use transfer::Piece;
 
 use crate::name::{DatasetName, MarkRef, Object, SnapshotRef};
-use crate::observed::{Guid, VolumeKind};
+use crate::observed::{Guid, PoolState, VolumeKind};
 use crate::property::{Property, PropertyName};
 
 /// The free space of a pool.
@@ -44,6 +44,12 @@ pub struct MemoryPool {
     pub refuse_destruction: bool,
     /// A property that it refuses to set, after all others of the same step: a feature of the pool is missing.
     pub refuse_property: Option<PropertyName>,
+    /// Its state. A pool that is suspended answers nothing else.
+    pub state: PoolState,
+    /// Encrypted datasets whose key is not loaded.
+    pub locked: BTreeSet<DatasetName>,
+    /// The bytes that are left for some datasets.
+    pub left: BTreeMap<DatasetName, u64>,
     /// The creation time of all its objects, in seconds after the first pool.
     pub later: u64,
     /// The last transaction.

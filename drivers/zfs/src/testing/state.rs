@@ -12,7 +12,7 @@ use super::export::Targets;
 use super::pool::MemoryPool;
 use crate::export::Opaque;
 use crate::name::{DatasetName, SnapshotRef};
-use crate::observed::{Observed, Query, Request};
+use crate::observed::{Observed, PoolState, Query, Request};
 use crate::property::Property;
 use crate::step::{Failed, Next, Node, Of, Plan, Step, Still};
 
@@ -121,8 +121,19 @@ impl HostState {
         }
     }
 
+    /// Fails as a host does whose pool is suspended, unless only that is asked.
+    fn find_answers(&self, request: &Request) -> Result<(), Error> {
+        let is_alone = matches!(&*request.queries, [Query::Pool(_)]) && request.export.is_empty();
+        if self.pool.state == PoolState::Unusable("SUSPENDED".to_owned()) && !is_alone {
+            return Err(Error::new(Kind::Unreachable, "look at datasets")
+                .because("pool I/O is currently suspended"));
+        }
+        Ok(())
+    }
+
     pub(super) fn observe(&mut self, request: &Request) -> Result<Observed, Error> {
         self.find_pools(&request.queries)?;
+        self.find_answers(request)?;
         let scans = |query: &&Query| matches!(query, Query::Named { .. });
         self.scans += request.queries.iter().filter(scans).count();
         let answers = request.export.iter();

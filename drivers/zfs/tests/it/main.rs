@@ -17,6 +17,7 @@ mod exports;
 mod foreign;
 mod full;
 mod groups;
+mod health;
 mod kept;
 mod leftovers;
 mod migrated;

@@ -31,7 +31,8 @@ impl MemoryPool {
             Query::Dataset(name)
             | Query::Family(name)
             | Query::Nearest(name)
-            | Query::Marks(name) => vec![name.pool()],
+            | Query::Marks(name)
+            | Query::Pool(name) => vec![name.pool()],
             Query::Snapshot(snapshot) => vec![snapshot.dataset.pool()],
             Query::Named { within, .. } => within.iter().map(DatasetName::pool).collect(),
             Query::System => Vec::new(),
@@ -90,7 +91,11 @@ impl MemoryPool {
         if let Some(token) = held.token() {
             fact(PropertyName::RESUME_TOKEN, token);
         }
-        fact(PropertyName::AVAILABLE, (1_u64 << 40).to_string());
+        let left = self.left.get(name).copied().unwrap_or(1 << 40);
+        fact(PropertyName::AVAILABLE, left.to_string());
+        let is_locked = self.locked.contains(name);
+        let key = if is_locked { "unavailable" } else { "-" };
+        fact(PropertyName::KEYSTATUS, key.to_owned());
         if let Some(origin) = &held.origin {
             fact(PropertyName::ORIGIN, origin.to_string());
         }
@@ -100,7 +105,11 @@ impl MemoryPool {
                 if !held.own.contains_key(&PropertyName::MOUNTPOINT) {
                     fact(PropertyName::MOUNTPOINT, format!("/{name}"));
                 }
-                let mounted = if held.mounted { "yes" } else { "no" };
+                let mounted = if held.mounted && !is_locked {
+                    "yes"
+                } else {
+                    "no"
+                };
                 fact(PropertyName::MOUNTED, mounted.into());
             }
             VolumeKind::Zvol => fact(PropertyName::VOLBLOCKSIZE, held.block.to_string()),
@@ -200,6 +209,7 @@ impl MemoryPool {
                         });
                     }
                 }
+                Query::Pool(name) => state.set_pool(name, self.state.clone()),
                 Query::System => state.set_system(System {
                     name: "Linux".into(),
                     release: "6.12".into(),
