@@ -11,10 +11,10 @@ use driver_core::parameters::Scope;
 use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
     AccessRules, Adopter, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter,
-    CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Error, ExpandVolume,
-    Expanded, Expander, GetSnapshot, Kind, Lister, NodeId, Page, PageRequest, Parameters, Snapshot,
-    SnapshotFilter, Snapshots, Source, Topology, Transfer, Volume, VolumeId, VolumeName,
-    without_groups,
+    Conditions, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Error,
+    ExpandVolume, Expanded, Expander, GetSnapshot, Health, HealthQuery, Kind, Lister, NodeId, Page,
+    PageRequest, Parameters, Snapshot, SnapshotFilter, Snapshots, Source, Topology, Transfer,
+    Volume, VolumeId, VolumeName, without_groups,
 };
 
 use csi_types::{AbsolutePath, Attachment};
@@ -280,6 +280,10 @@ impl Driver for DirectoryDriver {
         Some(self)
     }
 
+    fn health(&self) -> Option<&dyn Health> {
+        Some(self)
+    }
+
     fn snapshots(&self) -> Option<&dyn Snapshots> {
         Some(self)
     }
@@ -385,6 +389,23 @@ impl CapacityReporter for DirectoryDriver {
         self.run(call, "measuring free space", move |directories, _| {
             directories.capacity(&query)
         })
+        .await
+    }
+}
+
+#[async_trait]
+impl Health for DirectoryDriver {
+    async fn conditions(
+        &self,
+        call: &Call,
+        query: HealthQuery<'_>,
+    ) -> Result<Vec<Option<Conditions>>, Error> {
+        let ids = query.ids.to_vec();
+        self.run(
+            call,
+            "looking at the health of volumes",
+            move |directories, _| directories.conditions(&ids),
+        )
         .await
     }
 }
