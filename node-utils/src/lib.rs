@@ -31,8 +31,8 @@ pub use blocking::Limits;
 #[cfg(any(test, feature = "testing"))]
 pub use exec::testing::{host, requirement};
 pub use node::{
-    ExpandRequest, Health, Node, NodeConfig, PublishRequest, StageRequest, StagingPath, TargetPath,
-    Usage, VolumeStats,
+    ExpandRequest, Node, NodeConfig, PublishRequest, StageRequest, StagingPath, TargetPath, Usage,
+    VolumeStats,
 };
 pub use sys::{memory, projects, subvolumes};
 pub use tools::{Timeouts, Tools};

@@ -10,6 +10,7 @@ mod exclusive;
 mod expand;
 mod filesystems;
 mod group;
+pub mod health;
 mod hostpath;
 mod mount_target;
 mod overdue;
@@ -30,8 +31,8 @@ mod unstage;
 
 pub use ownership::OrchestratorDirs;
 pub use request::{
-    ExpandRequest, Health, NodeConfig, PublishRequest, StageRequest, StagingPath, TargetPath,
-    Usage, VolumeStats,
+    ExpandRequest, NodeConfig, PublishRequest, StageRequest, StagingPath, TargetPath, Usage,
+    VolumeStats,
 };
 pub(crate) use unresponsive::take_away;
 
@@ -48,8 +49,13 @@ use crate::tools::Tools;
 use csi_types::attachment::{AbsolutePath, Attachment};
 use csi_types::capability::{Access, MountAccess, VolumeCapability};
 use csi_types::error::{Error, Kind};
+use csi_types::health::Conditions;
 use devices::Devices;
 use overdue::OverdueReads;
+
+/// The time of a whole look at the health of a volume. The kubelet asks for one volume after the other, and would wait two
+/// minutes for each.
+pub const PROBE: Duration = Duration::from_secs(1);
 
 /// The node half of every kind of volume. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -226,6 +232,50 @@ impl Node {
         self.account(source, Purpose::Look).on_account(work).await
     }
 
+    /// The conditions of the ways to the device of the volume at `path`: sessions, connections, paths. Nothing that is
+    /// mounted is touched.
+    pub async fn device_conditions(
+        &self,
+        limits: Limits,
+        path: AbsolutePath,
+    ) -> Result<Conditions, Error> {
+        let doing = Doing::reading(format!("look at the device of `{path}`"));
+        let context = Arc::clone(&self.context);
+        let look = move || health::of_device_at(&context.kernel, &path);
+        let looked = blocking::run(limits, doing, look);
+        self.account(None, Purpose::Look).on_account(looked).await
+    }
+
+    /// The conditions of the volume at these paths, as this node sees it, within [`PROBE`] whatever hangs: what is
+    /// mounted there, and its device. Nothing is known of a volume without a path.
+    pub async fn conditions(
+        &self,
+        limits: Limits,
+        paths: &[AbsolutePath],
+    ) -> Result<Conditions, Error> {
+        let limits = limits.no_later_than(Instant::now() + PROBE);
+        let mut found = Conditions::default();
+        for path in paths {
+            if !found.is_healthy() && limits.deadline() <= Instant::now() {
+                break;
+            }
+            found.extend(self.device_conditions(limits.clone(), path.clone()).await?);
+            match self.stats(limits.clone(), path.clone()).await {
+                Ok(stats) => found.extend(stats.conditions),
+                Err(error) if error.kind() == Kind::NotFound => {
+                    let text = format!("nothing is mounted at `{path}`");
+                    found.add(health::inaccessible(health::NOT_MOUNTED, text));
+                }
+                Err(error) if is_silence(&error) => {
+                    let text = format!("`{path}` did not answer within {PROBE:?}");
+                    found.add(health::inaccessible(health::NO_ANSWER, text));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
     /// Grows the volume on the node, after its storage grew. Returns its size if something limits it.
     /// `NotFound`: nothing is mounted at that path.
     pub async fn expand(
@@ -298,6 +348,11 @@ impl Node {
         let reading = self.overdue.read(limits, doing, staging, look);
         blocking::meant_for(Purpose::Look, reading).await
     }
+}
+
+/// Whether what is mounted does not answer now, or did not before.
+fn is_silence(error: &Error) -> bool {
+    error.kind() == Kind::Timeout || blocking::is_for_threads_that_hang(error)
 }
 
 /// The place where what is mounted at a path comes from, unless it is on the filesystem below it, as a directory of

@@ -19,8 +19,10 @@ pub use attach::attach;
 pub use detach::detach;
 pub use namespace::{facts_of, rescan};
 
+use crate::device::BlockDevice;
 use crate::kernel::Kernel;
 use crate::mount::MountTable;
+use controller::{Controller, State};
 use csi_types::attachment::{Nqn, Nsid, Nvmeof};
 use csi_types::error::{Error, Kind};
 use host_identity::HostIdentity;
@@ -32,6 +34,20 @@ pub fn host_nqn(kernel: &Kernel) -> Result<String, Error> {
     let mounts =
         MountTable::read().map_err(|error| Error::new(Kind::Internal, doing).because(error))?;
     Ok(HostIdentity::of_this_machine(kernel, &mounts)?.nqn)
+}
+
+/// The subsystem of a disk that came over a network, and of each connection with it whether it works; `None` if it
+/// came another way.
+pub fn connections_of(
+    kernel: &Kernel,
+    device: &BlockDevice,
+) -> Result<Option<(String, Vec<bool>)>, Error> {
+    let Some(facts) = facts_of(kernel, device)? else {
+        return Ok(None);
+    };
+    let controllers = Controller::of(kernel, facts.nqn())?;
+    let states = controllers.iter().map(|one| one.state == State::Live);
+    Ok(Some((facts.nqn().to_string(), states.collect())))
 }
 
 /// The facts that a detach needs, as the record of a staged volume keeps them: one line of text.

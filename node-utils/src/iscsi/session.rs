@@ -205,6 +205,19 @@ pub(super) fn origin(kernel: &Kernel, disk: &BlockDevice) -> Result<Option<(Sess
     Ok(Session::by_sid(kernel, sid)?.map(|session| (session, lun)))
 }
 
+/// The target of the session that a disk came by, and whether the disk can be reached through it now; `None` if it came
+/// another way.
+pub fn session_of(kernel: &Kernel, disk: &BlockDevice) -> Result<Option<(String, bool)>, Error> {
+    let Some((session, _)) = origin(kernel, disk)? else {
+        return Ok(None);
+    };
+    // The kernel gives up a disk some time after its session, and says so here.
+    let state = disk.attribute(kernel, "device/state")?;
+    let is_offered = state.is_none_or(|state| state == "running");
+    let is_up = session.state == State::LoggedIn && is_offered;
+    Ok(Some((session.target, is_up)))
+}
+
 // === impl LunDisk ===
 
 impl LunDisk {

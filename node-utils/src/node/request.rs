@@ -6,6 +6,7 @@
 use crate::filesystem::FilesystemSettings;
 use csi_types::attachment::{AbsolutePath, Attachment, PathError};
 use csi_types::capability::{MountFlags, VolumeCapability};
+use csi_types::health::Conditions;
 use csi_types::secrets::StageSecrets;
 
 /// The operator's settings for all volumes of a node.
@@ -69,8 +70,8 @@ pub struct VolumeStats {
     pub bytes: Option<Usage>,
     /// Files; `None` where the filesystem does not answer or does not count.
     pub inodes: Option<Usage>,
-    /// Whether it works.
-    pub health: Health,
+    /// The conditions of what is mounted.
+    pub conditions: Conditions,
 }
 
 /// How much of something there is. `total >= used`.
@@ -82,20 +83,6 @@ pub struct Usage {
     pub used: u64,
     /// The part that an ordinary user can still take.
     pub available: u64,
-}
-
-/// Whether a mounted volume works.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Health {
-    /// Nothing wrong was seen.
-    Normal,
-    /// It does not work as it should; the text is for people.
-    Abnormal {
-        /// One word for machines, in `CamelCase`.
-        reason: &'static str,
-        /// The observation.
-        message: String,
-    },
 }
 
 macro_rules! volume_path {

@@ -7,13 +7,15 @@ use rustix::fs::{StatVfs, StatVfsMountFlags};
 use rustix::io::Errno;
 
 use super::backing::{Backing, backing};
+use super::health::{DIRECTORY_DELETED, NO_ANSWER, READ_ONLY, gone as is_gone, inaccessible};
 use super::mount_target::is_dead;
 use super::raw::BLOCK_DEVICE;
-use super::request::{Health, Usage, VolumeStats};
+use super::request::{Usage, VolumeStats};
 use crate::kernel::Kernel;
 use crate::mount::{MountEntry, MountTable, Place};
 use csi_types::attachment::AbsolutePath;
 use csi_types::error::{Error, Kind};
+use csi_types::health::{Condition, ConditionKind, Conditions};
 
 pub(super) fn stats(kernel: &Kernel, path: &AbsolutePath) -> Result<VolumeStats, Error> {
     let place = match mounted(path) {
@@ -43,7 +45,7 @@ pub(super) fn stats(kernel: &Kernel, path: &AbsolutePath) -> Result<VolumeStats,
             vfs.f_bavail,
         )),
         inodes: (vfs.f_files > 0).then(|| usage(1, vfs.f_files, vfs.f_ffree, vfs.f_favail)),
-        health: health(&place, &vfs),
+        conditions: conditions(&place, &vfs),
     })
 }
 
@@ -71,19 +73,21 @@ fn of_device(kernel: &Kernel, place: &Place) -> Result<VolumeStats, Error> {
             available: 0,
         }),
         inodes: None,
-        health: Health::Normal,
+        conditions: Conditions::default(),
     })
 }
 
-fn gone() -> VolumeStats {
+/// Nothing but what is wrong.
+fn without_numbers(condition: Condition) -> VolumeStats {
     VolumeStats {
         bytes: None,
         inodes: None,
-        health: Health::Abnormal {
-            reason: "DeviceGone",
-            message: "the device of the volume has disappeared from this node".to_owned(),
-        },
+        conditions: [condition].into_iter().collect(),
     }
+}
+
+fn gone() -> VolumeStats {
+    without_numbers(is_gone())
 }
 
 /// Opens the volume that is shown at `path`: mounted there, or a raw device, or the directory in
@@ -124,33 +128,30 @@ fn usage(unit: u64, total: u64, free: u64, available: u64) -> Usage {
 }
 
 fn silent(errno: Errno) -> VolumeStats {
-    VolumeStats {
-        bytes: None,
-        inodes: None,
-        health: Health::Abnormal {
-            reason: "FilesystemDoesNotAnswer",
-            message: format!("the filesystem of the volume answers: {errno}"),
-        },
-    }
+    let text = format!("the filesystem of the volume answers: {errno}");
+    without_numbers(inaccessible(NO_ANSWER, text))
 }
 
-fn health(place: &Place, vfs: &StatVfs) -> Health {
+fn conditions(place: &Place, vfs: &StatVfs) -> Conditions {
+    condition(place, vfs).into_iter().collect()
+}
+
+fn condition(place: &Place, vfs: &StatVfs) -> Option<Condition> {
     if place.is_deleted() {
-        return Health::Abnormal {
-            reason: "DirectoryDeleted",
-            message: "the directory of the volume was deleted while it was mounted".to_owned(),
-        };
+        let text = "the directory of the volume was deleted while it was mounted";
+        return Some(Condition::new(
+            ConditionKind::DataLoss,
+            DIRECTORY_DELETED,
+            text,
+        ));
     }
     // A filesystem on a device may have given up without telling statvfs; the mount table knows.
     let may_have = vfs.f_flag.contains(StatVfsMountFlags::RDONLY) || place.device().major != 0;
     if may_have && filesystem_gave_up(place) {
-        return Health::Abnormal {
-            reason: "FilesystemReadOnly",
-            message: "the filesystem is read-only below a writable mount, as after an error"
-                .to_owned(),
-        };
+        let text = "the filesystem is read-only below a writable mount, as after an error";
+        return Some(Condition::new(ConditionKind::Degraded, READ_ONLY, text));
     }
-    Health::Normal
+    None
 }
 
 fn filesystem_gave_up(place: &Place) -> bool {

@@ -44,7 +44,7 @@ fn a_raw_device_lives_its_whole_life_and_leaves_nothing_behind() {
         for path in ["k/s", "k/pod/t"] {
             let stats = bench.stats(path).expect("stats");
             assert_eq!(stats.bytes.expect("bytes").total, 16 * MIB);
-            assert_eq!(stats.health, Health::Normal);
+            assert!(stats.conditions.is_healthy());
         }
         bench.storage.grow("one", 32 * MIB);
         assert_eq!(

@@ -185,3 +185,26 @@ fn no_call_waits_for_a_volume_that_does_not_answer() {
             .expect("unpublish");
     });
 }
+
+#[test]
+fn the_health_of_what_does_not_answer_is_known_within_a_second_and_at_once_the_next_time() {
+    bench(|bench| {
+        fs::create_dir(bench.path("k/t")).expect("dir");
+        let Some(_daemon) = fuse(&bench.path("k/t")) else {
+            return;
+        };
+        let paths = [AbsolutePath::parse(&bench.text("k/t")).expect("path")];
+        // A call may take a minute; the look does not.
+        for most in [3, 1] {
+            let began = std::time::Instant::now();
+            let found = bench.run(bench.node.conditions(soon(), &paths));
+            let found = found.expect("an answer");
+            let worst = found.worst().expect("a condition");
+            assert_eq!(worst.reason(), health::NO_ANSWER);
+            assert!(began.elapsed() < Duration::from_secs(most), "{most}");
+        }
+        bench
+            .run(bench.node.unpublish(within(ENOUGH), bench.target("t")))
+            .expect("unpublish");
+    });
+}

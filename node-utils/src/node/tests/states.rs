@@ -128,8 +128,8 @@ fn act_within(limits: Limits, bench: &Bench, volume: Volume, verb: Verb) -> Resu
         Verb::Unstage => bench.run(node.unstage(limits, bench.staging("s")))?,
         Verb::Stats => {
             let stats = bench.run(node.stats(limits, path()))?;
-            if let Health::Abnormal { reason, .. } = stats.health {
-                return Ok(reason.to_owned());
+            if let Some(worst) = stats.conditions.worst() {
+                return Ok(worst.reason().to_string());
             }
         }
         Verb::Expand => {

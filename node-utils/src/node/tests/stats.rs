@@ -4,13 +4,15 @@ use super::*;
 use crate::testing::remount;
 
 fn reason(stats: &VolumeStats) -> &'static str {
-    match &stats.health {
-        Health::Normal => "Normal",
-        Health::Abnormal { reason, message } => {
-            assert!(!message.is_empty());
-            reason
-        }
-    }
+    worst(&stats.conditions)
+}
+
+fn worst(conditions: &Conditions) -> &'static str {
+    let Some(worst) = conditions.worst() else {
+        return "Normal";
+    };
+    assert!(!worst.message().is_empty());
+    worst.reason().as_str()
 }
 
 #[test]
@@ -67,5 +69,27 @@ fn a_filesystem_that_turned_read_only_is_abnormal_and_a_read_only_publication_is
         assert_eq!(reason(&bench.stats("k/ro").expect("stats")), "Normal");
         remount(&bench.base, false);
         assert_eq!(reason(&bench.stats("k/t").expect("stats")), "Normal");
+    });
+}
+
+#[test]
+fn the_health_of_a_volume_is_that_of_all_its_paths_and_nothing_is_known_without_one() {
+    bench(|bench| {
+        bench.stage("one", "s").expect("stage");
+        bench.publish(bench.request("t")).expect("publish");
+        let health = |paths: &[&str]| {
+            let path = |path: &&str| AbsolutePath::parse(&bench.text(path)).expect("path");
+            let paths: Vec<_> = paths.iter().map(path).collect();
+            let found = bench.run(bench.node.conditions(soon(), &paths));
+            worst(&found.expect("an answer"))
+        };
+        assert_eq!(health(&["k/t", "k/s"]), "Normal");
+        assert_eq!(health(&[]), "Normal");
+        assert_eq!(health(&["k/missing", "k/s"]), "NotMounted");
+        remount(&bench.base, true);
+        assert_eq!(health(&["k/t", "k/s"]), "FilesystemReadOnly");
+        remount(&bench.base, false);
+        fs::remove_dir_all(bench.path("v/one")).expect("remove");
+        assert_eq!(health(&["k/t", "k/s"]), "DirectoryDeleted");
     });
 }
