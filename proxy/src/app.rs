@@ -93,6 +93,7 @@ const SUPERSET: Capabilities = Capabilities {
     exports: true,
     inline: true,
     adopt: true,
+    health: false,
 };
 
 // === impl App ===
@@ -283,6 +284,8 @@ mod tests {
             exports,
             inline,
             adopt,
+            // Advertised while a connection has it.
+            health: _,
         } = one;
         let expands = match (expand, all.expand) {
             (Expansion::None, _) | (_, Expansion::ControllerAndNode) => true,

@@ -109,6 +109,7 @@ pub(crate) const EVERYTHING: Capabilities = Capabilities {
     exports: false,
     inline: false,
     adopt: false,
+    health: false,
 };
 
 /// A plugin over `driver`, with a configuration.

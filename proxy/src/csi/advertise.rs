@@ -107,8 +107,11 @@ fn has_service(service: PluginCapability, can: &Capabilities) -> bool {
 }
 
 /// Calls that a connection of a driver may have or not, as its configuration says.
-const CALLS: [ControllerCapability; 2] = [
+const CALLS: [ControllerCapability; 5] = [
     ControllerCapability::ModifyVolume,
+    ControllerCapability::VolumeCondition,
+    ControllerCapability::GetVolumeHealth,
+    ControllerCapability::ListVolumeHealth,
     ControllerCapability::ListVolumesPublishedNodes,
 ];
 
@@ -116,6 +119,9 @@ const CALLS: [ControllerCapability; 2] = [
 fn has_call(call: ControllerCapability, can: &Capabilities) -> bool {
     match call {
         ControllerCapability::ModifyVolume => can.modify,
+        ControllerCapability::VolumeCondition => can.health && can.get_volume,
+        ControllerCapability::GetVolumeHealth => can.health,
+        ControllerCapability::ListVolumeHealth => can.health && can.list_volumes,
         ControllerCapability::ListVolumesPublishedNodes => can.published_nodes && attaches(can),
         _ => false,
     }
@@ -174,11 +180,13 @@ fn controller_capabilities(can: Capabilities) -> impl Iterator<Item = Controller
                 Expansion::Controller | Expansion::ControllerAndNode
             ),
         ),
-        (C::VolumeCondition, can.get_volume),
+        (C::VolumeCondition, has_call(C::VolumeCondition, &can)),
         (C::GetVolume, can.get_volume),
         (C::SingleNodeMultiWriter, can.volumes),
         (C::GetSnapshot, can.get_snapshot),
         (C::ModifyVolume, can.modify),
+        (C::GetVolumeHealth, has_call(C::GetVolumeHealth, &can)),
+        (C::ListVolumeHealth, has_call(C::ListVolumeHealth, &can)),
     ])
 }
 
@@ -201,6 +209,7 @@ fn node_capabilities(
         (C::VolumeCondition, true),
         (C::SingleNodeMultiWriter, true),
         (C::VolumeMountGroup, directories && !only_inline),
+        (C::GetVolumeHealth, true),
     ])
 }
 
@@ -284,9 +293,17 @@ impl Advertised {
 
     /// Whether lists of volumes have the nodes that each is published to.
     pub(crate) fn lists_nodes(&self, over: &Connections) -> bool {
-        let nodes = ControllerCapability::ListVolumesPublishedNodes;
-        let is_offered = self.calls.contains(&nodes) && is_offered(nodes, over);
-        self.controller.contains(&nodes) || is_offered
+        self.has(ControllerCapability::ListVolumesPublishedNodes, over)
+    }
+
+    /// Whether the controller says of volumes how they are, in the dialect up to 1.12.
+    pub(crate) fn has_condition(&self, over: &Connections) -> bool {
+        self.has(ControllerCapability::VolumeCondition, over)
+    }
+
+    fn has(&self, call: ControllerCapability, over: &Connections) -> bool {
+        let is_offered = self.calls.contains(&call) && is_offered(call, over);
+        self.controller.contains(&call) || is_offered
     }
 
     /// The reply of `ControllerGetCapabilities` over these connections.
@@ -355,6 +372,7 @@ mod tests {
         exports: false,
         inline: false,
         adopt: false,
+        health: true,
     };
 
     fn advertised(yaml: &str, minor: u8) -> Advertised {
@@ -386,6 +404,8 @@ mod tests {
                 C::GetVolume,
                 C::SingleNodeMultiWriter,
                 C::GetSnapshot,
+                C::GetVolumeHealth,
+                C::ListVolumeHealth,
             ]
         );
         assert_eq!(
@@ -395,6 +415,7 @@ mod tests {
                 N::GetVolumeStats,
                 N::SingleNodeMultiWriter,
                 N::VolumeMountGroup,
+                N::GetVolumeHealth,
             ]
         );
     }
@@ -452,6 +473,7 @@ mod tests {
         let node = [
             NodeCapability::GetVolumeStats,
             NodeCapability::SingleNodeMultiWriter,
+            NodeCapability::GetVolumeHealth,
         ];
         assert_eq!(lists.node, node);
     }
@@ -466,6 +488,8 @@ mod tests {
             (ControllerCapability::VolumeCondition, 3, 12),
             (ControllerCapability::SingleNodeMultiWriter, 5, 13),
             (ControllerCapability::GetSnapshot, 12, 13),
+            (ControllerCapability::GetVolumeHealth, 13, 13),
+            (ControllerCapability::ListVolumeHealth, 13, 13),
         ] {
             for minor in 0..=13 {
                 let known = (first..=last).contains(&minor);

@@ -6,6 +6,7 @@
 mod capacity;
 mod creation;
 pub(crate) mod decode;
+mod health;
 mod lists;
 pub(crate) mod lost_exports;
 #[cfg(test)]
@@ -168,6 +169,24 @@ impl Controller for ControllerHandler {
     ) -> Reply<v1::ControllerGetVolumeResponse> {
         self.0
             .answer(Rpc::ControllerGetVolume, request, volumes::get)
+            .await
+    }
+
+    async fn controller_get_volume_health(
+        &self,
+        request: Request<v1::ControllerGetVolumeHealthRequest>,
+    ) -> Reply<v1::ControllerGetVolumeHealthResponse> {
+        self.0
+            .answer(Rpc::ControllerGetVolumeHealth, request, health::get)
+            .await
+    }
+
+    async fn controller_list_volume_health(
+        &self,
+        request: Request<v1::ControllerListVolumeHealthRequest>,
+    ) -> Reply<v1::ControllerListVolumeHealthResponse> {
+        self.0
+            .answer(Rpc::ControllerListVolumeHealth, request, health::list)
             .await
     }
 

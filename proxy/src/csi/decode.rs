@@ -20,11 +20,12 @@ use crate::routing::connections::{GroupHandle, SnapshotHandle, VolumeHandle};
 pub(crate) use crate::csi::controller::decode::{
     CapacityRequest, ControllerPublishRequest, ControllerUnpublishRequest, CreateSnapshotRequest,
     CreateVolumeRequest, ExpandRequest, ListSnapshotsRequest, ModifyRequest, SourceHandle,
-    ValidateRequest, delete_snapshot, delete_volume, get_snapshot, get_volume,
+    ValidateRequest, delete_snapshot, delete_volume, get_snapshot, get_volume, volume_health,
+    volume_healths,
 };
 pub(crate) use crate::csi::group_controller::decode::{CreateGroupRequest, GroupRequest};
 pub(crate) use crate::csi::node::decode::{
-    NodeExpandRequest, PublishRequest, StageRequest, UnpublishRequest, stats, unstage,
+    NodeExpandRequest, PublishRequest, StageRequest, UnpublishRequest, node_health, stats, unstage,
 };
 pub(crate) use crate::csi::snapshot_metadata::decode::RangesRequest;
 pub use any::request;

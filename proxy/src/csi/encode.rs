@@ -7,10 +7,10 @@ use csi_proto::v1;
 use csi_proto::v1::volume_content_source::{SnapshotSource, Type as Content, VolumeSource};
 use driver_core::text::{MAX_MAP, MAX_STRING};
 use driver_core::{
-    Effect, Elsewhere, Error, GroupSnapshot, Kind, Page, Snapshot, Source, Topology, Volume,
-    VolumeId,
+    Condition, ConditionKind, Conditions, Effect, Elsewhere, Error, GroupSnapshot, Kind, Page,
+    Snapshot, Source, Topology, Volume, VolumeId,
 };
-use node_utils::node::{Health, Usage, VolumeStats};
+use node_utils::node::{Usage, VolumeStats};
 
 use crate::csi::decode::{MAX_TOKEN, SourceHandle, map_size};
 use crate::routing::connection::Connection;
@@ -193,16 +193,65 @@ pub(crate) fn next_token<T>(page: &Page<T>) -> Result<String, Error> {
     Ok(token.0.clone())
 }
 
-/// A volume that is healthy. compat: "Capabilities".
-pub(crate) fn normal() -> v1::VolumeCondition {
+/// The condition of a volume in the dialect up to 1.12: one flag and one text. compat: "Capabilities".
+pub(crate) fn condition(found: &Conditions) -> v1::VolumeCondition {
+    let text = |one: &Condition| format!("{}: {}", one.reason(), one.message());
+    let all: Vec<String> = found.iter().map(text).collect();
+    match *all {
+        [] => v1::VolumeCondition {
+            abnormal: false,
+            message: "OK".to_owned(),
+        },
+        _ => v1::VolumeCondition {
+            abnormal: true,
+            message: printable_within(&all.join("; "), MAX_STRING),
+        },
+    }
+}
+
+/// The same where the storage does not tell.
+pub(crate) fn not_examined() -> v1::VolumeCondition {
     v1::VolumeCondition {
         abnormal: false,
-        message: "OK".to_owned(),
+        message: "not examined: the storage does not tell how its volumes are".to_owned(),
+    }
+}
+
+/// The same where it could not be found out.
+pub(crate) fn unknown(why: &str) -> v1::VolumeCondition {
+    v1::VolumeCondition {
+        abnormal: true,
+        message: printable_within(&format!("HealthUnknown: {why}"), MAX_STRING),
+    }
+}
+
+/// The health of a volume in the dialect from 1.13 on. Under another name of its connection it is still the requested
+/// volume.
+pub(crate) fn health(volume_id: String, found: &Conditions) -> v1::VolumeHealth {
+    let one = |one: &Condition| v1::volume_health::VolumeHealthEntry {
+        status: health_type(one.kind()).into(),
+        reason: one.reason().to_string(),
+        message: printable_within(one.message(), MAX_STRING),
+    };
+    v1::VolumeHealth {
+        volume_id,
+        health_statuses: found.iter().map(one).collect(),
+    }
+}
+
+fn health_type(kind: ConditionKind) -> v1::VolumeHealthErrorType {
+    match kind {
+        ConditionKind::Degraded => v1::VolumeHealthErrorType::Degraded,
+        ConditionKind::Inaccessible => v1::VolumeHealthErrorType::Inaccessible,
+        ConditionKind::DataLoss => v1::VolumeHealthErrorType::DataLoss,
     }
 }
 
 /// The statistics of a mounted volume; its health only if that is advertised.
-pub(crate) fn stats(stats: &VolumeStats, with_condition: bool) -> v1::NodeGetVolumeStatsResponse {
+pub(crate) fn stats(
+    stats: &VolumeStats,
+    health: Option<&Conditions>,
+) -> v1::NodeGetVolumeStatsResponse {
     use v1::volume_usage::Unit;
     let usage = |usage: &Usage, unit: Unit| v1::VolumeUsage {
         available: bytes(usage.available),
@@ -212,16 +261,9 @@ pub(crate) fn stats(stats: &VolumeStats, with_condition: bool) -> v1::NodeGetVol
     };
     let of_bytes = stats.bytes.iter().map(|u| usage(u, Unit::Bytes));
     let of_inodes = stats.inodes.iter().map(|u| usage(u, Unit::Inodes));
-    let condition = || match &stats.health {
-        Health::Normal => normal(),
-        Health::Abnormal { reason, message } => v1::VolumeCondition {
-            abnormal: true,
-            message: printable_within(&format!("{reason}: {message}"), MAX_STRING),
-        },
-    };
     v1::NodeGetVolumeStatsResponse {
         usage: of_bytes.chain(of_inodes).collect(),
-        volume_condition: with_condition.then(condition),
+        volume_condition: health.map(condition),
     }
 }
 
@@ -245,24 +287,32 @@ fn defect(text: String) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use driver_core::Reason;
+
     use super::*;
 
     #[test]
     fn the_condition_of_a_volume_fits_into_a_string_of_the_specification() {
-        let health = Health::Abnormal {
-            reason: "InputOutputError",
-            message: format!("`/{}`\n answers with an error", "p".repeat(500)),
-        };
+        let reason = Reason::constant("InputOutputError");
+        let text = format!("`/{}`\n answers with an error", "p".repeat(500));
+        let found = [Condition::new(ConditionKind::Inaccessible, reason, text)];
         let stats = VolumeStats {
             bytes: None,
             inodes: None,
-            health,
+            conditions: found.into_iter().collect(),
         };
-        assert_eq!(self::stats(&stats, false).volume_condition, None);
-        let condition = self::stats(&stats, true)
+        assert_eq!(self::stats(&stats, None).volume_condition, None);
+        let condition = self::stats(&stats, Some(&stats.conditions))
             .volume_condition
             .expect("a condition");
         assert!(condition.abnormal && condition.message.starts_with("InputOutputError: `/pp"));
         assert_eq!(condition.message.len(), MAX_STRING);
+        let health = self::health("v".to_owned(), &stats.conditions);
+        let [entry] = &*health.health_statuses else {
+            panic!("{health:?}");
+        };
+        assert_eq!(entry.reason, "InputOutputError");
+        assert_eq!(entry.status, 2);
+        assert_eq!(entry.message.len(), MAX_STRING);
     }
 }

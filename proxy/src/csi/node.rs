@@ -77,6 +77,15 @@ impl Node for NodeHandler {
             .await
     }
 
+    async fn node_get_volume_health(
+        &self,
+        request: Request<v1::NodeGetVolumeHealthRequest>,
+    ) -> Reply<v1::NodeGetVolumeHealthResponse> {
+        self.0
+            .answer(Rpc::NodeGetVolumeHealth, request, jobs::health)
+            .await
+    }
+
     async fn node_expand_volume(
         &self,
         request: Request<v1::NodeExpandVolumeRequest>,

@@ -3,6 +3,7 @@
 
 mod absent;
 mod groups;
+mod health;
 mod nodes;
 mod ranges;
 
@@ -94,6 +95,7 @@ fn without_services() -> FakeDriver {
         block_metadata: false,
         modify: false,
         publish: false,
+        health: false,
         ..all
     })
 }

@@ -50,6 +50,8 @@ rpcs! {
     GetSnapshot,
     ControllerExpandVolume,
     ControllerGetVolume,
+    ControllerGetVolumeHealth,
+    ControllerListVolumeHealth,
     ControllerModifyVolume,
     GroupControllerGetCapabilities,
     CreateVolumeGroupSnapshot,
@@ -62,6 +64,7 @@ rpcs! {
     NodePublishVolume,
     NodeUnpublishVolume,
     NodeGetVolumeStats,
+    NodeGetVolumeHealth,
     NodeExpandVolume,
     NodeGetCapabilities,
     NodeGetInfo,
@@ -90,7 +93,7 @@ pub struct Deadlines {
 impl Rpc {
     /// Whether it changes anything, in the backend or on the node.
     pub(crate) fn changes(self) -> bool {
-        !matches!(self, Self::NodeGetVolumeStats)
+        !matches!(self, Self::NodeGetVolumeStats | Self::NodeGetVolumeHealth)
             && !matches!(self.group(), RpcGroup::Identity | RpcGroup::Query)
     }
 
@@ -133,6 +136,8 @@ impl Rpc {
             | Self::ListSnapshots
             | Self::GetSnapshot
             | Self::ControllerGetVolume
+            | Self::ControllerGetVolumeHealth
+            | Self::ControllerListVolumeHealth
             | Self::GetVolumeGroupSnapshot
             | Self::GetMetadataAllocated
             | Self::GetMetadataDelta => RpcGroup::Query,
@@ -141,6 +146,7 @@ impl Rpc {
             | Self::NodePublishVolume
             | Self::NodeUnpublishVolume
             | Self::NodeGetVolumeStats
+            | Self::NodeGetVolumeHealth
             | Self::NodeExpandVolume => RpcGroup::Node,
         }
     }
@@ -182,9 +188,8 @@ impl Deadlines {
                 self.changing
             }
             (Rpc::NodeStageVolume | Rpc::NodeExpandVolume, _) => self.attaching,
-            (Rpc::NodeGetVolumeStats, _) | (_, RpcGroup::Identity | RpcGroup::Query) => {
-                self.reading
-            }
+            (Rpc::NodeGetVolumeStats | Rpc::NodeGetVolumeHealth, _)
+            | (_, RpcGroup::Identity | RpcGroup::Query) => self.reading,
             (_, RpcGroup::Node) => self.node,
         }
     }

@@ -153,7 +153,7 @@ impl History {
         match (usage, value) {
             (Usage::Volumes, value) => storage.volumes = value,
             (Usage::Orphans, value) => storage.orphans = value,
-            (Usage::Available, None) => {}
+            (Usage::Available, None) | (Usage::Unhealthy, _) => {}
             (Usage::Available, Some(free)) => {
                 storage.available.push_back((seconds_now(), free));
                 while storage.available.len() > MAX_POINTS {

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use csi_types::{AbsolutePath, Attachment};
 use driver_core::{Error, Kind};
 use node_utils::kernel::{self, Kernel};
-use node_utils::{Health, Limits, Node, NodeConfig, VolumeStats};
+use node_utils::node::health::{DEVICE_GONE, DIRECTORY_DELETED, READ_ONLY};
+use node_utils::{Limits, Node, NodeConfig, VolumeStats};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -101,25 +102,27 @@ fn judge(link: &'static str, shown: &str, seen: Result<VolumeStats, Error>, reme
             return Link::unknown(link, &text);
         }
     };
-    match stats.health {
-        Health::Abnormal { reason, message } => {
-            let link = if reason == "DeviceGone" {
+    match stats.conditions.worst() {
+        Some(worst) => {
+            let (reason, message) = (worst.reason(), worst.message());
+            let link = if reason == DEVICE_GONE {
                 "device"
             } else {
                 link
             };
             let remedy = match reason {
-                "FilesystemReadOnly" => {
+                READ_ONLY => {
                     "read the kernel's log of the node for the error, repair the storage, then delete the pods"
                 }
-                "DirectoryDeleted" => {
+                DIRECTORY_DELETED => {
                     "put the directory back on the storage, then delete the pods that use it"
                 }
                 _ => remedy,
             };
-            Link::broken(link, &format!("{shown}: {message}"), remedy).with("reason", reason)
+            Link::broken(link, &format!("{shown}: {message}"), remedy)
+                .with("reason", reason.as_str())
         }
-        Health::Normal => match stats.bytes {
+        None => match stats.bytes {
             None => Link::holds(link, shown),
             Some(bytes) => {
                 let text = format!(

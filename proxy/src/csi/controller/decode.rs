@@ -7,8 +7,8 @@ use csi_proto::v1::volume_content_source::Type as Content;
 use csi_types::VolumeCapability;
 use driver_core::volume::Secrets;
 use driver_core::{
-    CapacityQuery, NodeId, PageRequest, Parameters, SizeRange, SnapshotName, TopologyRequirement,
-    VolumeName,
+    CapacityQuery, Error, NodeId, PageRequest, Parameters, SizeRange, SnapshotName,
+    TopologyRequirement, VolumeName,
 };
 use driver_node_manual::NodeManual;
 
@@ -179,6 +179,22 @@ pub(crate) fn get_volume(
     request: &v1::ControllerGetVolumeRequest,
 ) -> Result<VolumeHandle, DecodeError> {
     volume_handle("volume_id", &request.volume_id)
+}
+
+/// The volume whose health is asked for.
+pub(crate) fn volume_health(
+    request: v1::ControllerGetVolumeHealthRequest,
+) -> Result<(VolumeHandle, Secrets), DecodeError> {
+    let secrets = maps::secrets(request.secrets)?;
+    Ok((volume_handle("volume_id", &request.volume_id)?, secrets))
+}
+
+/// The requested part of the list of unhealthy volumes. No storage needs secrets to tell.
+pub(crate) fn volume_healths(
+    request: v1::ControllerListVolumeHealthRequest,
+) -> Result<PageRequest, Error> {
+    maps::secrets(request.secrets)?;
+    page(request.max_entries, request.starting_token)
 }
 
 /// The snapshot to delete.

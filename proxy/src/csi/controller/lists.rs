@@ -6,7 +6,7 @@ use csi_proto::v1;
 use driver_core::{Capabilities, Error, GetSnapshot, Kind, Page, PageRequest, SnapshotFilter};
 
 use super::pages::{self, Listed, Listing};
-use super::{about, about_snapshot, about_volume, offered};
+use super::{about, about_snapshot, about_volume, health, offered};
 use crate::csi::decode::{self, ListSnapshotsRequest};
 use crate::csi::encode;
 use crate::csi::plugin::Plugin;
@@ -23,7 +23,7 @@ pub(super) async fn volumes(
     let page = decode::page(request.max_entries, request.starting_token)?;
     let task = incoming.admit(about(None), Keys::none())?;
     let what = Volumes {
-        with_condition: super::volumes::with_condition(&*plugin.advertised()?),
+        with_condition: plugin.advertised()?.has_condition(&plugin.connections),
         with_nodes: plugin.advertised()?.lists_nodes(&plugin.connections),
     };
     let listed = if let Some(only) = plugin.connections.sole().await? {
@@ -176,7 +176,7 @@ struct Volumes {
 }
 
 impl Listing for Volumes {
-    type Found = driver_core::Volume;
+    type Found = (driver_core::Volume, Option<v1::VolumeCondition>);
     type Entry = v1::list_volumes_response::Entry;
 
     fn has(&self, can: &Capabilities) -> bool {
@@ -188,21 +188,31 @@ impl Listing for Volumes {
         task: &Task,
         connection: &Connection,
         page: &PageRequest,
-    ) -> Result<Page<driver_core::Volume>, Error> {
+    ) -> Result<Page<Self::Found>, Error> {
         let listing = connection.driver().list_volumes(&task.call, page);
-        task.ask_patiently(connection, "list_volumes", listing)
-            .await
+        let listed = task
+            .ask_patiently(connection, "list_volumes", listing)
+            .await?;
+        let conditions = if self.with_condition {
+            let found = health::in_a_list(task, connection, &listed.entries).await;
+            found.into_iter().map(Some).collect()
+        } else {
+            vec![None; listed.entries.len()]
+        };
+        Ok(Page {
+            entries: listed.entries.into_iter().zip(conditions).collect(),
+            next: listed.next,
+        })
     }
 
-    fn entry(&self, connection: &Connection, found: &driver_core::Volume) -> Self::Entry {
-        let condition = self.with_condition.then(encode::normal);
+    fn entry(&self, connection: &Connection, (found, condition): &Self::Found) -> Self::Entry {
         let status = v1::list_volumes_response::VolumeStatus {
             published_node_ids: if self.with_nodes {
                 encode::published_to(found)
             } else {
                 Vec::new()
             },
-            volume_condition: condition,
+            volume_condition: condition.clone(),
         };
         let has_status = self.with_condition || self.with_nodes;
         v1::list_volumes_response::Entry {

@@ -341,10 +341,10 @@ async fn a_volume_reports_its_condition_where_that_was_advertised() {
         let status = reply.expect("found").into_inner().status.expect("a status");
         status.volume_condition
     };
-    let condition = get(CONFIG).await.expect("advertised in 1.12");
-    assert!(!condition.abnormal && !condition.message.is_empty());
-    let without = "{driver: memory, service: {controller: {capabilities: {rpc: []}}}}";
-    assert_eq!(get(without).await, None);
+    let with = "{driver: memory, service: {controller: {capabilities: {rpc: [VOLUME_CONDITION]}}}}";
+    let condition = get(with).await.expect("as configured");
+    assert!(!condition.abnormal && condition.message.starts_with("not examined"));
+    assert_eq!(get(CONFIG).await, None, "its storage does not tell");
 }
 
 #[tokio::test]

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use csi_proto::v1;
 use csi_types::{Attachment, VolumeContext};
-use driver_core::config::ControllerCapability;
 use driver_core::text::MAX_STRING;
 use driver_core::{
     DeleteVolume, Error, ExpandVolume, Expansion, FindVolume, Found, Modifier, ModifyVolume,
@@ -12,8 +11,7 @@ use driver_core::{
 };
 use tracing::info;
 
-use super::{about_volume, offered, offered_by_any, record_volume};
-use crate::csi::advertise::Advertised;
+use super::{about_volume, health, offered, offered_by_any, record_volume};
 use crate::csi::decode::{self, ExpandRequest, ModifyRequest, ValidateRequest};
 use crate::csi::encode;
 use crate::csi::plugin::Plugin;
@@ -66,10 +64,18 @@ pub(super) async fn get(
         return Err(connection.lacks("get volume"));
     }
     let subject = about_volume(&connection, handle.as_str());
-    let condition = with_condition(&*plugin.advertised()?).then(encode::normal);
+    let with_condition = plugin.advertised()?.has_condition(&plugin.connections);
     let task = incoming.admit(subject, Keys::none())?;
     let found = connection.driver().get_volume(&task.call, &id);
     let found = task.ask(&connection, "get_volume", found).await?;
+    let condition = if !with_condition {
+        None
+    } else if connection.can().health {
+        let conditions = health::conditions(&task, &connection, &id).await?;
+        Some(encode::condition(&conditions))
+    } else {
+        Some(encode::not_examined())
+    };
     let mut volume = encode::volume(&connection, &found);
     // Under another name of its connection it is still the requested volume.
     handle.as_str().clone_into(&mut volume.volume_id);
@@ -80,12 +86,6 @@ pub(super) async fn get(
             volume_condition: condition,
         }),
     })
-}
-
-/// Whether the condition of volumes is advertised to the orchestrator.
-pub(super) fn with_condition(advertised: &Advertised) -> bool {
-    let advertised = &advertised.controller;
-    advertised.contains(&ControllerCapability::VolumeCondition)
 }
 
 pub(super) async fn validate(

@@ -9,7 +9,7 @@ use super::{
     CreateSnapshotRequest, CreateVolumeRequest, ExpandRequest, GroupRequest, ListSnapshotsRequest,
     ModifyRequest, NodeExpandRequest, PublishRequest, RangesRequest, StageRequest,
     UnpublishRequest, ValidateRequest, delete_snapshot, delete_volume, get_snapshot, get_volume,
-    page, stats, unstage,
+    node_health, page, stats, unstage, volume_health, volume_healths,
 };
 use crate::rpc::Rpc;
 
@@ -54,6 +54,8 @@ pub fn request(rpc: Rpc, bytes: &[u8]) -> Option<Result<(), Error>> {
             Ok(ExpandRequest::try_from(r).map(drop)?)
         }),
         Rpc::ControllerGetVolume => read(bytes, |r| Ok(get_volume(&r).map(drop)?)),
+        Rpc::ControllerGetVolumeHealth => read(bytes, |r| Ok(volume_health(r).map(drop)?)),
+        Rpc::ControllerListVolumeHealth => read(bytes, |r| volume_healths(r).map(drop)),
         Rpc::ControllerModifyVolume => read(bytes, |r: v1::ControllerModifyVolumeRequest| {
             Ok(ModifyRequest::try_from(r).map(drop)?)
         }),
@@ -78,6 +80,7 @@ pub fn request(rpc: Rpc, bytes: &[u8]) -> Option<Result<(), Error>> {
         Rpc::NodeUnpublishVolume => read(bytes, |r: v1::NodeUnpublishVolumeRequest| {
             Ok(UnpublishRequest::try_from(r).map(drop)?)
         }),
+        Rpc::NodeGetVolumeHealth => read(bytes, |r| Ok(node_health(&r).map(drop)?)),
         Rpc::NodeGetVolumeStats => read(bytes, |r| Ok(stats(&r).map(drop)?)),
         Rpc::NodeExpandVolume => read(bytes, |r: v1::NodeExpandVolumeRequest| {
             Ok(NodeExpandRequest::try_from(r).map(drop)?)

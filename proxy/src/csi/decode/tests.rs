@@ -85,11 +85,14 @@ decodes! {
     GetMetadataDeltaRequest by GetMetadataDelta,
     ControllerExpandVolumeRequest by ControllerExpandVolume,
     ControllerGetVolumeRequest by ControllerGetVolume,
+    ControllerGetVolumeHealthRequest by ControllerGetVolumeHealth,
+    ControllerListVolumeHealthRequest by ControllerListVolumeHealth,
     NodeStageVolumeRequest by NodeStageVolume,
     NodeUnstageVolumeRequest by NodeUnstageVolume,
     NodePublishVolumeRequest by NodePublishVolume,
     NodeUnpublishVolumeRequest by NodeUnpublishVolume,
     NodeGetVolumeStatsRequest by NodeGetVolumeStats,
+    NodeGetVolumeHealthRequest by NodeGetVolumeHealth,
     NodeExpandVolumeRequest by NodeExpandVolume,
 }
 
@@ -331,6 +334,21 @@ fn every_required_field_of_the_node_is_required() {
         &[
             ("volume_id", |r| r.volume_id.clear()),
             ("volume_path", |r| r.volume_path.clear()),
+        ],
+    );
+    refuses(
+        &v1::NodeGetVolumeHealthRequest {
+            volume_id: id(),
+            ..Default::default()
+        },
+        &[
+            ("volume_id", |r| r.volume_id.clear()),
+            ("volume_publish_path", |r| {
+                r.volume_publish_path = "relative".into();
+            }),
+            ("staging_target_path", |r| {
+                r.staging_target_path = "relative".into();
+            }),
         ],
     );
     refuses(

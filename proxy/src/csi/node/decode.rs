@@ -116,6 +116,23 @@ pub(crate) fn stats(
     Ok((volume, place(&request.volume_path)?))
 }
 
+/// The volume whose health is asked for, and the paths where it is, or was to be: where its pod sees it comes first.
+pub(crate) fn node_health(
+    request: &v1::NodeGetVolumeHealthRequest,
+) -> Result<(VolumeHandle, Vec<AbsolutePath>), DecodeError> {
+    let volume = volume_handle("volume_id", &request.volume_id)?;
+    let mut paths = Vec::new();
+    for (field, text) in [
+        ("volume_publish_path", &request.volume_publish_path),
+        ("staging_target_path", &request.staging_target_path),
+    ] {
+        if !text.is_empty() {
+            paths.push(path(field, text)?);
+        }
+    }
+    Ok((volume, paths))
+}
+
 fn place(volume_path: &str) -> Result<Option<AbsolutePath>, DecodeError> {
     match AbsolutePath::parse(volume_path) {
         Err(PathError::Relative) => Ok(None),

@@ -199,11 +199,33 @@ pub(super) async fn stats(
     };
     let subject = about(&plugin, &handle, Some(&path));
     let task = incoming.admit(subject, Keys::none())?;
-    let found = plugin.node.verbs().stats(limits(&task), path).await;
+    let verbs = plugin.node.verbs();
+    let found = verbs.stats(limits(&task), path.clone()).await;
     let stats = found.map_err(|error| with_volume(&id, error))?;
     let advertised = plugin.advertised_on_node();
-    let with_condition = advertised.node.contains(&NodeCapability::VolumeCondition);
-    Ok(encode::stats(&stats, with_condition))
+    if !advertised.node.contains(&NodeCapability::VolumeCondition) {
+        return Ok(encode::stats(&stats, None));
+    }
+    let found = verbs.device_conditions(limits(&task), path).await;
+    let mut conditions = found.map_err(|error| with_volume(&id, error))?;
+    conditions.extend(stats.conditions.iter().cloned());
+    Ok(encode::stats(&stats, Some(&conditions)))
+}
+
+pub(super) async fn health(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
+    request: v1::NodeGetVolumeHealthRequest,
+) -> Result<v1::NodeGetVolumeHealthResponse, Error> {
+    let (handle, paths) = decode::node_health(&request)?;
+    let id = handle.on_node();
+    let subject = about(&plugin, &handle, paths.first());
+    let task = incoming.admit(subject, Keys::none())?;
+    let found = plugin.node.verbs().conditions(limits(&task), &paths).await;
+    let conditions = found.map_err(|error| with_volume(&id, error))?;
+    Ok(v1::NodeGetVolumeHealthResponse {
+        volume_health: Some(encode::health(handle.as_str().to_owned(), &conditions)),
+    })
 }
 
 pub(super) async fn expand(

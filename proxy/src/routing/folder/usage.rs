@@ -1,4 +1,4 @@
-//! The usage of the storage of a connection: free space, volumes, orphans. Measured periodically, only
+//! The usage of the storage of a connection: free space, volumes, unhealthy ones, orphans. Measured periodically, only
 //! for the metrics.
 
 use std::collections::HashMap;
@@ -13,7 +13,8 @@ use crate::routing::connection::Connection;
 use crate::rpc::status;
 use crate::telemetry::metrics::{Metrics, Usage};
 
-/// The interval at which free space and volumes are measured. Space grows slowly, and each is a command on the storage.
+/// The interval at which free space, volumes and their health are measured. Space grows slowly, and each is a command on the
+/// storage.
 const EVERY: Duration = Duration::from_mins(5);
 /// The interval at which orphans are searched for. The search lists everything.
 const ORPHANS_EVERY: Duration = Duration::from_hours(1);
@@ -57,6 +58,12 @@ impl Schedule {
                 volumes(connection, call).await
             });
             record(connection, metrics, Usage::Volumes, asked.await);
+        }
+        if can.health && can.list_volumes {
+            let asked = connection.ask_within(QUERY_TIMEOUT, "look at health", async |call| {
+                unhealthy(connection, call).await
+            });
+            record(connection, metrics, Usage::Unhealthy, asked.await);
         }
         if can.orphans && with_orphans {
             let asked = connection.ask_within(QUERY_TIMEOUT, "count the orphans", async |call| {
@@ -113,6 +120,19 @@ async fn volumes(connection: &Connection, call: &Call) -> Result<u64, Error> {
     let mut page = first_page();
     loop {
         let found = connection.driver().list_volumes(call, &page).await?;
+        count += found.entries.len() as u64;
+        match found.next {
+            None => return Ok(count),
+            next => page.after = next,
+        }
+    }
+}
+
+async fn unhealthy(connection: &Connection, call: &Call) -> Result<u64, Error> {
+    let mut count = 0;
+    let mut page = first_page();
+    loop {
+        let found = connection.driver().list_unhealthy(call, &page).await?;
         count += found.entries.len() as u64;
         match found.next {
             None => return Ok(count),

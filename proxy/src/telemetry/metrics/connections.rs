@@ -23,6 +23,7 @@ pub(super) struct OfConnections {
     available: Family<Of, Gauge>,
     volumes: Family<Of, Gauge>,
     orphans: Family<Of, Gauge>,
+    unhealthy: Family<Of, Gauge>,
     gone: Mutex<BTreeSet<Arc<str>>>,
 }
 
@@ -52,11 +53,24 @@ pub(crate) enum Usage {
     Available,
     Volumes,
     Orphans,
+    /// Volumes with which something is wrong.
+    Unhealthy,
 }
 
 // === impl OfConnections ===
 
 impl OfConnections {
+    /// The gauges of a storage, which go with it.
+    fn of_storage(&self) -> [&Family<Of, Gauge>; 5] {
+        [
+            &self.healthy,
+            &self.available,
+            &self.volumes,
+            &self.orphans,
+            &self.unhealthy,
+        ]
+    }
+
     pub(super) fn register(&self, to: &mut Registry) {
         to.register(
             "omnibus_csi_connections",
@@ -102,6 +116,11 @@ impl OfConnections {
             "omnibus_csi_connection_orphans",
             "Orphans on the storage of a connection that are older than a day, counted every hour",
             self.orphans.clone(),
+        );
+        to.register(
+            "omnibus_csi_connection_unhealthy_volumes",
+            "Volumes with which something is wrong, as the storage of a connection sees it, counted every five minutes",
+            self.unhealthy.clone(),
         );
     }
 }
@@ -201,18 +220,19 @@ impl Metrics {
     /// The storage of a connection is not probed any more.
     pub(crate) fn connection_unasked(&self, connection: &Arc<str>) {
         let all = &self.inner.connections;
-        for family in [&all.healthy, &all.available, &all.volumes, &all.orphans] {
+        for family in all.of_storage() {
             family.remove(&Of::new(connection));
         }
     }
 
-    /// Free space, volumes or orphans were measured, or could not be.
+    /// Something was measured on the storage, or could not be.
     pub(crate) fn connection_usage(&self, connection: &Arc<str>, usage: Usage, value: Option<u64>) {
         let all = &self.inner.connections;
         let family = match usage {
             Usage::Available => &all.available,
             Usage::Volumes => &all.volumes,
             Usage::Orphans => &all.orphans,
+            Usage::Unhealthy => &all.unhealthy,
         };
         let of = Of::new(connection);
         if let Some(history) = self.inner.history.as_ref()
@@ -247,7 +267,7 @@ impl Metrics {
         drop(gone);
         all.kinds.remove(&Kind::new(connection, driver));
         all.valid.remove(&Of::new(connection));
-        for family in [&all.healthy, &all.available, &all.volumes, &all.orphans] {
+        for family in all.of_storage() {
             family.remove(&Of::new(connection));
         }
         for outcome in [DONE, REFUSED] {

@@ -138,7 +138,12 @@ fn full() -> Metrics {
     metrics.folders_unread(0);
     metrics.connection_loaded(&nas, &Arc::from("memory"), None);
     metrics.connection_health(&nas, true);
-    for usage in [Usage::Available, Usage::Volumes, Usage::Orphans] {
+    for usage in [
+        Usage::Available,
+        Usage::Volumes,
+        Usage::Orphans,
+        Usage::Unhealthy,
+    ] {
         metrics.connection_usage(&nas, usage, Some(7));
     }
     metrics.backend_call(&nas, "create_volume", Outcome::Done, Duration::ZERO);

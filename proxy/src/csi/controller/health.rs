@@ -1,0 +1,172 @@
+//! The health of volumes as their storage sees it, in both dialects of the specification.
+//!
+//! A volume of a connection whose storage does not tell is not called unhealthy, and nothing of it is known. What could
+//! not be looked at is never called healthy.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use csi_proto::v1;
+use driver_core::{
+    Capabilities, Conditions, Error, FindVolume, Found, HealthQuery, Page, PageRequest, Secrets,
+    Volume, VolumeId,
+};
+use tokio::time::timeout;
+use tracing::warn;
+
+use super::pages::{self, Listed, Listing, silent};
+use super::{about, about_volume, offered_by_any, record_volume};
+use crate::csi::decode;
+use crate::csi::encode;
+use crate::csi::plugin::Plugin;
+use crate::routing::connection::Connection;
+use crate::rpc::in_flight::Keys;
+use crate::rpc::{Incoming, Task, status};
+
+/// The time for which a list of volumes waits for their conditions. The attacher asks for such lists every minute and gives up after
+/// fifteen seconds, and needs no condition.
+const IN_A_LIST: Duration = Duration::from_secs(3);
+
+pub(super) async fn get(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
+    request: v1::ControllerGetVolumeHealthRequest,
+) -> Result<v1::ControllerGetVolumeHealthResponse, Error> {
+    record_volume(&request.volume_id);
+    offered_by_any(&plugin, "look at the health of volumes", |can| can.health)?;
+    let (handle, secrets) = decode::volume_health(request)?;
+    let (connection, id) = plugin.connections.of_volume(&handle).await?;
+    let subject = about_volume(&connection, handle.as_str());
+    let task = incoming.admit(subject, Keys::none())?;
+    let conditions = if connection.can().health {
+        conditions(&task, &connection, &id).await?
+    } else {
+        // Volumes that were written by hand cannot be looked for.
+        if connection.can().volumes {
+            exists(&task, &connection, &id, &secrets).await?;
+        }
+        Conditions::default()
+    };
+    Ok(v1::ControllerGetVolumeHealthResponse {
+        volume_health: Some(encode::health(handle.as_str().to_owned(), &conditions)),
+    })
+}
+
+/// The conditions of a volume. `NotFound`.
+pub(super) async fn conditions(
+    task: &Task,
+    connection: &Connection,
+    id: &VolumeId,
+) -> Result<Conditions, Error> {
+    let query = HealthQuery::whole(std::slice::from_ref(id));
+    let asked = connection.driver().conditions(&task.call, query);
+    let found = task.ask(connection, "conditions", asked).await?;
+    let missing = || Error::not_found(format!("volume `{id}`"));
+    found.into_iter().next().flatten().ok_or_else(missing)
+}
+
+async fn exists(
+    task: &Task,
+    connection: &Connection,
+    id: &VolumeId,
+    secrets: &Secrets,
+) -> Result<(), Error> {
+    let asked = connection
+        .driver()
+        .find_volume(&task.call, FindVolume { id, secrets });
+    match task.ask(connection, "find_volume", asked).await? {
+        Found::Whole => Ok(()),
+        Found::Begun => {
+            Err(Error::not_found(format!("volume `{id}`")).because("it is not complete"))
+        }
+    }
+}
+
+pub(super) async fn list(
+    plugin: Arc<Plugin>,
+    incoming: Incoming,
+    request: v1::ControllerListVolumeHealthRequest,
+) -> Result<v1::ControllerListVolumeHealthResponse, Error> {
+    offered_by_any(&plugin, "list unhealthy volumes", lists)?;
+    let page = decode::volume_healths(request)?;
+    let task = incoming.admit(about(None), Keys::none())?;
+    let listed = if let Some(only) = plugin.connections.sole().await? {
+        pages::of_one(&task, &only, page, &Unhealthy).await?
+    } else {
+        let all = plugin.connections.listed();
+        pages::of_all(&task, all, page, &Unhealthy, &plugin.states).await?
+    };
+    let Listed {
+        entries,
+        next_token,
+    } = listed;
+    Ok(v1::ControllerListVolumeHealthResponse {
+        entries,
+        next_token,
+    })
+}
+
+fn lists(can: &Capabilities) -> bool {
+    can.health && can.list_volumes
+}
+
+/// The volumes with which something is wrong.
+struct Unhealthy;
+
+impl Listing for Unhealthy {
+    type Found = (VolumeId, Conditions);
+    type Entry = v1::VolumeHealth;
+
+    fn has(&self, can: &Capabilities) -> bool {
+        lists(can)
+    }
+
+    async fn ask(
+        &self,
+        task: &Task,
+        connection: &Connection,
+        page: &PageRequest,
+    ) -> Result<Page<Self::Found>, Error> {
+        let listing = connection.driver().list_unhealthy(&task.call, page);
+        task.ask_patiently(connection, "list_unhealthy", listing)
+            .await
+    }
+
+    fn entry(&self, connection: &Connection, (id, found): &Self::Found) -> Self::Entry {
+        encode::health(connection.volume_handle(id), found)
+    }
+}
+
+/// The condition of each volume of a list, in its order, in the dialect up to 1.12: without a look at exports, which takes
+/// long for many.
+pub(super) async fn in_a_list(
+    task: &Task,
+    connection: &Connection,
+    volumes: &[Volume],
+) -> Vec<v1::VolumeCondition> {
+    if !connection.can().health || volumes.is_empty() {
+        return vec![encode::not_examined(); volumes.len()];
+    }
+    let ids: Vec<VolumeId> = volumes.iter().map(|volume| volume.id.clone()).collect();
+    let query = HealthQuery::of_storage(&ids);
+    let asked = async {
+        let asked = connection.driver().conditions(&task.call, query);
+        let asked = timeout(IN_A_LIST, asked).await;
+        asked.unwrap_or_else(|_| Err(silent("look at the health of volumes", IN_A_LIST)))
+    };
+    match task.ask(connection, "conditions", asked).await {
+        Ok(found) => {
+            let one = |found: Option<Conditions>| match found {
+                Some(found) => encode::condition(&found),
+                // It was deleted just now.
+                None => encode::not_examined(),
+            };
+            found.into_iter().map(one).collect()
+        }
+        Err(error) => {
+            let error = status::message(&error);
+            warn!(connection = %connection.name(), error, "the health of volumes is not known");
+            vec![encode::unknown(&error); volumes.len()]
+        }
+    }
+}
