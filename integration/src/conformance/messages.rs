@@ -206,6 +206,10 @@ impl Scene {
         let get = csi::ControllerGetVolumeRequest {
             volume_id: volume_id.clone(),
         };
+        let health = csi::ControllerGetVolumeHealthRequest {
+            volume_id: volume_id.clone(),
+            ..Default::default()
+        };
         let get_snapshot = csi::GetSnapshotRequest {
             snapshot_id,
             ..Default::default()
@@ -240,6 +244,12 @@ impl Scene {
                 &["volume_id", "capacity_range"],
             ),
             known("ControllerGetVolume", &get, &["volume_id"]),
+            known("ControllerGetVolumeHealth", &health, &["volume_id"]),
+            known(
+                "ControllerListVolumeHealth",
+                &csi::ControllerListVolumeHealthRequest::default(),
+                &[],
+            ),
         ]
     }
 
@@ -277,6 +287,11 @@ impl Scene {
             volume_path: text(pod),
             staging_target_path: text(staging),
         };
+        let health = csi::NodeGetVolumeHealthRequest {
+            volume_id: volume.volume_id.clone(),
+            volume_publish_path: text(pod),
+            staging_target_path: text(staging),
+        };
         vec![
             known(
                 "NodeStageVolume",
@@ -299,6 +314,7 @@ impl Scene {
                 &["volume_id", "target_path"],
             ),
             known("NodeGetVolumeStats", &stats, &["volume_id", "volume_path"]),
+            known("NodeGetVolumeHealth", &health, &["volume_id"]),
             known(
                 "NodeExpandVolume",
                 &volume::expand_on_node(&volume::expand(&volume.volume_id, volume::SIZE), pod),

@@ -225,6 +225,12 @@ impl Served {
         !without.iter().any(|kinds| self.kind.starts_with(kinds))
     }
 
+    /// Whether its storage tells the health of volumes.
+    pub fn tells_health(&self) -> bool {
+        let without = ["freenas-api-", "synology-"];
+        !without.iter().any(|kinds| self.kind.starts_with(kinds))
+    }
+
     fn is_of_the_node(&self) -> bool {
         self.kind.starts_with("zfs-local")
     }

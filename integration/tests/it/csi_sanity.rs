@@ -9,7 +9,7 @@ use integration::sanity::{self, PENDING, Questions, SPECS, Spec, UNATTACHED, end
 use integration::server::{Launch, log_of};
 
 /// The skipped specs, by the words with which a spec's name begins or which it holds, and why.
-const SKIPPED: [(&str, &str); 10] = [
+const SKIPPED: [(&str, &str); 9] = [
     (
         "ControllerPublishVolume",
         "a directory is on its node: nothing is published",
@@ -34,10 +34,6 @@ const SKIPPED: [(&str, &str); 10] = [
     (
         "volume lifecycle",
         "with ControllerPublish; the one without it runs",
-    ),
-    (
-        "VolumeHealth",
-        "conditions are reported by the calls of older versions",
     ),
     ("StorageHealth", "no condition of the storage is reported"),
     (
@@ -189,7 +185,7 @@ async fn csi_sanity_passes_over_node_manual_where_it_needs_no_controller() {
         .collect();
     assert!(other.is_empty(), "{other:#?}\n{}", log_of(&place));
     let passed = specs.iter().filter(|spec| spec.state == "passed");
-    assert_eq!((passed.count(), failed.len()), (19, 7), "{failed:#?}");
+    assert_eq!((passed.count(), failed.len()), (20, 8), "{failed:#?}");
 }
 
 fn count(specs: &[Spec]) {
@@ -224,4 +220,4 @@ fn count(specs: &[Spec]) {
 }
 
 /// The number of those that run.
-const RAN: usize = 68;
+const RAN: usize = 73;

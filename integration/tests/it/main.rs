@@ -11,6 +11,7 @@ mod explain;
 mod export_pvs;
 mod flood;
 mod go_clients;
+mod health;
 mod host_key;
 mod local_hostpath;
 mod modify;
