@@ -149,6 +149,15 @@ the sidecars of the controller find its socket.
 {{- join " " $kinds }}
 {{- end }}
 
+{{/* Whether a driver may tell the health of its volumes: "true" or nothing. A kind that is not known here may. */}}
+{{- define "omnibus-csi.mayTellHealth" -}}
+{{- $may := false }}
+{{- range splitList " " (include "omnibus-csi.kinds" .) }}
+{{- if not (or (contains "-api-" .) (hasPrefix "synology-" .) (hasSuffix "-ephemeral-inline" .) (has . (list "node-manual" "objectivefs"))) }}{{ $may = true }}{{ end }}
+{{- end }}
+{{- if $may }}true{{ end }}
+{{- end }}
+
 {{/* Where storage is, each once: `local` on the nodes, `inline` for the pods of a node, `network` for the rest. */}}
 {{- define "omnibus-csi.places" -}}
 {{- $places := list }}

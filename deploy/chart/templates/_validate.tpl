@@ -42,6 +42,9 @@
 {{- fail (printf "controller.externalHealthMonitorController needs csiDriver.version 1.12.0 or older, not %s: CSI 1.13 has no VOLUME_CONDITION, without which that sidecar ends at once" (toString .Values.csiDriver.version)) }}
 {{- end }}
 {{- include "omnibus-csi.validateSnapshotMetadata" . }}
+{{- if and .Values.controller.externalHealthMonitorController.enabled (not (include "omnibus-csi.mayTellHealth" .)) }}
+{{- fail "controller.externalHealthMonitorController needs a driver that tells the health of its volumes, without which that sidecar ends at once: see docs/health.md, and leave it out for these" }}
+{{- end }}
 {{- if and .Values.podMonitor.enabled (not .Values.metrics.enabled) }}
 {{- fail "podMonitor.enabled needs metrics.enabled: there would be nothing to scrape" }}
 {{- end }}
