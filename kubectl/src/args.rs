@@ -91,7 +91,7 @@ pub(crate) enum Command {
     /// Find mistakes in the configuration, and ask each storage
     #[command(after_help = AFTER_REMOTE)]
     Check(RemoteFlags),
-    /// Write the PersistentVolumes, claims and snapshots of what is on the storage; the name of the driver is added
+    /// Write the persistent volumes, claims and snapshots of what is on the storage; the name of the driver is added
     #[command(after_help = AFTER_REMOTE)]
     ExportPvs(RemoteFlags),
     /// Make a volume of a dataset, zvol or directory that exists; the name of the driver is added

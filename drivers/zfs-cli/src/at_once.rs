@@ -136,6 +136,9 @@ impl<R: Runner> Cli<R> {
         let effect = if done { Effect::Possible } else { Effect::None };
         let seen = query::observed(request, outputs)
             .map_err(|error| Failed::terminal(error.with_effect(effect)))?;
-        Ok(Tried::Seen { seen, done })
+        Ok(Tried::Seen {
+            seen: Box::new(seen),
+            done,
+        })
     }
 }

@@ -103,7 +103,7 @@ impl ZfsTools {
         };
         Ok(Self {
             zpool: match zfs.and_then(|zfs| zfs.strip_suffix("/zfs")) {
-                Some(folder) => Program::parse(&format!("{folder}/zpool"))?,
+                Some(folder) => Program::parse(format!("{folder}/zpool"))?,
                 None => Program::constant("zpool"),
             },
             zfs: program(zfs, "zfs")?,

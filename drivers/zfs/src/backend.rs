@@ -154,7 +154,7 @@ pub enum Tried {
     /// The state was observed.
     Seen {
         /// The state before any change.
-        seen: Observed,
+        seen: Box<Observed>,
         /// Whether the guess was right, and is applied.
         done: bool,
     },

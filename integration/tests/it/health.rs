@@ -87,19 +87,13 @@ async fn offered(client: &Client) -> (Vec<i32>, Vec<i32>) {
         .controller_get_capabilities(request)
         .await;
     let all = reply.expect("a list").into_inner().capabilities.into_iter();
-    let numbers = all.filter_map(|one| match one.r#type {
-        Some(controller::Type::Rpc(rpc)) => Some(rpc.r#type),
-        None => None,
-    });
+    let numbers = all.filter_map(|one| one.r#type.map(|controller::Type::Rpc(rpc)| rpc.r#type));
     let of_controller = numbers.filter(|number| [11, 16, 17].contains(number));
     let of_controller = of_controller.collect();
     let request = csi::NodeGetCapabilitiesRequest {};
     let reply = clients.node.node_get_capabilities(request).await;
     let all = reply.expect("a list").into_inner().capabilities.into_iter();
-    let numbers = all.filter_map(|one| match one.r#type {
-        Some(node::Type::Rpc(rpc)) => Some(rpc.r#type),
-        None => None,
-    });
+    let numbers = all.filter_map(|one| one.r#type.map(|node::Type::Rpc(rpc)| rpc.r#type));
     let of_node = numbers.filter(|number| [4, 7, 8].contains(number));
     (of_controller, of_node.collect())
 }

@@ -339,7 +339,7 @@ impl ZfsDriver {
                 }
                 return Ok(Round::Failed(failed));
             }
-            Some(Ok(Tried::Seen { seen, done })) => (Some(seen), done),
+            Some(Ok(Tried::Seen { seen, done })) => (Some(*seen), done),
             Some(Ok(Tried::Done)) => (None, true),
         };
         self.heard();
