@@ -19,7 +19,7 @@ use csi_types::{Access, AccessMode, Attachment, VolumeCapability};
 pub use self::facets::{
     Adopter, BlockMetadata, BlockRange, BlockRanges, CapacityReporter, Expander, Exports,
     GroupSnapshot, Groups, Health, InlineFound, InlineMount, InlineVolume, InlineVolumes, Lister,
-    Maintenance, Modifier, Published, Publisher, Snapshots, Transfer, UsageReporter,
+    Maintenance, Modifier, Mover, Published, Publisher, Snapshots, Transfer, UsageReporter,
     without_groups,
 };
 use crate::call::Call;
@@ -293,6 +293,11 @@ pub trait Driver: Send + Sync + Debug {
 
     /// Making volumes of what lies on the storage already.
     fn adopter(&self) -> Option<&dyn Adopter> {
+        None
+    }
+
+    /// Volumes that move to other connections and come from them.
+    fn mover(&self) -> Option<&dyn Mover> {
         None
     }
 

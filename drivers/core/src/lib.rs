@@ -15,6 +15,7 @@ pub mod driver;
 pub mod factory;
 pub mod made_for;
 pub mod missing;
+pub mod moves;
 pub mod naming;
 pub mod orphan;
 pub mod paging;
@@ -37,11 +38,12 @@ pub use csi_types::{
 pub use driver::{
     AccessRules, Adopter, BlockMetadata, BlockRange, BlockRanges, Capabilities, CapacityReporter,
     Driver, Expander, Expansion, Exports, GroupSnapshot, Groups, Health, InlineFound, InlineMount,
-    InlineVolume, InlineVolumes, Lister, Maintenance, Modifier, Published, Publisher, Snapshots,
-    Transfer, UsageReporter, without_groups,
+    InlineVolume, InlineVolumes, Lister, Maintenance, Modifier, Mover, Published, Publisher,
+    Snapshots, Transfer, UsageReporter, without_groups,
 };
 pub use factory::{DriverFactory, DriverHost};
 pub use made_for::{Claim, MadeFor, ObjectName};
+pub use moves::{Moment, MoveSource, MoveState, Round};
 pub use orphan::{Orphan, OrphanKind};
 pub use parameters::Parameters;
 pub use request::{

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use driver_core::config::Finding;
 use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Effect, Error};
-use driver_zfs::backend::{Backend, Incoming, Interrupted, ListQuery, Listed, Serves};
+use driver_zfs::backend::{Backend, Base, Incoming, Interrupted, ListQuery, Listed, Serves};
 use driver_zfs::export::Opaque;
 use driver_zfs::name::{Object, Since, SnapshotRef};
 use driver_zfs::observed::{Observed, Request};
@@ -131,6 +131,7 @@ fn changed(step: &Step) -> Option<Object> {
         Step::Promote(dataset)
         | Step::DestroyDataset(dataset)
         | Step::DestroyEmpty(dataset)
+        | Step::Abandon(dataset)
         | Step::GoOn { to: dataset, .. } => Some(dataset.clone().into()),
         _ => None,
     }
@@ -353,6 +354,16 @@ impl<B: Backend> Backend for Composed<B> {
         resume: Option<&Bookmark>,
     ) -> Result<Box<dyn Bytes>, Error> {
         self.host.send(call, from, resume).await
+    }
+
+    async fn send_since(
+        &self,
+        call: &Call,
+        of: &SnapshotRef,
+        since: &Base,
+        resume: Option<&Bookmark>,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        self.host.send_since(call, of, since, resume).await
     }
 
     fn lists_blocks(&self) -> bool {

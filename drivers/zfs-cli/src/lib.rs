@@ -35,7 +35,7 @@ use exec::{Command, Lock, Locked, Output, RunError, Runner};
 pub use exec;
 pub use tools::ZfsTools;
 
-use driver_zfs::backend::{Backend, Incoming, Interrupted, ListQuery, Listed, Serves, Tried};
+use driver_zfs::backend::{Backend, Base, Incoming, Interrupted, ListQuery, Listed, Serves, Tried};
 use driver_zfs::name::{Since, SnapshotRef};
 use driver_zfs::observed::{Observed, Request};
 use driver_zfs::step::{Failed, Guess, Next, Plan};
@@ -234,6 +234,16 @@ impl<R: Runner + 'static> Backend for Cli<R> {
         resume: Option<&Bookmark>,
     ) -> Result<Box<dyn Bytes>, Error> {
         self.sent(call, from, resume).await
+    }
+
+    async fn send_since(
+        &self,
+        call: &Call,
+        of: &SnapshotRef,
+        since: &Base,
+        resume: Option<&Bookmark>,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        self.sent_since(call, of, since, resume).await
     }
 
     fn lists_blocks(&self) -> bool {

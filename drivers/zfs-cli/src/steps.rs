@@ -23,6 +23,8 @@ const CHOWN: Program = Program::constant("chown");
 const NO_SNAPSHOT: &str = "could not find any snapshots to destroy";
 /// The message for any object that does not exist.
 const ABSENT: &str = "does not exist";
+/// The messages for an interrupted receive that is not there: it was ended, or its dataset is gone.
+const NOT_RECEIVING: [&str; 2] = ["resumable receive state to abort", ABSENT];
 /// The messages for a dataset that is destroyed only if it is empty: it is gone, or has snapshots or children.
 const KEPT: [&str; 2] = [ABSENT, "has children"];
 /// The message of a guard that found another object.
@@ -209,6 +211,9 @@ fn command(tools: &ZfsTools, step: &Step) -> Result<Command, Error> {
         Step::GoOn { from, to } => script(GO_ON, [from.to_string(), to.to_string()])
             .args(tools.words())
             .within(COPYING),
+        Step::Abandon(dataset) => {
+            tools.tolerant(NOT_RECEIVING, &["receive", "-A", dataset.as_str()])
+        }
         Step::Set { object, properties } => {
             let mut arguments = vec!["set".to_owned()];
             arguments.extend(properties.iter().map(Property::to_string));

@@ -2,7 +2,7 @@
 //!
 //! `receive -s` keeps what it has when its input ends early, and a stream marks its own end: so an
 //! interrupted stream is never taken for a complete one. The resume point is a token, which is used
-//! only for the snapshot that was requested: it comes from another host, and could name anything.
+//! only for the snapshots that were requested: it comes from another host, and could name anything.
 
 use std::fmt;
 
@@ -14,8 +14,9 @@ use exec::{Command, InputStream, Lock, Locked, OutputStream, RunError, Runner};
 
 use super::steps::receive;
 use super::{Cli, failure};
-use driver_zfs::backend::{Incoming, Interrupted};
+use driver_zfs::backend::{Base, Incoming, Interrupted};
 use driver_zfs::name::{Since, SnapshotRef};
+use driver_zfs::observed::Guid;
 
 /// The sent stream, as this process reads it.
 struct Sent {
@@ -60,11 +61,28 @@ fn sending(error: &RunError, snapshot: &SnapshotRef) -> Error {
     failure::of(error, &format!("send {snapshot}"), Effect::None).error
 }
 
-/// Whether the description of a token names that snapshot, and no other one.
-fn is_of(said: &str, snapshot: &SnapshotRef) -> bool {
-    let named = |line: &str| line.trim().strip_prefix("toname = ").map(str::to_owned);
-    let mut names = said.lines().filter_map(named);
-    names.next().as_deref() == Some(&snapshot.to_string()) && names.next().is_none()
+/// Whether the description of a token names that snapshot, and no other one, and the one that its stream starts from.
+fn is_of(said: &str, snapshot: &SnapshotRef, since: Option<Guid>) -> bool {
+    let is_named = values(said, "toname") == [snapshot.to_string()];
+    // Without a line the stream starts from nothing.
+    let from = values(said, "fromguid").into_iter().map(number);
+    let expected = since.into_iter().map(|guid| Some(guid.0));
+    is_named && from.eq(expected)
+}
+
+fn values<'s>(said: &'s str, key: &str) -> Vec<&'s str> {
+    let lines = said.lines().map(str::trim);
+    lines
+        .filter_map(|line| line.strip_prefix(key)?.strip_prefix(" = "))
+        .collect()
+}
+
+/// A number as ZFS writes it there.
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
 }
 
 impl<R: Runner> Cli<R> {
@@ -77,11 +95,31 @@ impl<R: Runner> Cli<R> {
         let command = match resume {
             None => self.tools.zfs(["send", &from.to_string()]),
             Some(token) => {
-                self.check_token(call, from, token).await?;
+                self.check_token(call, from, None, token).await?;
                 self.tools.zfs(["send", "-t", token.as_str()])
             }
         };
         self.streamed(call, command, from).await
+    }
+
+    pub(super) async fn sent_since(
+        &self,
+        call: &Call,
+        of: &SnapshotRef,
+        since: &Base,
+        resume: Option<&Bookmark>,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        let command = match resume {
+            None => {
+                let (base, sent) = (since.name.to_string(), of.to_string());
+                self.tools.zfs(["send", "-i", &base, &sent])
+            }
+            Some(token) => {
+                self.check_token(call, of, Some(since.guid), token).await?;
+                self.tools.zfs(["send", "-t", token.as_str()])
+            }
+        };
+        self.streamed(call, command, of).await
     }
 
     /// Raw, which is what is on the disks: compressed, in large blocks, with small ones in their records, and without
@@ -116,11 +154,12 @@ impl<R: Runner> Cli<R> {
         }))
     }
 
-    /// Rejects a token that is not of this snapshot, or whose data no longer exists.
+    /// Rejects a token that is not of this snapshot and of the one that it starts from, or whose data no longer exists.
     async fn check_token(
         &self,
         call: &Call,
         from: &SnapshotRef,
+        since: Option<Guid>,
         token: &Bookmark,
     ) -> Result<(), Error> {
         let refused = || Error::not_found(format!("resume sending {from}"));
@@ -128,8 +167,8 @@ impl<R: Runner> Cli<R> {
         let command = super::bounded(call, vec![command]).remove(0);
         match self.runner.run_checked(&command).await {
             // Which of the two contains it differs between versions.
-            Ok(said) if is_of(&said.text(), from) => Ok(()),
-            Ok(said) if is_of(&String::from_utf8_lossy(&said.stderr), from) => Ok(()),
+            Ok(said) if is_of(&said.text(), from, since) => Ok(()),
+            Ok(said) if is_of(&String::from_utf8_lossy(&said.stderr), from, since) => Ok(()),
             Ok(_) => Err(refused().because("the partial copy is of another snapshot")),
             Err(error @ RunError::Failed { .. }) => {
                 let failed = sending(&error, from);
@@ -188,12 +227,26 @@ mod tests {
 
     #[test]
     fn a_token_is_of_one_snapshot() {
-        let of = |name: &str| is_of(SAID, &SnapshotRef::parse(name).unwrap());
+        let of = |name: &str| is_of(SAID, &SnapshotRef::parse(name).unwrap(), None);
         assert!(of("tank/v/a@s"));
         assert!(!of("tank/v/a@s2"));
         assert!(!of("tank/v/a@t"));
-        assert!(!is_of("", &SnapshotRef::parse("tank/v/a@s").unwrap()));
+        let sent = SnapshotRef::parse("tank/v/a@s").unwrap();
+        assert!(!is_of("", &sent, None));
         let two = format!("{SAID}\ttoname = tank/v/b@s\n");
-        assert!(!is_of(&two, &SnapshotRef::parse("tank/v/a@s").unwrap()));
+        assert!(!is_of(&two, &sent, None));
+    }
+
+    #[test]
+    fn a_token_of_what_differs_is_of_both_snapshots() {
+        let sent = SnapshotRef::parse("tank/v/a@s").unwrap();
+        let since = |guid| Some(Guid(guid));
+        assert!(!is_of(SAID, &sent, since(26)), "it starts from nothing");
+        let said = SAID.replace("\tobject", "\tfromguid = 0x1a\n\tobject");
+        assert!(is_of(&said, &sent, since(26)));
+        assert!(!is_of(&said, &sent, since(27)));
+        assert!(!is_of(&said, &sent, None));
+        let unread = said.replace("0x1a", "0xzz");
+        assert!(!is_of(&unread, &sent, since(26)));
     }
 }

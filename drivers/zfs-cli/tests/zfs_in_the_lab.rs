@@ -17,6 +17,8 @@ mod common;
 mod ground;
 #[path = "in_the_lab/groups.rs"]
 mod groups;
+#[path = "in_the_lab/moved.rs"]
+mod moved;
 #[path = "in_the_lab/resumed.rs"]
 mod resumed;
 #[path = "in_the_lab/running.rs"]

@@ -16,9 +16,9 @@ use driver_core::{
     AccessRules, BackendIdentity, BlockMetadata, BlockRanges, BlockRangesQuery, Call, Capacity,
     CapacityQuery, CapacityReporter, Conditions, CreateSnapshot, CreateVolume, DeleteSnapshot,
     DeleteVolume, Driver, Error, ExpandVolume, Expanded, Expander, FindVolume, Found, GetSnapshot,
-    Groups, Health, HealthQuery, Kind, Lister, Maintenance, Modifier, ModifyVolume, NodeId, Orphan,
-    Page, PageRequest, Parameters, Snapshot, SnapshotFilter, Snapshots, Source, Topology, Transfer,
-    UsageReporter, Volume, VolumeId, VolumeName,
+    Groups, Health, HealthQuery, Kind, Lister, Maintenance, Modifier, ModifyVolume, Mover, NodeId,
+    Orphan, Page, PageRequest, Parameters, Snapshot, SnapshotFilter, Snapshots, Source, Topology,
+    Transfer, UsageReporter, Volume, VolumeId, VolumeName,
 };
 use driver_zfs::backend::{Backend, Serves};
 use driver_zfs::id::{At, Layout};
@@ -292,6 +292,10 @@ impl Driver for NodeZfs {
 
     fn maintenance(&self) -> Option<&dyn Maintenance> {
         Some(self)
+    }
+
+    fn mover(&self) -> Option<&dyn Mover> {
+        self.driver.mover()
     }
 
     fn check_attachment(&self, id: &VolumeId, attachment: &Attachment) -> Result<(), Error> {

@@ -14,7 +14,7 @@ use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Error};
 
 use crate::name::{DatasetName, Since, SnapshotRef};
-use crate::observed::{Dataset, Observed, Request, Snapshot, VolumeKind};
+use crate::observed::{Dataset, Guid, Observed, Request, Snapshot, VolumeKind};
 use crate::property::{Property, PropertyName};
 use crate::step::{Failed, Guess, Plan};
 
@@ -82,6 +82,18 @@ pub trait Backend: Any + Send + Sync + Debug {
         _resume: Option<&Bookmark>,
     ) -> Result<Box<dyn Bytes>, Error> {
         Err(Error::unsupported("send a snapshot"))
+    }
+
+    /// Sends what differs from an older snapshot of the same dataset, from the beginning or from the bookmark of an
+    /// interrupted stream. `NotFound`: one of the two snapshots does not exist, or the bookmark is of others.
+    async fn send_since(
+        &self,
+        _call: &Call,
+        _of: &SnapshotRef,
+        _since: &Base,
+        _resume: Option<&Bookmark>,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        Err(Error::unsupported("send what differs from a snapshot"))
     }
 
     /// Whether it says which blocks of a zvol a snapshot holds.
@@ -160,6 +172,15 @@ pub enum Tried {
     },
 }
 
+/// The beginning of a stream of what differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Base {
+    /// The snapshot.
+    pub name: SnapshotRef,
+    /// Which one of that name.
+    pub guid: Guid,
+}
+
 /// The content to receive.
 #[derive(Debug, Clone)]
 pub struct Incoming {
@@ -167,7 +188,7 @@ pub struct Incoming {
     pub to: SnapshotRef,
     /// The properties that it has from its first moment. A resumed part has them already.
     pub properties: Vec<Property>,
-    /// Whether it resumes the existing part.
+    /// Whether it resumes the existing part, or adds to a dataset that exists.
     pub goes_on: bool,
 }
 

@@ -9,6 +9,7 @@ mod blocks;
 mod converge;
 mod groups;
 mod health;
+mod moving;
 mod orphans;
 mod partial;
 mod request;
@@ -27,7 +28,7 @@ use driver_core::{
     AccessRules, Adopter, BackendIdentity, BlockMetadata, Call, Capacity, CapacityQuery,
     CapacityReporter, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Effect,
     Error, ExpandVolume, Expanded, Expander, Exports, FindVolume, Found, GetSnapshot, Groups,
-    Health, Kind, Lister, Maintenance, Modifier, ModifyVolume, Orphan, Page, PageRequest,
+    Health, Kind, Lister, Maintenance, Modifier, ModifyVolume, Mover, Orphan, Page, PageRequest,
     Parameters, PublishVolume, Published, Publisher, Snapshot, SnapshotFilter, Snapshots, Source,
     Topology, Transfer, UnpublishVolume, UsageReporter, Volume, VolumeId, VolumeName, missing,
     without_groups,
@@ -409,6 +410,10 @@ impl Driver for ZfsDriver {
 
     fn adopter(&self) -> Option<&dyn Adopter> {
         Some(self)
+    }
+
+    fn mover(&self) -> Option<&dyn Mover> {
+        self.backend.streams().then_some(self)
     }
 
     fn longest_attachment(&self) -> Option<Attachment> {

@@ -123,6 +123,13 @@ pub fn helper_for_copy(tag: &CopyTag) -> SnapshotLeaf {
     SnapshotLeaf::of_number(FOR_COPY, hash(tag.as_str()))
 }
 
+/// The two snapshots that a move takes in turn, at either end: that of the moment which both ends have, and the next one.
+/// They are helpers of a copy, too.
+pub fn helpers_for_move(of: &str) -> [SnapshotLeaf; 2] {
+    let named = |turn: u8| SnapshotLeaf::of_number(FOR_COPY, hash(&format!("move {turn} {of}")));
+    [named(0), named(1)]
+}
+
 /// FNV-1a: stable across versions and machines.
 fn hash(text: &str) -> u64 {
     let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -377,6 +384,19 @@ mod tests {
         let helper = source.at(&leaf).unwrap();
         assert_eq!(layout().made_of(&helper), None);
         assert_eq!(layout().lock_of_helper(&helper), Some(source));
+    }
+
+    #[test]
+    fn a_move_has_two_helpers_and_shares_none_of_them_with_a_copy() {
+        let [one, other] = helpers_for_move("v:b/x");
+        assert_eq!(helpers_for_move("v:b/x"), [one.clone(), other.clone()]);
+        assert_ne!(one, other);
+        assert!(is_of_copy(&one) && is_of_copy(&other));
+        let elsewhere = helpers_for_move("v:c/x");
+        let of_copy = helper_for_copy(&CopyTag::of("v:b/x"));
+        for leaf in [one, other] {
+            assert!(leaf != of_copy && !elsewhere.contains(&leaf), "{leaf}");
+        }
     }
 
     #[test]

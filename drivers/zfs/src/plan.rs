@@ -11,6 +11,7 @@ pub mod destroy;
 pub mod expand;
 pub mod group;
 pub mod modify;
+pub mod moving;
 mod named;
 pub mod orphan;
 pub mod owner;

@@ -8,6 +8,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::name::SnapshotLeaf;
+
 /// The longest value that ZFS keeps, in bytes.
 pub const MAX_VALUE: usize = 8191;
 /// The longest name of a property.
@@ -22,6 +24,9 @@ const QUOTAS: [&str; 6] = [
     "groupobjquota",
     "projectobjquota",
 ];
+
+/// The bytes that were written since a snapshot, which follows the `@`.
+const WRITTEN: &str = "written";
 
 /// The name of a property: a native one (`refquota`) or one of a user (`democratic-csi:…`).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -117,6 +122,9 @@ impl PropertyName {
     /// The dataset that an operator adopted: its own name, so that a copy of the property says nothing of the dataset
     /// that has it. From before the adoption is complete. compat: "ZFS".
     pub const ADOPTED: Self = Self::constant("omnibus-csi:adopted");
+    /// On a dataset that a move fills or has filled: `rounds`, and once it is made a volume the GUID of the snapshot
+    /// whose content it has. From its first moment on. compat: "ZFS".
+    pub const MOVE: Self = Self::constant("omnibus-csi:move");
     /// The nodes that a volume is published to, see [`PublishedNodes`](crate::published::PublishedNodes). compat: "ZFS".
     pub const PUBLISHED: Self = Self::constant("omnibus-csi:published");
     /// The name of an iSCSI target and its disk on a host with ZFS.
@@ -218,6 +226,11 @@ impl PropertyName {
         Self(Cow::Borrowed(text))
     }
 
+    /// How much was written since a snapshot of the same dataset: `-` where there is none of that name.
+    pub fn written_since(snapshot: &SnapshotLeaf) -> Self {
+        Self(Cow::Owned(format!("{WRITTEN}@{snapshot}")))
+    }
+
     /// Checks a name: lower-case letters, digits and `:-._`; a native one without the colon. Those
     /// of quotas end with the user or group: `userquota@joe`.
     pub fn parse(text: &str) -> Result<Self, PropertyError> {
@@ -227,7 +240,8 @@ impl PropertyName {
         let person = |c: char| c.is_ascii_alphanumeric() || "-_.@\\".contains(c);
         let plain = match text.split_once('@') {
             Some((quota, whose)) => {
-                QUOTAS.contains(&quota) && !whose.is_empty() && whose.chars().all(person)
+                let known = quota == WRITTEN || QUOTAS.contains(&quota);
+                known && !whose.is_empty() && whose.chars().all(person)
             }
             None => text.chars().all(allowed),
         };
@@ -432,6 +446,7 @@ mod tests {
             ":a",
             "userquota@joe",
             "groupobjquota@EXAMPLE\\users",
+            "written@volume-source-for-copy-1",
         ] {
             assert!(PropertyName::parse(name).is_ok(), "{name:?}");
         }

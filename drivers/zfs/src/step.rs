@@ -114,6 +114,8 @@ pub enum Step {
         /// The part.
         to: DatasetName,
     },
+    /// Ends an interrupted receive into a dataset that has content already, which stays. One that still runs refuses it.
+    Abandon(DatasetName),
     /// Sets properties. A failure may leave some of them set: the next plan compares all of them
     /// again.
     Set {
@@ -461,6 +463,7 @@ impl fmt::Display for Step {
             } => write!(f, "clone {origin} to {dataset}"),
             Self::Copy { from, to, .. } => write!(f, "copy {from} to {to}"),
             Self::GoOn { from, to } => write!(f, "resume copying {from} to {to}"),
+            Self::Abandon(dataset) => write!(f, "end the interrupted receive into {dataset}"),
             Self::Set { object, .. } => write!(f, "set properties of {object}"),
             Self::Inherit { object, property } => write!(f, "clear {property} of {object}"),
             Self::Record {

@@ -28,7 +28,7 @@ pub use records::RecordWriter;
 pub use state::HostState;
 
 use crate::ZfsDriver;
-use crate::backend::{Backend, Incoming, Interrupted, ListQuery, Listed, Serves};
+use crate::backend::{Backend, Base, Incoming, Interrupted, ListQuery, Listed, Serves};
 use crate::name::{DatasetName, Since, SnapshotRef};
 use crate::observed::{Observed, Query, Request, VolumeKind};
 use crate::step::{Failed, Next, Plan};
@@ -187,7 +187,17 @@ impl Backend for MemoryHost {
         from: &SnapshotRef,
         resume: Option<&Bookmark>,
     ) -> Result<Box<dyn Bytes>, Error> {
-        transfer::send(&mut self.state(), from, resume)
+        transfer::send(&mut self.state(), from, None, resume)
+    }
+
+    async fn send_since(
+        &self,
+        _call: &Call,
+        of: &SnapshotRef,
+        since: &Base,
+        resume: Option<&Bookmark>,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        transfer::send(&mut self.state(), of, Some(since), resume)
     }
 
     fn lists_blocks(&self) -> bool {

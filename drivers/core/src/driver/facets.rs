@@ -12,6 +12,7 @@ use csi_types::{AbsolutePath, Attachment, Conditions, VolumeContext};
 use crate::adopt::{AdoptVolume, Adoption};
 use crate::call::Call;
 use crate::error::Error;
+use crate::moves::{MoveSource, MoveState, Round};
 use crate::orphan::Orphan;
 use crate::request::{
     BlockRangesQuery, CreateGroup, DeleteSnapshot, ExpandVolume, GetSnapshot, GroupMembers,
@@ -321,6 +322,43 @@ pub trait Adopter: Send + Sync {
     /// the object for a volume, whole or partial. `NotFound`. `Invalid`: it can be no volume of this connection.
     /// `Conflict`: it is a volume that no adoption made, or something else of ours.
     async fn adopt_volume(&self, call: &Call, request: &AdoptVolume) -> Result<Volume, Error>;
+}
+
+/// Volumes that move to other connections and come from them, in rounds while they are in use.
+///
+/// The request of a target is the same at each call: its source is a volume
+/// [elsewhere](crate::Elsewhere). Until the end nothing takes what has come for a volume: it is not listed and not
+/// exported, and counts as an orphan a week after it was left.
+#[async_trait]
+pub trait Mover: Send + Sync {
+    /// The formats in which it sends and receives. Fixed for the life of the value; none: it does neither.
+    fn move_formats(&self) -> &'static [TransferFormat];
+
+    /// A volume of its own as the source of the move `tag`. Touches nothing, and does not say yet whether it exists.
+    fn move_out(&self, volume: &VolumeId, tag: &CopyTag)
+    -> Result<Box<dyn MoveSource + '_>, Error>;
+
+    /// The progress of the move to the volume of this request, found out without changing anything. `Conflict`:
+    /// something else has its name.
+    async fn move_state(&self, call: &Call, request: &CreateVolume) -> Result<MoveState, Error>;
+
+    /// One round: receives all, or what was written since the newest moment that both ends have. An interrupted round
+    /// goes on at the next call, or starts anew if its source is gone. `Conflict`: it is a volume, whichever made it;
+    /// or what has come was changed. `NotFound`: the source no longer has that moment. After either only
+    /// [`Mover::give_up_move`] helps.
+    async fn move_in(
+        &self,
+        call: &Call,
+        request: &CreateVolume,
+        from: &dyn MoveSource,
+    ) -> Result<Round, Error>;
+
+    /// Makes a volume of what has come, as [`Driver::create_volume`](super::Driver::create_volume) leaves one.
+    /// Idempotent; no round can follow once it was started. `Conflict`: no round has ended, or one was interrupted.
+    async fn moved_in(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error>;
+
+    /// Removes what a move has left here. Idempotent. `Conflict`: it is a volume, or nothing of a move.
+    async fn give_up_move(&self, call: &Call, request: &CreateVolume) -> Result<(), Error>;
 }
 
 /// A volume that a pod describes itself: it lives and dies with the pod, on the node of the pod.

@@ -207,7 +207,7 @@ impl Known {
                 }
             }
             // It may be about any of them.
-            Step::GoOn { .. } | Step::Promote(_) => {
+            Step::GoOn { .. } | Step::Abandon(_) | Step::Promote(_) => {
                 *self = Self {
                     properties: std::mem::take(&mut self.properties),
                     ..Self::new()

@@ -205,6 +205,11 @@ impl<'a> Run<'a> {
                 Kind::Internal,
                 "TrueNAS says of no copy that it can go on",
             )),
+            Step::Abandon(_) => Err(tell(
+                doing,
+                Kind::Internal,
+                "nothing is received by the API of TrueNAS",
+            )),
             Step::Rename { snapshot, to } => {
                 // Without it, what is moved by a promotion keeps its name.
                 if !self.dialect.has_snapshot_rename() {

@@ -30,6 +30,7 @@ pub(super) fn is_touched(plan: &Plan, query: &Query) -> bool {
         | Step::Clone { dataset, .. }
         | Step::Copy { to: dataset, .. }
         | Step::GoOn { to: dataset, .. }
+        | Step::Abandon(dataset)
         | Step::DestroyDataset(dataset)
         | Step::DestroyEmpty(dataset)
         | Step::Set {

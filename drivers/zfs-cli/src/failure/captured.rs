@@ -118,6 +118,16 @@ const IN_ALL: &[Word] = &[
         Observe,
     ),
     (
+        "cannot receive incremental stream: destination tank/q has been modified\nsince most recent snapshot",
+        Conflict,
+        Tell,
+    ),
+    (
+        "cannot receive incremental stream: most recent snapshot of tank/q does not\nmatch incremental source",
+        Conflict,
+        Tell,
+    ),
+    (
         "cannot rename 'tank/a@s': dataset already exists",
         Conflict,
         Observe,

@@ -17,6 +17,8 @@ const PROPERTIES: &str =
 const NAMES: &str = "shorten zfs.datasetParentName, or _private.csi.volume.idTemplate";
 const PART: &str = "another process receives into it: wait until it ends, or end it with \
                     `zfs receive -A` on the storage host";
+const CHANGED: &str =
+    "what has come there was changed, and takes no more: give the move up, and start it anew";
 /// ZFS also reports a reached limit of datasets or snapshots as missing space.
 const FULL: &str =
     "the pool or a quota above is full, or a filesystem_limit or snapshot_limit above is reached";
@@ -116,6 +118,13 @@ pub(super) const OF_ZFS: &[Reason] = &[
         Kind::Busy,
         Next::Tell,
         PART,
+    ),
+    ("has been modified", Kind::Conflict, Next::Tell, CHANGED),
+    (
+        "match incremental source",
+        Kind::Conflict,
+        Next::Tell,
+        CHANGED,
     ),
     ("dataset already exists", Kind::Conflict, Next::Observe, ""),
     (

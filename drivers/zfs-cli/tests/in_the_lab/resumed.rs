@@ -7,12 +7,12 @@ use crate::ground::{Ground, zfs};
 use crate::{call, request, snapshot, with};
 
 /// A `zfs` whose streams are cut after three million bytes, for as long as there is a file that says so.
-struct Shears {
+pub(crate) struct Shears {
     folder: tempfile::TempDir,
 }
 
 impl Shears {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().unwrap();
         let script = format!(
@@ -26,11 +26,11 @@ impl Shears {
         Self { folder }
     }
 
-    fn program(&self) -> String {
+    pub(crate) fn program(&self) -> String {
         self.folder.path().join("zfs").to_str().unwrap().to_owned()
     }
 
-    fn cut(&self, cuts: bool) {
+    pub(crate) fn cut(&self, cuts: bool) {
         let says = self.folder.path().join("cut");
         if cuts {
             std::fs::write(says, "").unwrap();
@@ -41,10 +41,10 @@ impl Shears {
 }
 
 /// Writes what does not become small, and reads it back.
-struct Content(&'static str);
+pub(crate) struct Content(pub(crate) &'static str);
 
 impl Content {
-    fn path(&self, ground: &Ground, volume: &str) -> String {
+    pub(crate) fn path(&self, ground: &Ground, volume: &str) -> String {
         let root = &ground.root;
         match self.0 {
             "filesystem" => format!("/{root}/v/{volume}/file"),
@@ -52,14 +52,14 @@ impl Content {
         }
     }
 
-    fn write(&self, ground: &Ground, volume: &str) {
+    pub(crate) fn write(&self, ground: &Ground, volume: &str) {
         let to = format!("of={}", self.path(ground, volume));
         let arguments = ["if=/dev/urandom", &to, "bs=1M", "count=12", "conv=fsync"];
         let dd = std::process::Command::new("dd").args(arguments).output();
         assert!(dd.unwrap().status.success());
     }
 
-    fn read(&self, ground: &Ground, volume: &str) -> Vec<u8> {
+    pub(crate) fn read(&self, ground: &Ground, volume: &str) -> Vec<u8> {
         use std::io::Read as _;
         let file = std::fs::File::open(self.path(ground, volume)).unwrap();
         let mut all = Vec::new();
@@ -69,7 +69,7 @@ impl Content {
     }
 }
 
-fn one(property: &str, of: &str) -> String {
+pub(crate) fn one(property: &str, of: &str) -> String {
     let text = zfs(&["get", "-Hp", "-o", "value", property, of]);
     text.trim().to_owned()
 }

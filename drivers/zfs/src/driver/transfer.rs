@@ -42,7 +42,7 @@ struct Origin<'a> {
 
 /// A stream that logs its progress.
 #[derive(Debug)]
-struct LoggedStream {
+pub(super) struct LoggedStream {
     inner: Box<dyn Bytes>,
     to: DatasetName,
     bytes: u64,
@@ -53,7 +53,7 @@ struct LoggedStream {
 // === impl LoggedStream ===
 
 impl LoggedStream {
-    fn new(inner: Box<dyn Bytes>, to: &DatasetName, whole: Option<u64>) -> Self {
+    pub(super) fn new(inner: Box<dyn Bytes>, to: &DatasetName, whole: Option<u64>) -> Self {
         Self {
             inner,
             to: to.clone(),
@@ -61,6 +61,11 @@ impl LoggedStream {
             whole,
             said: Instant::now(),
         }
+    }
+
+    /// The bytes that have come.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 
@@ -92,29 +97,7 @@ impl std::fmt::Debug for Origin<'_> {
 #[async_trait]
 impl ExportStream for Origin<'_> {
     async fn info(&self, call: &Call) -> Result<ExportInfo, Error> {
-        let query = match &self.named {
-            Object::Dataset(name) => Query::Dataset(name.clone()),
-            Object::Snapshot(name) => Query::Snapshot(name.clone()),
-        };
-        let pool = self.driver.observe(call, vec![query]).await?;
-        let found = content_of(&self.named, &pool).filter(|(kind, _)| *kind == self.driver.kind());
-        let Some((kind, properties)) = found else {
-            return Err(Error::not_found(format!("send {}", self.named)));
-        };
-        let bytes = held(properties);
-        let size = properties.number(&PropertyName::VOLSIZE);
-        Ok(match kind {
-            VolumeKind::Filesystem => ExportInfo {
-                format: TransferFormat::ZfsFilesystem,
-                minimum_size: bytes,
-                bytes: Some(bytes),
-            },
-            VolumeKind::Zvol => ExportInfo {
-                format: TransferFormat::ZfsVolume,
-                minimum_size: size.unwrap_or_default(),
-                bytes: Some(bytes),
-            },
-        })
+        self.driver.measure(call, &self.named).await
     }
 
     async fn open(&self, call: &Call, from: Option<&Bookmark>) -> Result<Stream, Error> {
@@ -148,6 +131,29 @@ impl ZfsDriver {
             VolumeKind::Filesystem => FILES,
             VolumeKind::Zvol => DISKS,
         }
+    }
+
+    /// Describes what is sent.
+    pub(super) async fn measure(&self, call: &Call, named: &Object) -> Result<ExportInfo, Error> {
+        let pool = self.observe(call, vec![Query::of(named.clone())]).await?;
+        let found = content_of(named, &pool).filter(|(kind, _)| *kind == self.kind());
+        let Some((kind, properties)) = found else {
+            return Err(Error::not_found(format!("send {named}")));
+        };
+        let bytes = held(properties);
+        let size = properties.number(&PropertyName::VOLSIZE);
+        Ok(match kind {
+            VolumeKind::Filesystem => ExportInfo {
+                format: TransferFormat::ZfsFilesystem,
+                minimum_size: bytes,
+                bytes: Some(bytes),
+            },
+            VolumeKind::Zvol => ExportInfo {
+                format: TransferFormat::ZfsVolume,
+                minimum_size: size.unwrap_or_default(),
+                bytes: Some(bytes),
+            },
+        })
     }
 
     pub(super) fn origin(
@@ -330,7 +336,7 @@ impl ZfsDriver {
     }
 
     /// Applies a plan without an observation afterwards.
-    async fn done(&self, call: &Call, plan: &Plan) -> Result<(), Error> {
+    pub(super) async fn done(&self, call: &Call, plan: &Plan) -> Result<(), Error> {
         let nothing = Request::of([]);
         let done = self.backend.apply(call, plan, &nothing).await;
         done.map(drop).map_err(|failed| failed.error)

@@ -167,7 +167,9 @@ impl Doomed<'_> {
             );
         }
         let received = |snapshot: &&&Snapshot| !snapshot.hidden.is_empty();
-        if let Some(snapshot) = snapshots.iter().find(received) {
+        if let Some(snapshot) = snapshots.iter().find(received)
+            && !self.has_interrupted_round()
+        {
             let why = format!("a `zfs receive` into {} is still running", snapshot.name);
             return Err(blocked(doing, why)
                 .advise("let it end, or end it by `zfs receive -A` on the storage host"));
@@ -179,6 +181,12 @@ impl Doomed<'_> {
             );
         }
         Ok(())
+    }
+
+    /// Whether a round of a move into it was interrupted. It may still run: if so, ZFS reports that.
+    fn has_interrupted_round(&self) -> bool {
+        let resumes = self.dataset.resumes().is_some();
+        resumes && !self.dataset.is_receiving() && !is_complete(self.dataset)
     }
 
     /// Whether a snapshot may be destroyed with the dataset.
@@ -204,6 +212,10 @@ impl Doomed<'_> {
     /// Plans the steps that remove the snapshots of the dataset and the helper that it is a clone
     /// of.
     fn release(&self, plan: &mut Plan) {
+        if self.has_interrupted_round() {
+            // It keeps the snapshot that it adds to.
+            plan.step(Step::Abandon(self.dataset.name.clone()));
+        }
         self.doom_origin(plan);
         let snapshots = self.pool.snapshots_of(&self.dataset.name);
         // Snapshots marked for deferred destroy need no further step, and a new snapshot that takes

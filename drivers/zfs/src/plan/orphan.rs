@@ -8,7 +8,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use driver_core::{Error, Kind, OrphanKind, VolumeId};
+use driver_core::{Elsewhere, Error, Kind, OrphanKind, VolumeId};
 
 use super::destroy::is_only_container;
 use super::owner::Owner;
@@ -74,8 +74,10 @@ impl<'a> OrphanScope<'a> {
     pub fn dataset(&self, dataset: &Dataset) -> Option<Remains> {
         let own = |name| dataset.properties.own(&name);
         // A running copy may have started long ago. A copy that can resume may pause for as long as
-        // its source is kept; if it still runs after that, ZFS refuses to remove it.
+        // its source is kept; if it still runs after that, ZFS refuses to remove it. So may a volume that comes in
+        // rounds.
         let (before, runs) = match (dataset.is_receiving(), dataset.resumes()) {
+            (false, _) if is_from_elsewhere(dataset) => (self.before_of_copies, false),
             (false, _) => (self.before, false),
             (true, Some(_)) => (self.before_of_copies, false),
             (true, None) => (self.before, true),
@@ -133,6 +135,13 @@ impl<'a> OrphanScope<'a> {
         let lock = self.layout.lock_of_helper(&snapshot.name)?;
         Some(Remains::Helper(snapshot.name.clone(), lock))
     }
+}
+
+/// Whether its content comes from another connection.
+fn is_from_elsewhere(dataset: &Dataset) -> bool {
+    let own = |name| dataset.properties.own(&name);
+    let source = own(PropertyName::SOURCE_KIND).zip(own(PropertyName::SOURCE_ID));
+    source.is_some_and(|(kind, id)| Elsewhere::read(kind, id).is_some())
 }
 
 fn is_older(properties: &Properties, before: SystemTime) -> bool {

@@ -91,6 +91,9 @@ struct Held {
     receiving: bool,
     /// Of a received stream: its snapshot, and how many of its pieces have arrived.
     arrived: Option<(String, u64)>,
+    /// Of a stream of what differs, which is received beside the content: the snapshot that it starts from, its own, and
+    /// how many of its pieces have arrived.
+    beside: Option<(u64, String, u64)>,
 }
 
 /// A snapshot.
@@ -144,6 +147,7 @@ impl MemoryPool {
             block: 16 << 10,
             receiving: false,
             arrived: None,
+            beside: None,
         };
         self.datasets.insert(name.clone(), held);
     }
@@ -187,6 +191,13 @@ impl MemoryPool {
     pub fn receive_upon(&mut self, name: &SnapshotRef) {
         let hidden = format!("{}/%recv", name.dataset);
         self.hidden.insert(name.clone(), hidden);
+    }
+
+    /// Whether a part of what differs has arrived on top of a snapshot.
+    fn is_added_to(&self, name: &SnapshotRef) -> bool {
+        let beside = |held: &Held| held.beside.as_ref().map(|(since, ..)| *since);
+        let since = self.datasets.get(&name.dataset).and_then(beside);
+        since.is_some() && since == self.snapshots.get(name).map(|cut| cut.guid)
     }
 
     /// Marks a dataset as in use, so that it cannot be destroyed, or as free again.

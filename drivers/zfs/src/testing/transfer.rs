@@ -14,7 +14,7 @@ use driver_core::{Effect, Error, Kind};
 use super::MemoryHost;
 use super::pool::{Piece, Room};
 use super::state::{self, HostState};
-use crate::backend::{Incoming, Interrupted};
+use crate::backend::{Base, Incoming, Interrupted};
 use crate::name::{Since, SnapshotRef};
 use crate::step::{Failed, Next};
 
@@ -49,13 +49,15 @@ impl Bytes for Sending {
 pub(super) fn send(
     state: &mut HostState,
     from: &SnapshotRef,
+    since: Option<&Base>,
     resume: Option<&Bookmark>,
 ) -> Result<Box<dyn Bytes>, Error> {
     state.exchanges += 1;
     if state.is_cut() {
         return Err(state::lost().error.with_effect(Effect::None));
     }
-    let pieces = state.pool.pieces(from, resume.map(Bookmark::as_str))?;
+    let token = resume.map(Bookmark::as_str);
+    let pieces = state.pool.pieces(from, since, token)?;
     let mut sent = sent();
     let number = sent.len();
     sent.insert(number, (from.clone(), pieces));
@@ -97,7 +99,7 @@ pub(super) async fn receive(
         let (snapshot, piece) = read(&bytes).ok_or_else(|| here(foreign()))?;
         if !started {
             let began = state.pool.begin_receive(incoming, &piece, &snapshot);
-            began.map_err(here)?;
+            began.map_err(Interrupted::Here)?;
             started = true;
         } else if state.pool.room == Room::None {
             let full = Error::new(Kind::OutOfSpace, "receive a stream").because("it is full");

@@ -22,6 +22,7 @@ mod kept;
 mod leftovers;
 mod migrated;
 mod modified;
+mod moves;
 mod orphans;
 mod partial;
 mod prefix;

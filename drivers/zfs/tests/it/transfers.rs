@@ -18,7 +18,7 @@ use crate::world::*;
 const KINDS: [VolumeKind; 2] = [VolumeKind::Filesystem, VolumeKind::Zvol];
 
 /// An empty host, and one with a volume that contains data.
-async fn hosts(kind: VolumeKind) -> [MemoryDriver; 2] {
+pub(crate) async fn hosts(kind: VolumeKind) -> [MemoryDriver; 2] {
     let empty = || MemoryHost::empty().state().clone();
     let (from, to): (HostState, HostState) = (empty(), empty());
     let hosts = [driver(kind, false, from), driver(kind, false, to)];
@@ -32,7 +32,7 @@ async fn hosts(kind: VolumeKind) -> [MemoryDriver; 2] {
     hosts
 }
 
-fn wanted() -> CreateVolume {
+pub(crate) fn wanted() -> CreateVolume {
     let source = Elsewhere::Volume(driver_core::VolumeId::parse("v:a/v0").unwrap());
     CreateVolume {
         source: Some(Source::Elsewhere(source)),
@@ -45,7 +45,7 @@ fn origin(from: &MemoryDriver) -> Box<dyn ExportStream + '_> {
     from.export(&source, &CopyTag::of("v:b/v1")).unwrap()
 }
 
-async fn copied(from: &MemoryDriver, to: &MemoryDriver) -> Result<Volume, Error> {
+pub(crate) async fn copied(from: &MemoryDriver, to: &MemoryDriver) -> Result<Volume, Error> {
     let origin = origin(from);
     let made = to.import(&call(), &wanted(), &*origin).await?;
     origin.close(&call()).await?;
@@ -53,7 +53,7 @@ async fn copied(from: &MemoryDriver, to: &MemoryDriver) -> Result<Volume, Error>
 }
 
 /// Disconnects a host after this many more parts of its work, or not.
-fn cut(host: &MemoryDriver, parts: Option<usize>) {
+pub(crate) fn cut(host: &MemoryDriver, parts: Option<usize>) {
     let mut state = host.backend().state();
     state.cut_after = parts.map(|parts| state.steps + parts);
 }
@@ -64,7 +64,7 @@ fn shapes(hosts: &[MemoryDriver; 2]) -> Vec<String> {
     hosts.iter().map(shape).collect()
 }
 
-fn no_helper_is_left(hosts: &[MemoryDriver; 2]) {
+pub(crate) fn no_helper_is_left(hosts: &[MemoryDriver; 2]) {
     for shape in shapes(hosts) {
         assert!(!shape.contains("volume-source-for-"), "{shape}");
     }

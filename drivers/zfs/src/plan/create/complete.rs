@@ -83,7 +83,7 @@ impl Create<'_> {
     }
 
     /// Whether the existing dataset was created by this request; otherwise why not.
-    pub(super) fn recognise(&self, dataset: &Dataset, pool: &State) -> Result<(), Error> {
+    pub(in crate::plan) fn recognise(&self, dataset: &Dataset, pool: &State) -> Result<(), Error> {
         if dataset.kind != self.kind {
             return Err(self.conflict(format!("is a {}", dataset.kind)));
         }

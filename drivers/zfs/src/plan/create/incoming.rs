@@ -103,6 +103,17 @@ impl Create<'_> {
         self.properties(pool, size)
     }
 
+    /// The properties of a dataset that is filled in rounds, from its first moment. Its size and its export come when it
+    /// is completed: until then nothing reaches it, and its source may grow.
+    pub fn properties_between(&self, pool: &State) -> Result<Vec<Property>, Error> {
+        self.check_device(pool.system())?;
+        let mut all = self
+            .policy
+            .of_volume(self.kind, self.request, &self.class)?;
+        all.retain(|property| property.name != PropertyName::REFQUOTA);
+        Ok(all)
+    }
+
     /// The parent of a received stream must exist.
     pub fn parent(&self, pool: &State) -> Option<Plan> {
         let parent = self.name().parent()?;

@@ -153,6 +153,7 @@ impl MemoryPool {
             files: false,
             receiving: false,
             arrived: None,
+            beside: None,
         })
     }
 }

@@ -78,6 +78,13 @@ impl MemoryPool {
                 self.end_copy(to, Some(from))
             }
             Step::GoOn { from, to } => self.go_on(from, to),
+            Step::Abandon(name) => {
+                if let Some(held) = self.datasets.get_mut(name) {
+                    held.beside = None;
+                }
+                self.sweep();
+                Ok(())
+            }
             Step::Set { object, properties } => self.set(object, properties),
             Step::Inherit { object, property } => {
                 self.own_mut(object)?.remove(property);
@@ -411,6 +418,7 @@ impl MemoryPool {
             .snapshots
             .iter()
             .filter(|(name, cut)| cut.doomed && cut.holds == 0 && self.clones(name).is_empty())
+            .filter(|(name, _)| !self.is_added_to(name))
             .map(|(name, _)| name.clone())
             .collect();
         for name in gone {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::MemoryPool;
 use crate::backend::{Entry, ListFilter, ListQuery, Listed};
 use crate::id::is_helper;
-use crate::name::{DatasetName, Object, SnapshotRef};
+use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
 use crate::observed::{
     ALWAYS, Dataset, Guid, Mark, OF_MEMBERS, Query, Snapshot, State, System, VolumeKind,
 };
@@ -147,7 +147,7 @@ impl MemoryPool {
             name: name.clone(),
             guid: Guid(cut.guid),
             clones: self.clones(name),
-            hidden: self.hidden.get(name).cloned().into_iter().collect(),
+            hidden: self.hidden_clones(name),
             properties,
         })
     }
@@ -219,9 +219,41 @@ impl MemoryPool {
         state
     }
 
+    fn hidden_clones(&self, name: &SnapshotRef) -> Vec<String> {
+        let added = self.is_added_to(name);
+        let added = added.then(|| format!("{}/%recv", name.dataset));
+        self.hidden
+            .get(name)
+            .cloned()
+            .into_iter()
+            .chain(added)
+            .collect()
+    }
+
+    /// How much was written to a dataset since a snapshot.
+    fn written_since(&self, name: &DatasetName, property: &PropertyName) -> Option<Value> {
+        let leaf = property.as_str().strip_prefix("written@")?;
+        let snapshot = name.at(&SnapshotLeaf::parse(leaf).ok()?).ok()?;
+        let (held, cut) = (self.datasets.get(name)?, self.snapshots.get(&snapshot)?);
+        let bytes = if held.content == cut.content {
+            0
+        } else {
+            held.used
+        };
+        Some(Value {
+            text: bytes.to_string(),
+            origin: Origin::Own,
+        })
+    }
+
     /// A dataset with only the requested properties.
     fn dataset_with(&self, name: &DatasetName, extra: &[PropertyName]) -> Option<Dataset> {
         let mut dataset = self.dataset(name)?;
+        for property in extra {
+            if let Some(value) = self.written_since(name, property) {
+                dataset.properties.insert(property.clone(), value);
+            }
+        }
         dataset.properties = asked_for(&dataset.properties, extra);
         Some(dataset)
     }
