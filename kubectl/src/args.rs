@@ -6,7 +6,8 @@ use clap::{Args, Parser, Subcommand};
 
 const ABOUT: &str = "\
 Why a claim does not work, and the commands of the controller of omnibus-csi, from your machine with the rights of your \
-kubeconfig. It changes nothing in the cluster; `orphans --remove`, `exports --repair` and `adopt` change the storage.";
+kubeconfig. It changes nothing in the cluster; `orphans --remove`, `exports --repair`, `adopt` and `move` change the \
+storage.";
 
 const AFTER: &str = "\
 Examples:
@@ -97,6 +98,9 @@ pub(crate) enum Command {
     /// Make a volume of a dataset, zvol or directory that exists; the name of the driver is added
     #[command(after_help = AFTER_REMOTE)]
     Adopt(RemoteFlags),
+    /// Move a volume to another connection while pods use it; the name of the driver is added
+    #[command(after_help = AFTER_REMOTE)]
+    Move(RemoteFlags),
     /// Open the console, a page that shows what the controller knows, in your browser
     #[command(after_help = AFTER_CONSOLE)]
     Console(ConsoleFlags),

@@ -63,6 +63,7 @@ async fn run(cli: Cli) -> Result<u8, String> {
         Command::Check(flags) => remote::run(&cluster, "check", &flags).await,
         Command::ExportPvs(flags) => remote::run(&cluster, "export-pvs", &flags).await,
         Command::Adopt(flags) => remote::run(&cluster, "adopt", &flags).await,
+        Command::Move(flags) => remote::run(&cluster, "move", &flags).await,
         Command::Console(flags) => console::run(&cluster, &flags).await,
     }
 }

@@ -13,7 +13,7 @@ use crate::ours::{DriverPod, LABEL, LABEL_VALUE};
 /// The exit code that a shell gives a program whose output is not read any more, such as by `head`.
 const READER_GONE: u8 = 141;
 /// The commands whose output is objects of the driver.
-const WRITES_OBJECTS: [&str; 2] = ["export-pvs", "adopt"];
+const WRITES_OBJECTS: [&str; 3] = ["export-pvs", "adopt", "move"];
 const CSI_NAME: &str = "--csi-name";
 
 /// Runs a command in the controller's pod.

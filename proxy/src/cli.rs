@@ -10,6 +10,7 @@ pub mod export_pvs;
 pub mod exports;
 pub mod liveness_probe;
 pub mod migrate_values;
+pub mod move_volume;
 pub mod orphans;
 mod selection;
 pub mod serve;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use omnibus_csi::cli::args::{self, Command, Invocation};
 use omnibus_csi::cli::{
     adopt, attacher_finalizers, check, connections, explain, export_pvs, exports, liveness_probe,
-    migrate_values, orphans, serve, try_out, version,
+    migrate_values, move_volume, orphans, serve, try_out, version,
 };
 use omnibus_csi::process;
 
@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Ok(Invocation::Command(Command::Explain(flags))) => explain::run(&flags),
         Ok(Invocation::Command(Command::ExportPvs(flags))) => export_pvs::run(&flags),
         Ok(Invocation::Command(Command::Adopt(flags))) => adopt::run(&flags),
+        Ok(Invocation::Command(Command::Move(flags))) => move_volume::run(&flags),
         Ok(Invocation::Command(Command::Try(flags))) => try_out::run(&flags),
         Ok(Invocation::Command(Command::MigrateValues(flags))) => migrate_values::run(&flags),
         Ok(Invocation::Command(Command::AttacherFinalizers(flags))) => {

@@ -147,13 +147,21 @@ pub fn end_for_certain(after: Duration) {
 /// Runs the work of a command on its own runtime, and abandons what hangs in it. Returns an exit
 /// code, after a message on standard error, if the runtime cannot be started.
 pub fn carry_out<T>(work: impl Future<Output = T>) -> Result<T, ExitCode> {
+    carry_out_saying(work, complain)
+}
+
+/// The same; `say` gets the line about the wait, every few seconds.
+pub(crate) fn carry_out_saying<T>(
+    work: impl Future<Output = T>,
+    say: impl Fn(&str),
+) -> Result<T, ExitCode> {
     let runtime = small_runtime().map_err(|error| {
         complain(&format!(
             "omnibus-csi: the runtime cannot be started: {error}"
         ));
         ExitCode::FAILURE
     })?;
-    let done = runtime.block_on(with_progress(work, None, complain));
+    let done = runtime.block_on(with_progress(work, None, say));
     runtime.shutdown_background();
     Ok(done)
 }

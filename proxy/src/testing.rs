@@ -271,7 +271,7 @@ impl Memory {
     }
 }
 
-fn volume(id: &VolumeId, path: &str, source: Option<Source>) -> Volume {
+pub(crate) fn volume(id: &VolumeId, path: &str, source: Option<Source>) -> Volume {
     let path = AbsolutePath::parse(path).expect("path");
     Volume {
         id: id.clone(),

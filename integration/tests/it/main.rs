@@ -16,6 +16,7 @@ mod host_key;
 mod local_hostpath;
 mod modify;
 mod monitoring;
+mod moved;
 mod node_manual;
 mod nothing_ignored;
 mod proxy;

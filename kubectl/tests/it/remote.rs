@@ -90,6 +90,10 @@ fn commands_that_write_objects_get_the_name_of_the_driver_unless_it_is_given() {
             vec!["adopt", "tank/a", "--csi-name=org.other.csi"],
             "driver-config-file.yaml&command=tank%2Fa&command=--csi-name%3Dorg.other.csi",
         ),
+        (
+            vec!["move", "v:nas/pvc-1", "--to=ssd"],
+            "&command=--csi-name%3Dorg.example.csi&command=v%3Anas%2Fpvc-1&command=--to%3Dssd",
+        ),
     ] {
         let mut world = World::new();
         world.said = Some(Said {

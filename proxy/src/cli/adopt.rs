@@ -71,7 +71,7 @@ pub struct AdoptFlags {
 }
 
 /// A size as Kubernetes writes it: a number, alone or with one of its units.
-fn size(text: &str) -> Result<u64, String> {
+pub(super) fn size(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, u64); 10] = [
         ("Ki", 1 << 10),
         ("Mi", 1 << 20),

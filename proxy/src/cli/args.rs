@@ -14,6 +14,7 @@ use crate::cli::adopt::{self, AdoptFlags};
 use crate::cli::attacher_finalizers::AttacherFinalizersFlags;
 use crate::cli::export_pvs::{self, ExportPvsFlags};
 use crate::cli::migrate_values::MigrateValuesFlags;
+use crate::cli::move_volume::{self, MoveFlags};
 use crate::cli::try_out::TryFlags;
 use crate::process::complain;
 
@@ -65,6 +66,9 @@ pub enum Command {
     /// Make a volume of a dataset, zvol or directory that exists, and write its objects of Kubernetes
     #[command(after_help = adopt::AFTER)]
     Adopt(Box<AdoptFlags>),
+    /// Move a volume to another connection while pods use it, and write its objects of Kubernetes at the end
+    #[command(after_help = move_volume::AFTER)]
+    Move(Box<MoveFlags>),
     /// Make one values file of our chart from those of democratic-csi's: each becomes a connection
     #[command(after_help = cli::AFTER_MIGRATE_VALUES)]
     MigrateValues(MigrateValuesFlags),

@@ -15,6 +15,7 @@ use crate::cli::connections::size;
 use crate::cli::selection::{NoAnswer, answer};
 use crate::csi::identity::PluginName;
 use crate::process;
+use crate::routing::connections::Connections;
 use crate::routing::own_thread;
 use chain::{Chain, Link};
 use storage::Configured;
@@ -60,6 +61,11 @@ pub fn run(flags: &ExplainFlags) -> ExitCode {
         process::say(&chain.picture(ascii));
     }
     chain.exit_code()
+}
+
+/// The connections of a folder by their names; none for a configuration of one. No storage is asked.
+pub(super) fn connections(file: &Path) -> Result<Option<Connections>, String> {
+    storage::read(file, None).map(Configured::into_connections)
 }
 
 async fn walk(flags: &ExplainFlags) -> Result<Vec<Link>, String> {

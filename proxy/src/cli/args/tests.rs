@@ -527,6 +527,7 @@ fn help_is_not_broken_into_lines_twice_on_a_terminal_of_eighty_columns() {
         "exports",
         "export-pvs",
         "adopt",
+        "move",
         "connections",
         "try",
     ] {

@@ -55,6 +55,15 @@ struct Walk<'a> {
     links: Vec<Link>,
 }
 
+// === impl Configured ===
+
+impl Configured {
+    /// The connections, if they have names.
+    pub(super) fn into_connections(self) -> Option<Connections> {
+        self.named.then_some(self.connections)
+    }
+}
+
 /// Reads a configuration and the files of its folder, as callers of the name `driver` have its connections. No storage
 /// is asked.
 pub(super) fn read(file: &Path, driver: Option<&PluginName>) -> Result<Configured, String> {
