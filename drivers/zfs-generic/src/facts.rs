@@ -32,6 +32,12 @@ pub struct Facts {
     pub connected: Vec<String>,
     /// What the kernel should show of connected nodes, and could not be read.
     pub hidden: Vec<String>,
+    /// Why the host cannot show who is connected to a share.
+    pub unseen: Vec<String>,
+}
+
+fn strange(why: String) -> Error {
+    Error::new(Kind::Internal, "observe an export").because(why)
 }
 
 // === impl Facts ===
@@ -39,29 +45,35 @@ pub struct Facts {
 impl Facts {
     /// Parses the output of an observing script.
     pub(crate) fn read(answers: &[Output]) -> Result<Self, Error> {
-        let strange = |why: String| Error::new(Kind::Internal, "observe an export").because(why);
         let [answer] = answers else {
             return Err(strange(format!("{} answers to one command", answers.len())));
         };
         let mut facts = Self::default();
+        facts.add(answer)?;
+        Ok(facts)
+    }
+
+    /// Adds what an observing script has printed.
+    pub(crate) fn add(&mut self, answer: &Output) -> Result<(), Error> {
         for line in answer.text().lines().filter(|line| !line.is_empty()) {
             let (word, name) = line.split_once(' ').unwrap_or((line, ""));
             let list = match word {
-                "missing" => &mut facts.missing,
-                "blocked" => &mut facts.blocked,
-                "present" => &mut facts.present,
-                "foreign" => &mut facts.foreign,
-                "unknown" => &mut facts.unknown,
-                "allowed" => &mut facts.allowed,
-                "partial" => &mut facts.partial,
-                "session" => &mut facts.sessions,
-                "connected" => &mut facts.connected,
-                "hidden" => &mut facts.hidden,
+                "missing" => &mut self.missing,
+                "blocked" => &mut self.blocked,
+                "present" => &mut self.present,
+                "foreign" => &mut self.foreign,
+                "unknown" => &mut self.unknown,
+                "allowed" => &mut self.allowed,
+                "partial" => &mut self.partial,
+                "session" => &mut self.sessions,
+                "connected" => &mut self.connected,
+                "hidden" => &mut self.hidden,
+                "unseen" => &mut self.unseen,
                 _ => return Err(strange("the host answered something else".to_owned())),
             };
             list.push(name.to_owned());
         }
-        Ok(facts)
+        Ok(())
     }
 
     /// Whether this part of it exists.

@@ -8,6 +8,7 @@ mod access;
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use csi_types::Attachment;
 use csi_types::attachment::{FieldError, NetworkShare, Server, Share};
@@ -30,6 +31,7 @@ use access::Access;
 use driver_zfs::nodes::{Nodes, NodesConfig};
 
 static SCRIPT: LazyLock<String> = LazyLock::new(|| bare(include_str!("script/share.sh")));
+static CLIENTS: LazyLock<String> = LazyLock::new(|| bare(include_str!("script/clients.sh")));
 
 /// The protocol of a share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +51,8 @@ pub struct ShareExport {
     tools: ZfsTools,
     /// The access list, if access is per node.
     access: Option<Access>,
+    /// Whether the log has it that the host cannot say who uses a share.
+    is_noted: AtomicBool,
 }
 
 /// The section `nfs` or `smb` for a host with ZFS.
@@ -149,6 +153,7 @@ impl ShareExport {
             properties,
             tools,
             access,
+            is_noted: AtomicBool::new(false),
         })
     }
 
@@ -185,6 +190,23 @@ impl ShareExport {
             .arg(self.tools.sudo.as_str())
             .arg(zfs.program().as_str())
             .args(words)
+    }
+
+    /// Asks who uses it.
+    fn clients(&self, dataset: &DatasetName) -> Command {
+        Command::function(&CLIENTS)
+            .args([self.protocol.section(), dataset.as_str()])
+            .arg(Self::share_name(dataset))
+    }
+
+    /// Notes once that the host cannot say who uses a share.
+    fn note_unseen(&self, why: &str) {
+        if !self.is_noted.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                why,
+                "the storage host does not say who uses a share: volumes are deleted as if no node did"
+            );
+        }
     }
 }
 
@@ -224,17 +246,26 @@ impl Export for ShareExport {
         }
     }
 
+    /// Who uses it is asked of what is shared in another way, too.
+    fn observe_to_remove(&self, subject: &Subject<'_>, _asset: &()) -> Vec<Command> {
+        let clients = self.clients(subject.dataset);
+        self.observe(subject, &())
+            .into_iter()
+            .chain([clients])
+            .collect()
+    }
+
     fn facts(
         &self,
         _subject: &Subject<'_>,
         _asset: &(),
         answers: &[Output],
     ) -> Result<Facts, Error> {
-        if self.is_shared() {
-            Facts::read(answers)
-        } else {
-            Ok(Facts::default())
+        let mut facts = Facts::default();
+        for answer in answers {
+            facts.add(answer)?;
         }
+        Ok(facts)
     }
 
     fn ensure(
@@ -286,6 +317,27 @@ impl Export for ShareExport {
         _facts: &Facts,
     ) -> Result<Vec<Act<Command>>, Error> {
         Ok(Vec::new())
+    }
+
+    fn connected(
+        &self,
+        subject: &Subject<'_>,
+        _asset: &(),
+        facts: &Facts,
+    ) -> Result<Vec<String>, Error> {
+        // The share of that name is of another dataset, and so are those who use it.
+        if !facts.foreign.is_empty() {
+            return Ok(Vec::new());
+        }
+        if let Some(what) = facts.hidden.first() {
+            let doing = format!("see who uses the share of volume `{}`", subject.id);
+            return Err(Error::new(Kind::Unreachable, doing)
+                .because(format!("the storage host does not show {what}")));
+        }
+        if let Some(why) = facts.unseen.first() {
+            self.note_unseen(why);
+        }
+        Ok(facts.connected.clone())
     }
 
     fn is_per_node(&self) -> bool {
