@@ -167,6 +167,8 @@ pub struct Permissions {
     pub acl: Option<serde_json::Value>,
     /// Whether a dataset is mounted here.
     pub mount_point: bool,
+    /// The number of its filesystem, as in `stat(2)`.
+    pub device: u64,
 }
 
 /// A change of permissions.
@@ -191,6 +193,26 @@ pub struct Session {
     pub initiator: String,
     /// Its address.
     pub address: String,
+}
+
+/// A client of NFS 4.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NfsClient {
+    /// The name that it has sent.
+    pub name: String,
+    /// Its address and port.
+    pub address: String,
+    /// The filesystems in which it holds a file open, once for each: their numbers, as in `stat(2)`.
+    pub holds: Vec<u64>,
+}
+
+/// A connection to an SMB share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SmbConnection {
+    /// The name of the share.
+    pub share: String,
+    /// The address of the client.
+    pub machine: String,
 }
 
 /// Why a backend did not do what it was asked for.
@@ -331,6 +353,10 @@ pub trait Backend: fmt::Debug + Send + Sync {
     async fn apply_exports(&self, rows: &Rows) -> Answer<()>;
     /// The connected sessions.
     async fn sessions(&self) -> Answer<Vec<Session>>;
+    /// The clients of NFS 4.
+    async fn nfs_clients(&self) -> Answer<Vec<NfsClient>>;
+    /// The connections to SMB shares.
+    async fn smb_connections(&self) -> Answer<Vec<SmbConnection>>;
     /// A subsystem has left one of its ports: the kernel ends the connections there.
     async fn left_port(&self, subsystem: &str);
 }

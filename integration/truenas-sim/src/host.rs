@@ -3,6 +3,7 @@
 //! Datasets and snapshots are read from ZFS each time. What it cannot make fails; only access control lists
 //! are remembered instead.
 
+mod clients;
 mod exports;
 mod lio;
 mod nvmet;
@@ -23,8 +24,8 @@ use nas_host::{Failed, lio as targets};
 use serde_json::Value;
 
 use crate::backend::{
-    Backend, Dataset, Destroy, Kind, NewDataset, PermissionChange, Permissions, Pool, Problem,
-    Scope, Session, Snapshot,
+    Backend, Dataset, Destroy, Kind, NewDataset, NfsClient, PermissionChange, Permissions, Pool,
+    Problem, Scope, Session, SmbConnection, Snapshot,
 };
 use crate::rows::{Rows, text};
 use zfs::{done, options, zfs};
@@ -337,6 +338,7 @@ impl Backend for Host {
             mode: found.mode() & 0o7777,
             acl: self.acls().get(path).cloned(),
             mount_point: above.is_some_and(|above| above.dev() != found.dev()),
+            device: found.dev(),
         })
     }
 
@@ -384,6 +386,14 @@ impl Backend for Host {
             address: String::new(),
         };
         Ok(targets::sessions().into_iter().map(session).collect())
+    }
+
+    async fn nfs_clients(&self) -> Answer<Vec<NfsClient>> {
+        Ok(clients::of_nfs())
+    }
+
+    async fn smb_connections(&self) -> Answer<Vec<SmbConnection>> {
+        clients::of_samba().await
     }
 
     /// The exports were applied.

@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 
 use crate::backend::{
-    Backend, Dataset, Destroy, NewDataset, PermissionChange, Permissions, Pool, Problem, Scope,
-    Session, Snapshot,
+    Backend, Dataset, Destroy, NewDataset, NfsClient, PermissionChange, Permissions, Pool, Problem,
+    Scope, Session, SmbConnection, Snapshot,
 };
 use crate::rows::Rows;
 use state::State;
@@ -50,6 +50,36 @@ impl Model {
         self.lock()
             .sessions
             .retain(|session| session.target != target);
+    }
+
+    /// A client of NFS 4 opens a file in the filesystem that is mounted here, and keeps it open.
+    pub fn open(&self, path: &str, name: &str, address: &str) {
+        let mut state = self.lock();
+        let device = state.files.get(path).map(|file| file.device);
+        state.clients.push(NfsClient {
+            name: name.to_owned(),
+            address: address.to_owned(),
+            holds: device.into_iter().collect(),
+        });
+    }
+
+    /// The clients of NFS 4 of this address go.
+    pub fn close(&self, address: &str) {
+        self.lock()
+            .clients
+            .retain(|client| client.address != address);
+    }
+
+    /// A client connects to an SMB share.
+    pub fn use_share(&self, connection: SmbConnection) {
+        self.lock().connections.push(connection);
+    }
+
+    /// All clients disconnect from an SMB share.
+    pub fn leave_share(&self, share: &str) {
+        self.lock()
+            .connections
+            .retain(|connection| connection.share != share);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -200,15 +230,16 @@ impl Backend for Model {
             return Err(Problem::Exists(path.to_owned()));
         }
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-        if !state.files.contains_key(parent) {
+        let Some(device) = state.files.get(parent).map(|file| file.device) else {
             return Err(Problem::Missing(parent.to_owned()));
-        }
+        };
         let directory = Permissions {
             uid: 0,
             gid: 0,
             mode,
             acl: None,
             mount_point: false,
+            device,
         };
         state.files.insert(path.to_owned(), directory);
         Ok(())
@@ -220,6 +251,14 @@ impl Backend for Model {
 
     async fn sessions(&self) -> Answer<Vec<Session>> {
         Ok(self.lock().sessions.clone())
+    }
+
+    async fn nfs_clients(&self) -> Answer<Vec<NfsClient>> {
+        Ok(self.lock().clients.clone())
+    }
+
+    async fn smb_connections(&self) -> Answer<Vec<SmbConnection>> {
+        Ok(self.lock().connections.clone())
     }
 
     async fn left_port(&self, subsystem: &str) {

@@ -76,7 +76,7 @@ async fn stat(call: &Call) -> Answer {
         "mtime": 1_795_000_000.0,
         "ctime": 1_795_000_000.0,
         "btime": 1_795_000_000.0,
-        "dev": 50,
+        "dev": found.device,
         "inode": 34,
         "nlink": 2,
         "acl": found.acl.is_some(),

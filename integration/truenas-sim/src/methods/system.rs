@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Answer, Call, unknown};
+use super::{Answer, Call, plain, unknown};
+use crate::backend::{NfsClient, SmbConnection};
 use crate::failure::Failure;
 use crate::rows::{self, Row};
 
@@ -20,6 +21,11 @@ pub(super) async fn run(call: &Call, service: &str, verb: &str) -> Answer {
             "rpcstatd_port": null,
             "rpclockd_port": null,
         })),
+        ("nfs", "get_nfs4_clients") => {
+            let clients = call.nas.backend.nfs_clients().await.map_err(plain)?;
+            call.query(clients.iter().zip(1..).map(nfs_client).collect())
+        }
+        ("smb", "status") => smb_status(call).await,
         ("smb", "config") => Ok(json!({
             "id": 1,
             "netbiosname": "truenas",
@@ -32,6 +38,69 @@ pub(super) async fn run(call: &Call, service: &str, verb: &str) -> Answer {
         ("system", verb) => system(call, verb),
         _ => Err(unknown(call)),
     }
+}
+
+/// A client as the middleware reads it from the files of nfsd.
+fn nfs_client((client, number): (&NfsClient, u64)) -> Value {
+    let state = |(device, at): (&u64, u64)| {
+        // As the kernel prints the number that `stat(2)` has.
+        let major = (device >> 8) & 0xfff;
+        let minor = (device & 0xff) | ((device >> 12) & !0xff);
+        let id = (u128::from(number) << 64) + u128::from(at);
+        json!({id.to_string(): {
+            "type": "open",
+            "access": "rw",
+            "deny": "--",
+            "superblock": format!("{major:02x}:{minor:02x}:{}", 136 + at),
+            "filename": "/a",
+            "owner": "open id:\u{0}\u{0}\u{0}8",
+        }})
+    };
+    let states: Vec<Value> = client.holds.iter().zip(1..).map(state).collect();
+    json!({
+        "id": number.to_string(),
+        "info": {
+            "clientid": 6_273_260_596_088_110_000_u64 + number,
+            "address": client.address,
+            "status": "confirmed",
+            "seconds from last renew": 5,
+            "name": client.name,
+            "minor version": 2,
+            "Implementation domain": "kernel.org",
+            "Implementation name": "Linux",
+            "Implementation time": [0, 0],
+            "callback state": "UP",
+            "callback address": client.address,
+        },
+        "states": states,
+    })
+}
+
+/// What smbstatus says; of the levels only that of connections to shares.
+async fn smb_status(call: &Call) -> Answer {
+    if call.text(0) != "SHARES" {
+        return Err(unknown(call));
+    }
+    let connections = call.nas.backend.smb_connections().await.map_err(plain)?;
+    let row = |(connection, number): (&SmbConnection, u64)| {
+        json!({
+            "service": connection.share,
+            "server_id": {
+                "pid": (1000 + number).to_string(),
+                "task_id": "0",
+                "vnn": "4294967295",
+                "unique_id": number.to_string(),
+            },
+            "tcon_id": number.to_string(),
+            "session_id": number.to_string(),
+            "machine": connection.machine,
+            "connected_at": "2026-11-29T12:00:00.000000+00:00",
+            "encryption": {"cipher": "-", "degree": "none"},
+            "signing": {"cipher": "-", "degree": "none"},
+        })
+    };
+    let rows = connections.iter().zip(1..).map(row).collect();
+    crate::query::apply(rows, call.params.get(1..).unwrap_or_default())
 }
 
 fn system(call: &Call, verb: &str) -> Answer {

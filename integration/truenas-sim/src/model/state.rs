@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::backend::{
-    Destroy, Kind, NewDataset, Permissions, Problem, Property, Scope, Session, Snapshot, Source,
+    Destroy, Kind, NewDataset, NfsClient, Permissions, Problem, Property, Scope, Session,
+    SmbConnection, Snapshot, Source,
 };
 
 type Answer<T> = Result<T, Problem>;
@@ -14,7 +15,10 @@ pub(super) struct State {
     pub(super) nodes: BTreeMap<String, Node>,
     pub(super) files: BTreeMap<String, Permissions>,
     pub(super) sessions: Vec<Session>,
+    pub(super) clients: Vec<NfsClient>,
+    pub(super) connections: Vec<SmbConnection>,
     txg: u64,
+    devices: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -44,6 +48,9 @@ pub(super) struct SnapshotNode {
 
 /// Seconds of the epoch; transaction groups count up from here, so that order in time is order in txg.
 const EPOCH: u64 = 1_795_000_000;
+
+/// Others are mounted before the pools.
+const FIRST_DEVICE: u64 = 49;
 
 fn missing<T>(name: &str) -> Answer<T> {
     Err(Problem::Missing(name.to_owned()))
@@ -80,12 +87,14 @@ impl State {
     }
 
     fn mount(&mut self, name: &str) {
+        self.devices += 1;
         let directory = Permissions {
             uid: 0,
             gid: 0,
             mode: 0o755,
             acl: None,
             mount_point: true,
+            device: FIRST_DEVICE + self.devices,
         };
         self.files.insert(format!("/mnt/{name}"), directory);
     }
