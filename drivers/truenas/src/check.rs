@@ -89,7 +89,8 @@ pub(crate) fn roles(generation: Generation, needs: &Needs) -> Vec<&'static str> 
     roles
 }
 
-/// What disks with detached snapshots need to remove the empty parents of those. `check` does not ask for it.
+/// What disks with detached snapshots need to remove the empty parents of those, and NFS without datasets by the API to know
+/// who uses a share. `check` does not ask for it.
 pub(crate) const LOOKS: &str = "FILESYSTEM_ATTRS_READ";
 
 /// Whether these roles hold another one.
@@ -156,8 +157,12 @@ impl Nas {
         let (path, zvol) = (format!("/mnt/{dataset}"), dataset.to_owned());
         let nodes = needs.nodes;
         let look = match needs.service {
-            "nfs" => Look::Nfs { path },
-            "cifs" => Look::Smb { path, name },
+            "nfs" => Look::Nfs { path, users: false },
+            "cifs" => Look::Smb {
+                path,
+                name,
+                users: false,
+            },
             "iscsitarget" => Look::Iscsi {
                 name,
                 zvol,

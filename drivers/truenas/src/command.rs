@@ -65,6 +65,8 @@ pub(crate) enum Look {
     Nfs {
         /// The directory.
         path: String,
+        /// Whether to look who uses them, too. A removal needs to know it.
+        users: bool,
     },
     /// The SMB shares of a directory, and the share of this name.
     Smb {
@@ -72,6 +74,8 @@ pub(crate) enum Look {
         path: String,
         /// The name.
         name: String,
+        /// Whether to look who uses those of the directory, too. A removal needs to know it.
+        users: bool,
     },
     /// The target and the extents of this name, and those of the zvol.
     Iscsi {
@@ -106,9 +110,9 @@ pub(crate) enum Look {
 #[derive(Debug, Clone)]
 pub(crate) enum Answer {
     /// NFS shares.
-    Nfs(Vec<NfsShare>),
+    Nfs(Shares<NfsShare>),
     /// SMB shares.
-    Smb(Vec<SmbShare>),
+    Smb(Shares<SmbShare>),
     /// What belongs to a target.
     Iscsi(IscsiState),
     /// What belongs to a subsystem.
@@ -117,6 +121,15 @@ pub(crate) enum Answer {
     Problems(Vec<Arc<Error>>),
     /// Something was changed.
     Done,
+}
+
+/// The shares of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shares<T> {
+    /// The shares, and with SMB what else has the name.
+    pub(crate) rows: Vec<T>,
+    /// The nodes that use them; `None` if they were not looked for.
+    pub(crate) connected: Option<Connected>,
 }
 
 /// What there is of a target and its extent.
@@ -213,7 +226,7 @@ impl Look {
     /// For errors.
     pub(crate) fn doing(&self) -> String {
         match self {
-            Self::Nfs { path } => format!("look for the NFS share of {path}"),
+            Self::Nfs { path, .. } => format!("look for the NFS share of {path}"),
             Self::Smb { path, .. } => format!("look for the SMB share of {path}"),
             Self::Iscsi { zvol, .. } => format!("look for the iSCSI target of {zvol}"),
             Self::Nvme { zvol, .. } => format!("look for the NVMe-oF subsystem of {zvol}"),

@@ -614,13 +614,14 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
             let look = Look::Smb {
                 path: format!("/mnt/tank/{path}"),
                 name: name.to_owned(),
+                users: false,
             };
             let seen = driver.look(&call, &dialect, &look).await;
             let seen = seen.unwrap_or_else(|error| panic!("{path} {name}: {}", error.chain()));
             let Answer::Smb(shares) = seen else {
                 panic!("{path} {name}: no shares");
             };
-            assert_eq!(shares.len(), known, "{path} {name}");
+            assert_eq!(shares.rows.len(), known, "{path} {name}");
         }
     }
 

@@ -22,6 +22,7 @@ use crate::export::access::Access;
 use crate::export::iscsi::IscsiExport;
 use crate::export::nvmeof::NvmeExport;
 use crate::export::share::{NfsExport, SmbExport, SmbNaming};
+use crate::export::users::Noted;
 use crate::settings::{HttpConnection, Protocol, Settings};
 
 /// The comment that says whose a share is.
@@ -224,6 +225,7 @@ pub(crate) fn nfs(document: &Document) -> Result<NfsExport, ConfigError> {
         all_dirs: config.share_alldirs,
         comment: template("nfs.shareCommentTemplate", config.share_comment_template)?,
         access: access("nfs", config.nodes.as_ref(), Form::Address)?,
+        noted: Noted::default(),
     })
 }
 
@@ -282,6 +284,7 @@ pub(crate) fn smb(document: &Document) -> Result<SmbExport, ConfigError> {
         },
         auxiliary: config.share_auxiliary_configuration_template,
         comment: template("smb.shareCommentTemplate", config.share_comment_template)?,
+        noted: Noted::default(),
     })
 }
 

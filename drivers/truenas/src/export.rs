@@ -15,6 +15,7 @@ pub(crate) mod nvmeof;
 mod nvmeof_change;
 mod nvmeof_hosts;
 pub(crate) mod share;
+pub(crate) mod users;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -173,8 +174,11 @@ impl Nas {
         look: &Look,
     ) -> Result<Answer, Error> {
         let seen = match look {
-            Look::Nfs { path } => self.nfs_shares(call, path).await,
-            Look::Smb { path, name } => self.smb_shares(call, dialect, path, name).await,
+            Look::Nfs { path, users } => self.nfs_shares(call, path, *users).await,
+            Look::Smb { path, name, users } => {
+                let wanted = (path.as_str(), name.as_str());
+                self.smb_shares(call, dialect, wanted, *users).await
+            }
             Look::Iscsi {
                 name,
                 zvol,

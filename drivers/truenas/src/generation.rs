@@ -242,6 +242,11 @@ impl Dialect {
         self.generation >= Generation::V25_10
     }
 
+    /// Whether connections to SMB shares can be asked for.
+    pub fn tells_smb_connections(&self) -> bool {
+        self.generation >= Generation::V22_12 && self.generation != Generation::V25_10
+    }
+
     /// Whether datasets can be read by path without a walk over all pools.
     pub fn has_resource_query(&self) -> bool {
         self.generation >= Generation::V25_10

@@ -41,7 +41,7 @@ pub struct Administrator {
 pub struct Wanted {
     user: String,
     needs: Needs,
-    /// Disks with detached snapshots, whose empty parents are looked for.
+    /// Disks with detached snapshots, whose empty parents are looked for, or NFS, whose clients are.
     looks: bool,
     /// The configuration logs in with a password.
     by_password: bool,
@@ -145,7 +145,11 @@ impl Wanted {
         let settings = zfs.settings(&document.common()?, kind(files), None)?;
         let mut wanted = Self {
             user,
-            looks: needs.datasets && !files && settings.layout.detached.is_some(),
+            looks: if needs.datasets {
+                !files && settings.layout.detached.is_some()
+            } else {
+                needs.service == "nfs"
+            },
             by_password: config.api_key.is_none() && config.password.is_some(),
             shell: None,
             notes: Vec::new(),

@@ -28,6 +28,15 @@ pub struct FileStat {
     /// Whether it has an ACL beyond its mode.
     #[serde(default)]
     pub acl: bool,
+    /// The number of its filesystem, as in `stat(2)`.
+    pub dev: Option<u64>,
+}
+
+/// The number of a mounted filesystem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Device {
+    major: u64,
+    minor: u64,
 }
 
 /// Finds which filesystem a path is on.
@@ -135,6 +144,37 @@ pub enum AclKind {
     Posix1e,
 }
 
+// === impl FileStat ===
+
+impl FileStat {
+    /// The filesystem that it is on, if the NAS says it.
+    pub fn device(&self) -> Option<Device> {
+        self.dev.map(Device::of_stat)
+    }
+}
+
+// === impl Device ===
+
+impl Device {
+    /// Reads the number of `stat(2)`, as the C library of Linux puts it together.
+    fn of_stat(dev: u64) -> Self {
+        Self {
+            major: ((dev >> 8) & 0xfff) | ((dev >> 32) & !0xfff),
+            minor: (dev & 0xff) | ((dev >> 12) & 0xffff_ff00),
+        }
+    }
+
+    /// Reads the first two numbers of `00:39:137`, as nfsd names a file: in hexadecimal.
+    pub(crate) fn of_superblock(text: &str) -> Option<Self> {
+        let mut numbers = text.split(':');
+        let mut number = || u64::from_str_radix(numbers.next()?, 16).ok();
+        Some(Self {
+            major: number()?,
+            minor: number()?,
+        })
+    }
+}
+
 impl Request for Stat {
     type Answer = FileStat;
 
@@ -234,5 +274,25 @@ impl JobRequest for SetAcl {
             .opt("gid", self.gid.as_ref())
             .put("options", json!({"recursive": self.recursive}))
             .call("filesystem.setacl")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filesystem_is_the_same_by_both_of_its_numbers() {
+        for (dev, superblock) in [
+            (57, "00:39:137"),
+            (0x10_00a3, "00:1a3:34"),
+            (0x0801, "08:01:2"),
+        ] {
+            let device = Device::of_superblock(superblock);
+            assert_eq!(device, Some(Device::of_stat(dev)), "{superblock}");
+        }
+        for strange in ["", "00", "00:", "x:39:1", "0:-1:1"] {
+            assert_eq!(Device::of_superblock(strange), None, "{strange}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Call, Done, Fields, Filter, Request, rows};
+use crate::metered::LARGEST_ANSWER;
 use crate::{Dialect, Error};
 
 rows! {
@@ -110,6 +111,36 @@ pub struct UpdateSmbShare {
 pub struct DeleteSmbShare {
     /// Its number.
     pub id: i64,
+}
+
+/// Finds the connections to SMB shares. From 22.12 on, but not on 25.10, which keeps the method for itself.
+#[derive(Debug, Clone, Copy)]
+pub struct FindSmbConnections;
+
+/// A connection to an SMB share.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct SmbConnection {
+    /// The name of the share.
+    pub service: String,
+    /// The address of the client.
+    pub machine: String,
+}
+
+impl Request for FindSmbConnections {
+    type Answer = Vec<SmbConnection>;
+
+    fn largest(&self) -> usize {
+        LARGEST_ANSWER
+    }
+
+    fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
+        if !dialect.tells_smb_connections() {
+            return Err(dialect.lacks("public list of connections to SMB shares"));
+        }
+        let options = json!({"select": ["service", "machine"]});
+        let params = vec![json!("SHARES"), json!([]), options];
+        Ok(Call::new("smb.status", params))
+    }
 }
 
 impl Request for FindSmbShares {

@@ -1,8 +1,7 @@
 //! The nodes that are connected to the export of a volume: a deletion waits until there is none.
 //!
-//! TrueNAS says it of targets whose names begin with its base name, and of subsystems. It does not say it of shares:
-//! of NFS it knows open files and what clients have ever mounted, and of SMB nothing that its API shows. There ZFS
-//! refuses to destroy what is open.
+//! TrueNAS says it of targets whose names begin with its base name, and of subsystems. Of shares it says less: see
+//! [`users`](super::users).
 
 use driver_core::{Call, Error};
 
@@ -26,10 +25,11 @@ pub(super) fn connected(object: &str, seen: Option<&Connected>) -> Result<Vec<St
     }
 }
 
-fn named(name: &str, address: &str) -> String {
-    match address {
-        "" => name.to_owned(),
-        address => format!("{name} at {address}"),
+pub(super) fn named(name: &str, address: &str) -> String {
+    match (name, address) {
+        (name, "") => name.to_owned(),
+        ("", address) => address.to_owned(),
+        (name, address) => format!("{name} at {address}"),
     }
 }
 

@@ -11,6 +11,7 @@ use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
 use super::access::{self, Access, Allowed};
+use super::users::{Connections, Noted, users};
 use super::{comment, enabled, gone, number, problems, remember, unread};
 use crate::Dialect;
 use crate::api::nfs::{
@@ -20,7 +21,7 @@ use crate::api::smb::{CreateSmbShare, DeleteSmbShare, QuerySmbShares, SmbOptions
 use crate::api::{Enable, Filter};
 use crate::backend::Nas;
 use crate::check::Needs;
-use crate::command::{Answer, Change, Command, Look, Made, act, share_of, task};
+use crate::command::{Answer, Change, Command, Look, Made, Shares, act, share_of, task};
 use crate::error::Error as ApiError;
 
 /// A change of NFS shares.
@@ -58,6 +59,8 @@ pub(crate) struct NfsExport {
     pub(crate) comment: Template,
     /// What nodes are called, if access is per node.
     pub(crate) access: Option<Access>,
+    /// Whether it was said that the NAS does not know who uses a share.
+    pub(crate) noted: Noted,
 }
 
 /// Exports filesystems by SMB.
@@ -75,6 +78,8 @@ pub(crate) struct SmbExport {
     pub(crate) auxiliary: Option<Template>,
     /// Makes the comment.
     pub(crate) comment: Template,
+    /// Whether it was said that the NAS does not know who uses a share.
+    pub(crate) noted: Noted,
 }
 
 /// How SMB shares are named.
@@ -246,7 +251,7 @@ impl Export for NfsExport {
     type Output = Answer;
     /// The directory that is shared.
     type Name = String;
-    type Facts = Vec<NfsShare>;
+    type Facts = Shares<NfsShare>;
 
     fn kind(&self) -> VolumeKind {
         VolumeKind::Filesystem
@@ -274,7 +279,13 @@ impl Export for NfsExport {
     }
 
     fn observe(&self, _subject: &Subject<'_>, path: &String) -> Vec<Command> {
-        vec![Command::Look(Look::Nfs { path: path.clone() })]
+        let (path, users) = (path.clone(), false);
+        vec![Command::Look(Look::Nfs { path, users })]
+    }
+
+    fn observe_to_remove(&self, _subject: &Subject<'_>, path: &String) -> Vec<Command> {
+        let (path, users) = (path.clone(), true);
+        vec![Command::Look(Look::Nfs { path, users })]
     }
 
     fn facts(
@@ -282,7 +293,7 @@ impl Export for NfsExport {
         _subject: &Subject<'_>,
         _path: &String,
         answers: &[Answer],
-    ) -> Result<Vec<NfsShare>, Error> {
+    ) -> Result<Shares<NfsShare>, Error> {
         match answers {
             [Answer::Nfs(shares)] => Ok(shares.clone()),
             _ => Err(unread()),
@@ -293,9 +304,9 @@ impl Export for NfsExport {
         &self,
         subject: &Subject<'_>,
         path: &String,
-        facts: &Vec<NfsShare>,
+        facts: &Shares<NfsShare>,
     ) -> Result<Vec<Act<Command>>, Error> {
-        let Some(ours) = Self::ours(subject, facts) else {
+        let Some(ours) = Self::ours(subject, &facts.rows) else {
             let create = CreateNfsShare {
                 path: path.clone(),
                 all_dirs: self.all_dirs,
@@ -320,16 +331,25 @@ impl Export for NfsExport {
         &self,
         _subject: &Subject<'_>,
         path: &String,
-        facts: &Vec<NfsShare>,
+        facts: &Shares<NfsShare>,
     ) -> Result<Vec<Act<Command>>, Error> {
-        if let Some(more) = facts.iter().find(|share| share.paths.len() > 1) {
+        if let Some(more) = facts.rows.iter().find(|share| share.paths.len() > 1) {
             let why = format!("NFS share {} is of other directories, too", more.id);
             return Err(Error::new(Kind::Busy, format!("unshare {path}"))
                 .because(why)
                 .advise("take the directory out of that share on TrueNAS"));
         }
         let remove = |share: &NfsShare| act(NfsChange::Delete(share.id));
-        Ok(facts.iter().map(remove).collect())
+        Ok(facts.rows.iter().map(remove).collect())
+    }
+
+    fn connected(
+        &self,
+        _subject: &Subject<'_>,
+        path: &String,
+        facts: &Shares<NfsShare>,
+    ) -> Result<Vec<String>, Error> {
+        users(path, facts.connected.clone(), &self.noted)
     }
 
     fn is_proved_by_acts(&self) -> bool {
@@ -348,17 +368,17 @@ impl Export for NfsExport {
         Access::has_name(self.access.as_ref(), node)
     }
 
-    fn is_open(&self, subject: &Subject<'_>, _path: &String, facts: &Vec<NfsShare>) -> bool {
+    fn is_open(&self, subject: &Subject<'_>, _path: &String, facts: &Shares<NfsShare>) -> bool {
         let lets_in_all = |share: &NfsShare| share.options.hosts.is_empty();
         Access::is_unlisted(self.access.as_ref(), subject)
-            && Self::ours(subject, facts).is_some_and(lets_in_all)
+            && Self::ours(subject, &facts.rows).is_some_and(lets_in_all)
     }
 
     fn allow(
         &self,
         subject: &Subject<'_>,
         path: &String,
-        facts: &Vec<NfsShare>,
+        facts: &Shares<NfsShare>,
         nodes: &[&NodeId],
     ) -> Result<Vec<Act<Command>>, Error> {
         let allowed = Access::allow(self.access.as_ref(), subject, nodes)?;
@@ -368,7 +388,7 @@ impl Export for NfsExport {
         let mut acts = vec![remember];
         // Where more is missing, the next round makes it with the node in the list.
         if self.ensure(subject, path, facts)?.is_empty()
-            && let Some(ours) = Self::ours(subject, facts)
+            && let Some(ours) = Self::ours(subject, &facts.rows)
         {
             acts.extend(Self::admit(ours, hosts(names), Vec::new())?);
         }
@@ -379,14 +399,14 @@ impl Export for NfsExport {
         &self,
         subject: &Subject<'_>,
         _path: &String,
-        facts: &Vec<NfsShare>,
+        facts: &Shares<NfsShare>,
         node: Option<&NodeId>,
     ) -> Result<Vec<Act<Command>>, Error> {
         let revoked = Access::revoke(self.access.as_ref(), subject, node)?;
         let Some(revoked) = revoked else {
             return Ok(Vec::new());
         };
-        let ours = Self::ours(subject, facts);
+        let ours = Self::ours(subject, &facts.rows);
         let admit = ours.map(|ours| Self::admit(ours, hosts(revoked.names), Vec::new()));
         let admit = admit.transpose()?.flatten();
         Ok(revoked.forget.into_iter().chain(admit).collect())
@@ -409,7 +429,7 @@ impl Export for NfsExport {
         &self,
         _subject: &Subject<'_>,
         path: &String,
-        _facts: &Vec<NfsShare>,
+        _facts: &Shares<NfsShare>,
     ) -> Result<Option<Attachment>, Error> {
         share(&self.server, path).map(|share| Some(Attachment::Nfs(share)))
     }
@@ -497,7 +517,7 @@ impl Export for SmbExport {
     type Command = Command;
     type Output = Answer;
     type Name = SmbName;
-    type Facts = Vec<SmbShare>;
+    type Facts = Shares<SmbShare>;
 
     fn kind(&self) -> VolumeKind {
         VolumeKind::Filesystem
@@ -533,6 +553,15 @@ impl Export for SmbExport {
         vec![Command::Look(Look::Smb {
             path: name.path.clone(),
             name: name.name.clone(),
+            users: false,
+        })]
+    }
+
+    fn observe_to_remove(&self, _subject: &Subject<'_>, name: &SmbName) -> Vec<Command> {
+        vec![Command::Look(Look::Smb {
+            path: name.path.clone(),
+            name: name.name.clone(),
+            users: true,
         })]
     }
 
@@ -541,7 +570,7 @@ impl Export for SmbExport {
         _subject: &Subject<'_>,
         _name: &SmbName,
         answers: &[Answer],
-    ) -> Result<Vec<SmbShare>, Error> {
+    ) -> Result<Shares<SmbShare>, Error> {
         match answers {
             [Answer::Smb(shares)] => Ok(shares.clone()),
             _ => Err(unread()),
@@ -552,15 +581,15 @@ impl Export for SmbExport {
         &self,
         subject: &Subject<'_>,
         name: &SmbName,
-        facts: &Vec<SmbShare>,
+        facts: &Shares<SmbShare>,
     ) -> Result<Vec<Act<Command>>, Error> {
-        if let Some(ours) = ours(subject, name, facts) {
+        if let Some(ours) = ours(subject, name, &facts.rows) {
             let id = ours.id.to_string();
             let enabled = enabled(ours.enabled, Enable::SmbShare(ours.id));
             let remembered = remember(subject, &PropertyName::FREENAS_SMB_SHARE, &id)?;
             return Ok(enabled.into_iter().chain(remembered).collect());
         }
-        if let Some(other) = facts.iter().find(|share| share.path != name.path) {
+        if let Some(other) = facts.rows.iter().find(|share| share.path != name.path) {
             let why = format!("share `{}` is of {}", other.name, other.path);
             return Err(
                 Error::new(Kind::Conflict, format!("share volume `{}`", subject.id))
@@ -579,11 +608,20 @@ impl Export for SmbExport {
         &self,
         _subject: &Subject<'_>,
         name: &SmbName,
-        facts: &Vec<SmbShare>,
+        facts: &Shares<SmbShare>,
     ) -> Result<Vec<Act<Command>>, Error> {
-        let ours = facts.iter().filter(|share| share.path == name.path);
+        let ours = facts.rows.iter().filter(|share| share.path == name.path);
         let remove = |share: &SmbShare| act(SmbChange::Delete(share.id));
         Ok(ours.map(remove).collect())
+    }
+
+    fn connected(
+        &self,
+        _subject: &Subject<'_>,
+        name: &SmbName,
+        facts: &Shares<SmbShare>,
+    ) -> Result<Vec<String>, Error> {
+        users(&name.name, facts.connected.clone(), &self.noted)
     }
 
     fn is_proved_by_acts(&self) -> bool {
@@ -607,9 +645,9 @@ impl Export for SmbExport {
         &self,
         subject: &Subject<'_>,
         name: &SmbName,
-        facts: &Vec<SmbShare>,
+        facts: &Shares<SmbShare>,
     ) -> Result<Option<Attachment>, Error> {
-        let ours = ours(subject, name, facts);
+        let ours = ours(subject, name, &facts.rows);
         let name = ours.map_or(&name.name, |ours| &ours.name);
         share(&self.server, name).map(|share| Some(Attachment::Smb(share)))
     }
@@ -642,19 +680,32 @@ fn ours<'f>(subject: &Subject<'_>, name: &SmbName, facts: &'f [SmbShare]) -> Opt
 }
 
 impl Nas {
-    pub(super) async fn nfs_shares(&self, call: &Call, path: &str) -> Result<Answer, ApiError> {
+    pub(super) async fn nfs_shares(
+        &self,
+        call: &Call,
+        path: &str,
+        users: bool,
+    ) -> Result<Answer, ApiError> {
         let find = FindNfsShares {
             path: path.to_owned(),
         };
-        self.read(call, &find).await.map(Answer::Nfs)
+        let connected = async {
+            Ok(if users {
+                Some(Box::pin(self.nfs_clients_at(call, path)).await)
+            } else {
+                None
+            })
+        };
+        let (rows, connected) = tokio::try_join!(self.read(call, &find), connected)?;
+        Ok(Answer::Nfs(Shares { rows, connected }))
     }
 
     pub(super) async fn smb_shares(
         &self,
         call: &Call,
         dialect: &Dialect,
-        path: &str,
-        name: &str,
+        (path, name): (&str, &str),
+        users: bool,
     ) -> Result<Answer, ApiError> {
         let named = if dialect.has_filters_without_case() {
             Filter::same_text("name", name)
@@ -665,6 +716,20 @@ impl Nas {
         };
         let either = [Filter::eq("path", path), named];
         let query = QuerySmbShares(vec![Filter::either(either)]);
-        self.read(call, &query).await.map(Answer::Smb)
+        let connections = async {
+            Ok(if users {
+                Some(Box::pin(self.smb_connections(call)).await)
+            } else {
+                None
+            })
+        };
+        let (rows, connections) = tokio::try_join!(self.read(call, &query), connections)?;
+        let of_it = |connections: Connections| {
+            let ours = rows.iter().filter(|share| share.path == path);
+            let machines = ours.filter_map(|share| connections.get(&share.name.to_lowercase()));
+            machines.flatten().cloned().collect()
+        };
+        let connected = connections.map(|connections| connections.map(of_it));
+        Ok(Answer::Smb(Shares { rows, connected }))
     }
 }

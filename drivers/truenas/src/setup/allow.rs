@@ -8,7 +8,7 @@ use crate::check::Needs;
 /// What every connection calls.
 const ALWAYS: [&str; 2] = ["system.version", "service.query"];
 /// What a driver calls that makes datasets through the API; `filesystem.listdir` and `.stat` where it looks
-/// for empty parents.
+/// for empty parents, `.stat` also to know who uses a share of NFS.
 const DATASETS: [&str; 10] = [
     "core.get_jobs",
     "filesystem.listdir",
@@ -63,8 +63,17 @@ pub(super) fn list(dialect: &Dialect, needs: &Needs) -> Vec<Value> {
         methods.extend(names(&["pool.dataset.query", "pool.dataset.update"]));
     }
     match needs.service {
-        "nfs" => methods.extend(of("sharing.nfs", &SHARE)),
-        "cifs" => methods.extend(of("sharing.smb", &SHARE)),
+        "nfs" => {
+            methods.extend(of("sharing.nfs", &SHARE));
+            methods.extend(names(&["nfs.get_nfs4_clients"]));
+            if !needs.datasets {
+                methods.extend(names(&["filesystem.stat"]));
+            }
+        }
+        "cifs" => {
+            methods.extend(of("sharing.smb", &SHARE));
+            methods.extend(names(&["smb.status"]));
+        }
         _ => {
             methods.extend(names(&ISCSI));
             for service in ["iscsi.target", "iscsi.extent", "iscsi.targetextent"] {

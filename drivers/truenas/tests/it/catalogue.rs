@@ -424,6 +424,7 @@ fn shares(d: &Dialect) -> Vec<Encoded> {
         }
         .encode(d),
         nfs::DeleteNfsShare { id: 1 }.encode(d),
+        nfs::FindNfs4Clients.encode(d),
         smb::FindSmbShares { path: path() }.encode(d),
         smb::QuerySmbShares(vec![Filter::eq("name", "share")]).encode(d),
         smb(smb::SmbOptions::default()).encode(d),
@@ -434,6 +435,7 @@ fn shares(d: &Dialect) -> Vec<Encoded> {
         }
         .encode(d),
         smb::DeleteSmbShare { id: 1 }.encode(d),
+        smb::FindSmbConnections.encode(d),
     ]
 }
 

@@ -1,13 +1,13 @@
-//! A deletion while a node is connected: the disk stays, and the error names the node.
+//! A deletion while a node uses the volume: it stays, and the error names the node.
 
 use std::time::Duration;
 
 use driver_core::{Call, DeleteVolume, Driver, Effect, Error, Kind, VolumeId};
 use serde_json::json;
-use truenas_sim::backend::Session;
+use truenas_sim::backend::{Session, SmbConnection};
 use truenas_sim::{Action, Generation, Rule, Simulator};
 
-use crate::costs::{call, create};
+use crate::costs::{call, create, exchanges};
 use crate::faults::everything;
 use crate::taken_over::rows;
 use crate::volumes::{appliance, driver};
@@ -109,5 +109,136 @@ async fn a_question_for_nodes_that_fails_says_nothing_of_them_and_is_asked_again
         assert_eq!(after, before, "{kind}");
         let gone = driver.delete_volume(&call(), DeleteVolume::new(&id)).await;
         gone.unwrap_or_else(|error| panic!("{kind}: {}", error.chain()));
+    }
+}
+
+const CLIENT: &str = "Linux NFSv4.2 node-7";
+
+/// Every kind of share on every generation that says who uses it.
+fn shares() -> impl Iterator<Item = (Generation, &'static str)> {
+    let all = Generation::ALL.into_iter();
+    let all = all.filter(|generation| !generation.is_core());
+    let all = all.flat_map(|generation| {
+        ["freenas-api-nfs", "freenas-api-smb"].map(|kind| (generation, kind))
+    });
+    all.filter(|(generation, kind)| kind.ends_with("nfs") || *generation != Generation::V25_10)
+}
+
+/// A node uses the share of this volume.
+fn mount(nas: &Simulator, kind: &str, id: &VolumeId) {
+    let model = nas.model().expect("the model");
+    if kind.ends_with("nfs") {
+        let path = format!("/mnt/tank/csi/v/{id}");
+        model.open(&path, CLIENT, "10.0.0.77:790");
+    } else {
+        // Names of shares ignore case.
+        model.use_share(SmbConnection {
+            share: id.as_str().to_uppercase(),
+            machine: "10.0.0.77".to_owned(),
+        });
+    }
+}
+
+fn unmount(nas: &Simulator, id: &VolumeId) {
+    let model = nas.model().expect("the model");
+    model.close("10.0.0.77:790");
+    model.leave_share(&id.as_str().to_uppercase());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_share_stays_whole_while_a_node_uses_it_in_every_generation_that_says_it() {
+    for (generation, kind) in shares() {
+        let nas = appliance(generation).await;
+        let driver = driver(&nas, kind, "");
+        let driver = driver.as_ref();
+        let id = create(driver, "pvc-1").await.id;
+        let other = create(driver, "pvc-10").await.id;
+        mount(&nas, kind, &id);
+        let before = everything(&nas, generation).await;
+
+        let what = format!("{kind} on {generation:?}");
+        let error = deleted(driver, &id, 10).await.expect_err(&what);
+        let text = error.chain();
+        assert_eq!(error.kind(), Kind::Busy, "{what}: {text}");
+        assert_eq!(error.effect(), Effect::None, "{what}: {text}");
+        let named = if kind.ends_with("nfs") {
+            format!("connected is {CLIENT} at 10.0.0.77")
+        } else {
+            "connected is 10.0.0.77".to_owned()
+        };
+        assert!(text.contains(&named), "{what}: {text}");
+        assert_eq!(everything(&nas, generation).await, before, "{what}");
+        deleted(driver, &other, 60).await.expect(&what);
+
+        // It leaves while the deletion waits.
+        let leaves = async {
+            tokio::time::sleep(Duration::from_millis(600)).await;
+            unmount(&nas, &id);
+        };
+        let (gone, ()) = tokio::join!(deleted(driver, &id, 60), leaves);
+        gone.unwrap_or_else(|error| panic!("{what}: {}", error.chain()));
+    }
+}
+
+/// 25.10 does not say who uses a share of SMB, and a login may lack a role: ZFS alone keeps what is open there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_share_is_removed_where_the_nas_does_not_say_who_uses_it() {
+    let nas = appliance(Generation::V25_10).await;
+    let smb = driver(&nas, "freenas-api-smb", "");
+    let id = create(smb.as_ref(), "pvc-1").await.id;
+    mount(&nas, "freenas-api-smb", &id);
+    let gone = deleted(smb.as_ref(), &id, 60).await;
+    gone.unwrap_or_else(|error| panic!("{}", error.chain()));
+
+    for (kind, method) in [
+        ("freenas-api-nfs", "nfs.get_nfs4_clients"),
+        ("freenas-api-nfs", "filesystem.stat"),
+        ("freenas-api-smb", "smb.status"),
+    ] {
+        let nas = appliance(Generation::V24_10).await;
+        let driver = driver(&nas, kind, "");
+        let id = create(driver.as_ref(), "pvc-1").await.id;
+        mount(&nas, kind, &id);
+        let denied = Action::Fail {
+            errno: 13,
+            reason: "Not authorized".to_owned(),
+        };
+        nas.faults().add(Rule::new(method, denied));
+        let gone = deleted(driver.as_ref(), &id, 60).await;
+        gone.unwrap_or_else(|error| panic!("{method}: {}", error.chain()));
+    }
+}
+
+/// A NAS takes a second for a thousand open files.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_nas_that_is_slow_to_say_who_uses_a_share_is_not_waited_for_forever() {
+    let nas = appliance(Generation::V25_10).await;
+    let driver = driver(&nas, "freenas-api-nfs", "");
+    let id = create(driver.as_ref(), "pvc-1").await.id;
+    let slow = Action::Delay(600_000);
+    nas.faults().add(Rule::new("nfs.get_nfs4_clients", slow));
+    let began = std::time::Instant::now();
+    let gone = deleted(driver.as_ref(), &id, 60).await;
+    gone.unwrap_or_else(|error| panic!("{}", error.chain()));
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(25), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_uses_a_share_is_asked_in_the_exchange_of_the_other_questions() {
+    for (generation, kind) in shares() {
+        let nas = appliance(generation).await;
+        let driver = driver(&nas, kind, "");
+        create(driver.as_ref(), "warm").await;
+        let id = create(driver.as_ref(), "pvc-1").await.id;
+        mount(&nas, kind, &create(driver.as_ref(), "pvc-2").await.id);
+        nas.faults().set(|settings| settings.round_trip_ms = 120);
+        let (count, _) = exchanges(&nas, async {
+            let gone = driver.delete_volume(&call(), DeleteVolume::new(&id)).await;
+            gone.unwrap_or_else(|error| panic!("{}", error.chain()));
+        })
+        .await;
+        let most = 3 + u64::from(generation.is_26());
+        assert!(count <= most, "{kind} on {generation:?}: {count}");
     }
 }

@@ -78,7 +78,7 @@ const A_WHILE: Duration = Duration::from_secs(3);
 const JOBS: [&str; 2] = ["filesystem.setperm", "replication.run_onetime"];
 
 /// How calls that change nothing begin or end.
-const LOOKS: [&str; 7] = [
+const LOOKS: [&str; 9] = [
     ".query",
     ".config",
     ".stat",
@@ -86,6 +86,8 @@ const LOOKS: [&str; 7] = [
     "system.",
     "auth.",
     ".sessions",
+    ".get_nfs4_clients",
+    ".status",
 ];
 
 /// The faults of the catalogue that one call can meet. After the answer of a standby node a client waits for more than
