@@ -256,10 +256,10 @@ fn served() -> Vec<Cell> {
             served::exports::come_back(served)
         })));
     }
-    for served in served::one_of_each_stack().filter(Served::is_a_disk) {
+    for served in served::one_of_each_stack() {
         let name = format!("served-{}-connected", served.name);
         cells.push(seldom(cell(&name, move || {
-            served::connected::to_a_disk(served)
+            served::connected::to_a_volume(served)
         })));
     }
     for served in served::of_the_node() {
@@ -309,6 +309,10 @@ fn appliances() -> Vec<Cell> {
         limit: Duration::from_hours(1),
         ..seldom(cell("truenas-suites", || appliance::ALL[0].suites()))
     });
+    for appliance in appliance::OF_SHARES {
+        let name = format!("truenas-{}-connected", appliance.served.name);
+        cells.push(seldom(cell(&name, move || appliance.connected())));
+    }
     for appliance in appliance::OF_NODES {
         let name = format!("truenas-{}-access", appliance.served.name);
         cells.push(seldom(cell(&name, move || appliance.access())));

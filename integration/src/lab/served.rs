@@ -235,11 +235,6 @@ impl Served {
         self.kind.starts_with("zfs-local")
     }
 
-    /// Whether nodes connect to its volumes as to disks.
-    pub fn is_a_disk(&self) -> bool {
-        self.kind.ends_with("iscsi") || self.kind.ends_with("nvmeof")
-    }
-
     /// Makes the datasets of the configuration, and returns how to start the driver.
     ///
     /// # Panics

@@ -8,7 +8,9 @@ use driver_core::config::NoEnvironment;
 use serde_json::{Value, json};
 use truenas_sim::{Generation, Options, Simulator};
 
-use super::{BLOCK, EXT4, ROOT, SHARE_NFS, SHARE_SMB, Served, access, configured, life, sanity};
+use super::{
+    BLOCK, EXT4, ROOT, SHARE_NFS, SHARE_SMB, Served, access, configured, connected, life, sanity,
+};
 use crate::appliance::Appliance as Suites;
 use crate::lab::command::run;
 use crate::lab::fixture::Access;
@@ -44,6 +46,12 @@ pub const OF_NODES: [Appliance; 3] = [
     appliance("nfs", NFS_OF_NODES, Generation::V25_10, SHARE_NFS),
     appliance(CHAP.name, ISCSI_OF_NODES, Generation::V25_10, EXT4),
     appliance("nvmeof", NVMEOF_OF_NODES, Generation::V25_10, EXT4),
+];
+
+/// Those that say who uses a share.
+pub const OF_SHARES: [Appliance; 2] = [
+    appliance("nfs", NFS, Generation::V25_10, SHARE_NFS),
+    appliance("smb-26", SMB, Generation::V26Rc, SHARE_SMB),
 ];
 
 /// Both sides of a target that wants credentials, and proves itself.
@@ -266,6 +274,15 @@ impl Appliance {
     pub async fn access(self) {
         let _nas = self.start().await;
         access::of_the_published_node(self.served).await;
+    }
+
+    /// A deletion while the node uses the volume.
+    ///
+    /// # Panics
+    /// At whatever is wrong in it.
+    pub async fn connected(self) {
+        let _nas = self.start().await;
+        connected::to_a_volume(self.served).await;
     }
 
     /// The suites that `make truenas-test` runs against an appliance.

@@ -1,5 +1,6 @@
 //! A deletion while the node is connected: of a client that detaches nothing.
 
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::lab::calls::{Node, within};
 use crate::lab::content;
 use crate::lab::fixture::Fixture;
 use crate::lab::leftovers::Leftovers;
-use crate::lab::life::{LENGTH, read, step, write};
+use crate::lab::life::{FILE, LENGTH, read, step, write};
 use crate::place::Place;
 use crate::volume;
 
@@ -20,11 +21,21 @@ const CALL: Duration = Duration::from_mins(1);
 /// What a kernel shows that can say who is connected to nvmet.
 const CONTROLLERS: &str = "/sys/kernel/debug/nvmet";
 
+/// The words by which the error names this machine, which holds a file of the volume open.
+fn named(served: Served) -> &'static str {
+    match served.kind.rsplit('-').next() {
+        Some("nfs") => "connected is Linux NFSv4",
+        Some("smb") => "connected is 127.0.0.1",
+        Some("iscsi") => "connected is iqn.",
+        _ => "connected is nqn.",
+    }
+}
+
 /// The volume stays whole, and the error names this machine; afterwards it is deleted.
 ///
 /// # Panics
 /// At whatever is wrong in it.
-pub async fn to_a_disk(served: Served) {
+pub async fn to_a_volume(served: Served) {
     let place = Place::new();
     let node = Node::start_with(served.start_on(&place)).await;
     let before = (Leftovers::read(), storage());
@@ -39,20 +50,19 @@ pub async fn to_a_disk(served: Served) {
         step("this kernel does not show who is connected: nothing is tried");
     } else {
         step("delete while it is mounted");
+        // nfsd knows of no client that has mounted a share and holds nothing in it open.
+        let held = File::open(pod.join(FILE)).expect("the file is there");
         for _ in 0..2 {
             let refused = refused(&node, &volume).await;
             step(refused.message());
             assert_eq!(refused.code(), Code::FailedPrecondition);
-            let form = if served.kind.ends_with("nvmeof") {
-                "connected is nqn."
-            } else {
-                "connected is iqn."
-            };
-            assert!(refused.message().contains(form), "{}", refused.message());
+            let named = named(served);
+            assert!(refused.message().contains(named), "{}", refused.message());
         }
         content::same(&old, &read(&volume, &pod), "after the refusals");
         write(&volume, &pod, &new);
         content::same(&new, &read(&volume, &pod), "written after the refusals");
+        drop(held);
     }
 
     step("take away, delete");
@@ -68,5 +78,5 @@ async fn refused(node: &Node, fixture: &Fixture) -> Status {
     request.set_timeout(CALL);
     let mut controller = node.server.client().controller;
     let reply = within("delete", controller.delete_volume(request)).await;
-    reply.expect_err("the disk is taken from under the node")
+    reply.expect_err("the volume is taken from under the node")
 }
