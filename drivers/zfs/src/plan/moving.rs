@@ -179,13 +179,11 @@ impl MoveIn<'_> {
                 older,
             });
         }
-        match mark.parse() {
-            Ok(guid) => Ok(Came::Ending(Guid(guid))),
-            Err(_) => {
-                let why = format!("{} no longer has the snapshot of a round", self.name());
-                Err(self.refused(Kind::Conflict, why).advise(ANEW))
-            }
-        }
+        let guid = mark.parse().map_err(|_| {
+            let why = format!("{} no longer has the snapshot of a round", self.name());
+            self.refused(Kind::Conflict, why).advise(ANEW)
+        })?;
+        Ok(Came::Ending(Guid(guid)))
     }
 
     /// The next round.

@@ -207,10 +207,7 @@ async fn offered(served: &Served) -> Vec<i32> {
     let mut client = served.controller();
     let reply = client.controller_get_capabilities(request).await;
     let all = reply.expect("a list").into_inner().capabilities.into_iter();
-    let numbers = all.filter_map(|one| match one.r#type {
-        Some(Type::Rpc(rpc)) => Some(rpc.r#type),
-        None => None,
-    });
+    let numbers = all.filter_map(|one| one.r#type.map(|Type::Rpc(rpc)| rpc.r#type));
     numbers
         .filter(|number| [11, 16, 17].contains(number))
         .collect()

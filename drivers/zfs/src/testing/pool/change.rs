@@ -7,7 +7,7 @@ use driver_core::{Effect, Error, Kind};
 
 use super::transfer::mark;
 use super::{Cut, Held, MemoryPool, Room};
-use crate::name::{DatasetName, Object, SnapshotLeaf, SnapshotRef};
+use crate::name::{DatasetName, MarkRef, Object, SnapshotLeaf, SnapshotRef};
 use crate::observed::VolumeKind;
 use crate::property::{Property, PropertyName};
 use crate::step::{Failed, New, Next, Step};
@@ -94,9 +94,7 @@ impl MemoryPool {
             Step::Promote(name) => self.promote(name),
             // Never a failure.
             Step::Mark(snapshot, mark) => {
-                let cut = self.snapshots.get(snapshot).cloned();
-                let cut = cut.filter(|_| !self.marks.contains_key(mark));
-                self.marks.extend(cut.map(|cut| (mark.clone(), cut)));
+                self.bookmark(snapshot, mark);
                 Ok(())
             }
             Step::DestroyMark(mark) => {
@@ -140,6 +138,12 @@ impl MemoryPool {
             Step::Permit { path, .. } => self.permit(path),
             Step::Settle(_) | Step::Record { .. } | Step::Export(_) => Ok(()),
         }
+    }
+
+    fn bookmark(&mut self, snapshot: &SnapshotRef, mark: &MarkRef) {
+        let cut = self.snapshots.get(snapshot).cloned();
+        let cut = cut.filter(|_| !self.marks.contains_key(mark));
+        self.marks.extend(cut.map(|cut| (mark.clone(), cut)));
     }
 
     /// Permissions without a mount are lost.
