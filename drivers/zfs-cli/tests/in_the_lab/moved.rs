@@ -134,8 +134,10 @@ async fn a_volume_moves_in_rounds_that_may_be_cut_and_has_the_content_of_its_sou
             assert!(!left.contains('@'), "{left}");
         }
         let id = made.id;
-        let gone = ends.to.delete_volume(&call(), DeleteVolume::new(&id));
-        gone.await.unwrap();
+        ends.to
+            .delete_volume(&call(), DeleteVolume::new(&id))
+            .await
+            .unwrap();
     }
 }
 
@@ -162,8 +164,10 @@ async fn what_has_come_and_was_changed_takes_no_more_and_a_part_of_a_round_is_gi
         ends.content.write(&ends.ground, "a");
         ends.cut_round("c").await;
         let id = VolumeId::parse("c").unwrap();
-        let gone = ends.to.delete_volume(&call(), DeleteVolume::new(&id));
-        gone.await.unwrap();
+        ends.to
+            .delete_volume(&call(), DeleteVolume::new(&id))
+            .await
+            .unwrap();
 
         ends.round("c").await;
         if kind == VolumeKind::Filesystem {

@@ -79,10 +79,7 @@ impl MemoryPool {
             }
             Step::GoOn { from, to } => self.go_on(from, to),
             Step::Abandon(name) => {
-                if let Some(held) = self.datasets.get_mut(name) {
-                    held.beside = None;
-                }
-                self.sweep();
+                self.abandon(name);
                 Ok(())
             }
             Step::Set { object, properties } => self.set(object, properties),
@@ -138,6 +135,13 @@ impl MemoryPool {
             Step::Permit { path, .. } => self.permit(path),
             Step::Settle(_) | Step::Record { .. } | Step::Export(_) => Ok(()),
         }
+    }
+
+    fn abandon(&mut self, name: &DatasetName) {
+        if let Some(held) = self.datasets.get_mut(name) {
+            held.beside = None;
+        }
+        self.sweep();
     }
 
     fn bookmark(&mut self, snapshot: &SnapshotRef, mark: &MarkRef) {
