@@ -4,17 +4,15 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use csi_types::NetworkError;
 use driver_core::config::ConfigError;
 use serde::{Deserialize, Deserializer, de};
 
 const NETWORKS: &str = "proxy.nodeId.networks";
 
-/// A network: an address, and how many of its bits count.
+/// A network of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Network {
-    address: IpAddr,
-    bits: u32,
-}
+pub(crate) struct Network(csi_types::Network);
 
 /// The addresses of this machine that are in one of these networks, in their order.
 pub(crate) fn of_this_node(networks: &[Network]) -> Result<Vec<IpAddr>, ConfigError> {
@@ -31,7 +29,11 @@ fn chosen(mut all: Vec<IpAddr>, networks: &[Network]) -> Result<Vec<IpAddr>, Con
     // The id of a node has to be the same each time.
     all.sort_unstable();
     all.dedup();
-    let of = |address: &IpAddr| networks.iter().position(|network| network.holds(*address));
+    let of = |address: &IpAddr| {
+        networks
+            .iter()
+            .position(|network| network.0.holds(*address))
+    };
     all.retain(|address| of(address).is_some());
     all.sort_by_key(of);
     if all.is_empty() {
@@ -44,36 +46,11 @@ fn chosen(mut all: Vec<IpAddr>, networks: &[Network]) -> Result<Vec<IpAddr>, Con
 
 // === impl Network ===
 
-impl Network {
-    fn holds(self, address: IpAddr) -> bool {
-        fn same(width: u32, bits: u32, differing: u128) -> bool {
-            bits == 0 || differing >> (width - bits) == 0
-        }
-        match (self.address, address) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => {
-                let differing = own.to_bits() ^ other.to_bits();
-                same(32, self.bits, differing.into())
-            }
-            (IpAddr::V6(own), IpAddr::V6(other)) => {
-                same(128, self.bits, own.to_bits() ^ other.to_bits())
-            }
-            _ => false,
-        }
-    }
-}
-
 impl FromStr for Network {
-    type Err = &'static str;
+    type Err = NetworkError;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const FORM: &str = "is no network like `10.0.0.0/8` or `fd00::/64`";
-        let (address, bits) = text.split_once('/').ok_or(FORM)?;
-        let address: IpAddr = address.parse().map_err(|_| FORM)?;
-        let bits: u32 = bits.parse().map_err(|_| FORM)?;
-        let width = if address.is_ipv4() { 32 } else { 128 };
-        (bits <= width)
-            .then_some(Self { address, bits })
-            .ok_or(FORM)
+    fn from_str(text: &str) -> Result<Self, NetworkError> {
+        text.parse().map(Self)
     }
 }
 
