@@ -1,6 +1,6 @@
-//! Generates everything under `src/gen` and `tests/gen` from `csi.proto` and `pluginregistration.proto`,
-//! without protoc and without a build script, and fails when the checked-in files differ. What the
-//! generated code means is for the other tests; the truth is in these two files.
+//! Generates everything under `src/gen` and `tests/gen` from `csi.proto`, `pluginregistration.proto` and the files
+//! of csi-addons, without protoc and without a build script, and fails when the checked-in files differ. What the
+//! generated code means is for the other tests; the truth is in these files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,6 +14,8 @@ mod type_list;
 
 const REGENERATE: &str = "OMNIBUS_REGENERATE=1 cargo test -p csi-proto --test it bootstrap";
 const PACKAGE: &str = "csi.v1";
+/// The packages of csi-addons, each a file of that name.
+pub(crate) const ADDONS: [&str; 3] = ["identity", "fence", "reclaimspace"];
 /// The start of every generated file, which warns against manual edits.
 const BANNER: &str = "// @generated from csi.proto by tests/it/bootstrap.rs. Do not edit.\n\n";
 
@@ -37,7 +39,8 @@ fn generate(crate_dir: &Path) -> Files {
 
     let masked = redact::masked_messages(&pool, PACKAGE);
     let code = generated_types(with_comments, &masked, "csi.v1.rs");
-    Files::from([
+    let mut files = addons(crate_dir);
+    files.extend([
         ("src/gen/csi.v1.bin", encoded),
         ("src/gen/csi.v1.rs", [BANNER.as_bytes(), &code].concat()),
         ("src/gen/pluginregistration.rs", registration(crate_dir)),
@@ -47,9 +50,49 @@ fn generate(crate_dir: &Path) -> Files {
         ),
         (
             "tests/gen/types.rs",
-            format!("{BANNER}{}", type_list::type_list(&pool, PACKAGE)).into_bytes(),
+            format!("{BANNER}{}", type_list::type_list(&pool, PACKAGE, "v1")).into_bytes(),
         ),
-    ])
+    ]);
+    files
+}
+
+/// What is made of the files of csi-addons. Their messages contain messages of `csi.proto`, which are not made again.
+fn addons(crate_dir: &Path) -> Files {
+    let mut compiler = protox::Compiler::new([crate_dir]).unwrap();
+    compiler.include_imports(true).include_source_info(true);
+    for package in ADDONS {
+        compiler.open_file(format!("{package}.proto")).unwrap();
+    }
+    let with_comments = compiler.file_descriptor_set();
+    let encoded = compiler
+        .include_source_info(false)
+        .encode_file_descriptor_set();
+    let pool = DescriptorPool::decode(encoded.as_slice()).unwrap();
+    let banner = |package: &str| BANNER.replace("csi.proto", &format!("{package}.proto"));
+    let mut files = Files::from([("src/gen/csi-addons.bin", encoded)]);
+    let mut types = BANNER.replace("csi.proto", "the files of csi-addons");
+    for (package, code_path, types_path) in [
+        ("identity", "src/gen/identity.rs", None),
+        ("fence", "src/gen/fence.rs", Some("src/gen/fence.redact.rs")),
+        (
+            "reclaimspace",
+            "src/gen/reclaimspace.rs",
+            Some("src/gen/reclaimspace.redact.rs"),
+        ),
+    ] {
+        let masked = redact::masked_messages(&pool, package);
+        assert_eq!(masked.is_empty(), types_path.is_none(), "{package}");
+        let name = format!("{package}.rs");
+        let code = generated_types(with_comments.clone(), &masked, &name);
+        files.insert(code_path, [banner(package).as_bytes(), &code].concat());
+        if let Some(path) = types_path {
+            let text = format!("{}{}", banner(package), redact::debug_impls(&masked));
+            files.insert(path, text.into_bytes());
+        }
+        types.push_str(&type_list::type_list(&pool, package, package));
+    }
+    files.insert("tests/gen/addons.rs", types.into_bytes());
+    files
 }
 
 fn registration(crate_dir: &Path) -> Vec<u8> {
@@ -70,7 +113,11 @@ fn generated_types(
     name: &str,
 ) -> Vec<u8> {
     let out = tempfile::tempdir().unwrap();
-    tonic_prost_build::configure()
+    let mut builder = tonic_prost_build::configure();
+    if name != "csi.v1.rs" {
+        builder = builder.extern_path(".csi.v1", "crate::v1");
+    }
+    builder
         .out_dir(out.path())
         .emit_rerun_if_changed(false)
         .btree_map(".")

@@ -5,13 +5,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
 
-use csi_proto::FILE_DESCRIPTOR_SET;
+use csi_proto::ADDONS_DESCRIPTOR_SET;
 use csi_proto::v1;
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MapKey};
 use prost_reflect::{MessageDescriptor, Value};
 
 include!("../gen/types.rs");
+include!("../gen/addons.rs");
 
 const CANARY: &str = "canary-8d1f";
 /// Keys of secrets are hidden too; those of contexts are not.
@@ -26,7 +27,17 @@ macro_rules! printers {
     ($($name:literal => $type:ty,)*) => { &[$(($name, prints::<$type> as Print),)*] };
 }
 
-const PRINTERS: &[(&str, Print)] = with_every_message!(printers);
+/// Of CSI, and of each package of csi-addons.
+const PRINTERS: [&[(&str, Print)]; 4] = [
+    with_every_message!(printers),
+    with_every_message_of_identity!(printers),
+    with_every_message_of_fence!(printers),
+    with_every_message_of_reclaimspace!(printers),
+];
+
+fn printers() -> impl Iterator<Item = &'static (&'static str, Print)> {
+    PRINTERS.into_iter().flatten()
+}
 
 /// All the ways in which a message ends up in a log line.
 fn prints<M: Message + Default + Debug + Clone>(wire: &[u8]) -> Vec<String> {
@@ -51,7 +62,8 @@ fn prints<M: Message + Default + Debug + Clone>(wire: &[u8]) -> Vec<String> {
 }
 
 fn pool() -> DescriptorPool {
-    DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap()
+    // With that of CSI, which it imports.
+    DescriptorPool::decode(ADDONS_DESCRIPTOR_SET).unwrap()
 }
 
 fn is_marked(field: &FieldDescriptor, option: &str) -> bool {
@@ -129,10 +141,10 @@ fn contains(wire: &[u8], text: &str) -> bool {
 #[test]
 fn the_list_of_types_is_every_message_of_the_package() {
     let pool = pool();
-    let listed: BTreeSet<_> = PRINTERS.iter().map(|(name, _)| *name).collect();
+    let listed: BTreeSet<_> = printers().map(|(name, _)| *name).collect();
     let messages: Vec<_> = pool
         .all_messages()
-        .filter(|it| it.package_name() == "csi.v1")
+        .filter(|it| !it.package_name().starts_with("google."))
         .collect();
     let wanted = messages
         .iter()
@@ -145,7 +157,7 @@ fn the_list_of_types_is_every_message_of_the_package() {
 fn no_message_prints_a_secret_however_it_is_wrapped() {
     let pool = pool();
     let mut with_canary = BTreeSet::new();
-    for (name, print) in PRINTERS {
+    for (name, print) in printers() {
         for wire in variants(&pool.get_message_by_name(name).unwrap()) {
             let has_canary = contains(&wire, CANARY);
             if has_canary {
@@ -178,7 +190,7 @@ fn no_message_prints_a_secret_however_it_is_wrapped() {
 #[test]
 fn every_field_that_is_marked_is_masked_by_itself() {
     let mut masked = 0;
-    for (name, print) in PRINTERS {
+    for (name, print) in printers() {
         let descriptor = pool().get_message_by_name(name).unwrap();
         for field in descriptor.fields() {
             let marked = ["csi.v1.csi_secret", "csi.v1.omnibus_sensitive"];
@@ -202,10 +214,13 @@ fn every_field_that_is_marked_is_masked_by_itself() {
             masked += 1;
         }
     }
-    let table = include_str!("../wire.txt")
-        .lines()
-        .filter(|line| !line.starts_with('#'));
-    let wanted = table
+    let tables = [
+        include_str!("../wire.txt"),
+        include_str!("../wire-csi-addons.txt"),
+    ];
+    let lines = tables.iter().flat_map(|table| table.lines());
+    let wanted = lines
+        .filter(|line| !line.starts_with('#'))
         .filter(|it| it.contains("[secret]") || it.contains("[sensitive]"))
         .count();
     assert_eq!(masked, wanted);
@@ -214,7 +229,7 @@ fn every_field_that_is_marked_is_masked_by_itself() {
 #[test]
 fn what_is_no_secret_is_still_printed() {
     let pool = pool();
-    for (name, print) in PRINTERS {
+    for (name, print) in printers() {
         for wire in variants(&pool.get_message_by_name(name).unwrap()) {
             let printed = print(&wire).swap_remove(0);
             assert_eq!(

@@ -2,6 +2,14 @@
 //! that a client can use as its channel. What the calls mean is tested where they are
 //! implemented.
 
+use csi_proto::fence::fence_controller_server::{FenceController, FenceControllerServer};
+use csi_proto::identity::identity_server as addons_identity;
+use csi_proto::reclaimspace::reclaim_space_controller_server::{
+    ReclaimSpaceController, ReclaimSpaceControllerServer,
+};
+use csi_proto::reclaimspace::reclaim_space_node_server::{
+    ReclaimSpaceNode, ReclaimSpaceNodeServer,
+};
 use csi_proto::v1;
 use csi_proto::v1::controller_client::ControllerClient;
 use csi_proto::v1::controller_server::{Controller, ControllerServer};
@@ -25,6 +33,10 @@ impl GroupController for Bare {}
 impl Identity for Bare {}
 impl Node for Bare {}
 impl SnapshotMetadata for Bare {}
+impl addons_identity::Identity for Bare {}
+impl FenceController for Bare {}
+impl ReclaimSpaceController for Bare {}
+impl ReclaimSpaceNode for Bare {}
 
 /// Calls a method with an empty message, by its name in the descriptor.
 async fn call<S>(server: S, method: &MethodDescriptor) -> Status
@@ -74,6 +86,34 @@ async fn every_call_without_an_implementation_is_routed_and_answers_unimplemente
             assert_eq!(
                 status.message(),
                 "Not yet implemented",
+                "{}",
+                method.full_name()
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_same_of_csi_addons() {
+    let pool = DescriptorPool::decode(csi_proto::ADDONS_DESCRIPTOR_SET).unwrap();
+    for service in pool.services().filter(|it| it.package_name() != "csi.v1") {
+        for method in service.methods() {
+            let status = match service.full_name() {
+                "identity.Identity" => {
+                    call(addons_identity::IdentityServer::new(Bare), &method).await
+                }
+                "fence.FenceController" => call(FenceControllerServer::new(Bare), &method).await,
+                "reclaimspace.ReclaimSpaceController" => {
+                    call(ReclaimSpaceControllerServer::new(Bare), &method).await
+                }
+                "reclaimspace.ReclaimSpaceNode" => {
+                    call(ReclaimSpaceNodeServer::new(Bare), &method).await
+                }
+                other => panic!("{other} is a new service"),
+            };
+            assert_eq!(
+                (status.code(), status.message()),
+                (Code::Unimplemented, "Not yet implemented"),
                 "{}",
                 method.full_name()
             );

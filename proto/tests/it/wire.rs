@@ -4,12 +4,15 @@
 
 use std::collections::BTreeSet;
 
-use csi_proto::FILE_DESCRIPTOR_SET;
+use csi_proto::{ADDONS_DESCRIPTOR_SET, FILE_DESCRIPTOR_SET};
 use prost_reflect::DescriptorPool;
+
+use super::bootstrap::ADDONS;
 
 mod facts;
 
 const TABLE: &str = include_str!("../wire.txt");
+const ADDONS_TABLE: &str = include_str!("../wire-csi-addons.txt");
 
 /// Everything that `csi.proto` has beyond CSI 1.13, and nothing else.
 const COMPATIBILITY_WITH_1_12: [&str; 8] = [
@@ -116,4 +119,30 @@ fn every_addition_to_a_type_of_version_1_13_uses_a_number_reserved_there() {
         })
         .collect();
     assert_eq!(used, reserved);
+}
+
+#[test]
+fn the_files_of_csi_addons_and_their_table_say_the_same() {
+    let pool = DescriptorPool::decode(ADDONS_DESCRIPTOR_SET).unwrap();
+    let of = |package: &str| {
+        let facts = facts::of_package(&pool, package);
+        let lines = facts
+            .into_iter()
+            .map(move |line| line.replace(&format!("{package}."), ""));
+        lines
+            .map(|line| format!("{package}: {line}"))
+            .collect::<Vec<_>>()
+    };
+    let actual: Facts = ADDONS.into_iter().flat_map(of).collect();
+    let wanted: Facts = ADDONS_TABLE
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(str::to_owned)
+        .collect();
+    let missing: Vec<_> = wanted.difference(&actual).collect();
+    let unknown: Vec<_> = actual.difference(&wanted).collect();
+    assert!(
+        missing.is_empty() && unknown.is_empty(),
+        "only in wire-csi-addons.txt: {missing:#?}\nonly in the files: {unknown:#?}"
+    );
 }
