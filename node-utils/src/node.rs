@@ -26,6 +26,7 @@ mod stage;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod trim;
 mod unresponsive;
 mod unstage;
 
@@ -285,6 +286,15 @@ impl Node {
     ) -> Result<Option<u64>, Error> {
         let source = self.source(&limits, None, &request.path).await?;
         let work = expand::expand(&self.context, &self.overdue, limits, request);
+        self.account(source, Purpose::Change).on_account(work).await
+    }
+
+    /// Gives the unused blocks of the filesystem of the volume at `path` back to its storage. Returns how many bytes;
+    /// `None` for a raw device, which stays as it is. Idempotent. `NotFound`: nothing is mounted there. `Unsupported`: it
+    /// has no device of its own, or cannot trim. `Timeout`: a part was trimmed.
+    pub async fn trim(&self, limits: Limits, path: AbsolutePath) -> Result<Option<u64>, Error> {
+        let source = self.source(&limits, None, &path).await?;
+        let work = trim::trim(&self.context, &self.overdue, limits, path);
         self.account(source, Purpose::Change).on_account(work).await
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod loops;
 pub mod memory;
 pub mod projects;
 pub mod subvolumes;
+pub(crate) mod trim;
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd};

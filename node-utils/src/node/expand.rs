@@ -16,13 +16,14 @@ use super::{Context, stats};
 use crate::blocking::{self, Doing, Limits};
 use crate::device::{self, BlockDevice};
 use crate::loops::Loop;
+use csi_types::attachment::AbsolutePath;
 use csi_types::error::{Effect, Error, Kind};
 
 /// The time that a device may take to show a size that its storage has already.
 const LATENCY: Duration = Duration::from_secs(20);
 
-/// A volume that can grow.
-enum Found {
+/// What is mounted at a path.
+pub(super) enum Found {
     /// Nothing: no device of ours.
     Nothing,
     /// A device that a pod uses as a raw device.
@@ -39,8 +40,8 @@ pub(super) async fn expand(
 ) -> Result<Option<u64>, Error> {
     let doing = format!("expand `{}`", request.path);
     let find = {
-        let (context, request) = (Arc::clone(context), request.clone());
-        move || find(&context, &request)
+        let (context, path, doing) = (Arc::clone(context), request.path.clone(), doing.clone());
+        move || find(&context, &path, &doing)
     };
     let reading = overdue.read(limits.clone(), doing.clone(), &request.path, find);
     let found = reading.await?;
@@ -68,22 +69,19 @@ pub(super) async fn expand(
         .map_err(|error| error.with_effect(Effect::Possible))
 }
 
-fn find(context: &Context, request: &ExpandRequest) -> Result<Found, Error> {
-    let place = match stats::mounted(&request.path) {
+/// Finds the volume that is mounted at a path. `NotFound`: nothing is.
+pub(super) fn find(context: &Context, path: &AbsolutePath, doing: &str) -> Result<Found, Error> {
+    let place = match stats::mounted(path) {
         Ok(place) => place,
         Err(stats::Failure::Other(error)) => return Err(error),
         Err(stats::Failure::Dead(errno)) => {
-            let doing = format!("expand `{}`", request.path);
             return Err(Error::new(Kind::Internal, doing).because(errno));
         }
     };
     match backing(&context.kernel, &place)? {
         Backing::Other => Ok(Found::Nothing),
-        Backing::Gone => {
-            let doing = format!("expand `{}`", request.path);
-            Err(Error::new(Kind::Unreachable, doing)
-                .advise("the device of the volume has disappeared from this node"))
-        }
+        Backing::Gone => Err(Error::new(Kind::Unreachable, doing)
+            .advise("the device of the volume has disappeared from this node")),
         Backing::Device(device) if place.block_device().is_some() => Ok(Found::Raw(device)),
         Backing::Device(device) => {
             let is_ours = context.devices.brings(&device)? && is_whole(&place)?;

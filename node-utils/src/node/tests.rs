@@ -16,6 +16,7 @@ mod share;
 mod silent;
 mod states;
 mod stats;
+mod trim;
 
 use std::cell::OnceCell;
 use std::fs;
