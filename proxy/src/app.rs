@@ -85,6 +85,7 @@ const SUPERSET: Capabilities = Capabilities {
     expand: Expansion::ControllerAndNode,
     publish: true,
     published_nodes: false,
+    fence: false,
     topology: true,
     modify: false,
     groups: false,
@@ -276,6 +277,8 @@ mod tests {
             publish,
             // Advertised by another rule: where all have it.
             published_nodes: _,
+            // Advertised on the socket of csi-addons, while a connection offers it.
+            fence: _,
             topology,
             modify,
             groups: _,

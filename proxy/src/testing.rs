@@ -101,6 +101,7 @@ pub(crate) const EVERYTHING: Capabilities = Capabilities {
     expand: Expansion::Controller,
     publish: false,
     published_nodes: false,
+    fence: false,
     topology: true,
     modify: false,
     groups: false,

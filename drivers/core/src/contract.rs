@@ -308,6 +308,7 @@ mod tests {
             expand: Expansion::None,
             publish: false,
             published_nodes: false,
+            fence: false,
             topology: false,
             modify: false,
             groups: false,

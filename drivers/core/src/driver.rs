@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use csi_types::{Access, AccessMode, Attachment, VolumeCapability};
 
 pub use self::facets::{
-    Adopter, BlockMetadata, BlockRange, BlockRanges, CapacityReporter, Expander, Exports,
+    Adopter, BlockMetadata, BlockRange, BlockRanges, CapacityReporter, Expander, Exports, Fencer,
     GroupSnapshot, Groups, Health, InlineFound, InlineMount, InlineVolume, InlineVolumes, Lister,
     Maintenance, Modifier, Mover, Published, Publisher, Snapshots, Transfer, UsageReporter,
     without_groups,
@@ -60,6 +60,8 @@ pub struct Capabilities {
     pub publish: bool,
     /// Lists of volumes have the nodes that each is published to.
     pub published_nodes: bool,
+    /// `fence_networks` and its kin.
+    pub fence: bool,
     /// Volumes of this driver are reachable from some nodes only.
     pub topology: bool,
     /// `modify_volume`.
@@ -245,6 +247,11 @@ pub trait Driver: Send + Sync + Debug {
         None
     }
 
+    /// Shutting networks out.
+    fn fencer(&self) -> Option<&dyn Fencer> {
+        None
+    }
+
     /// The parameters of classes that set something of its volumes: those of [`Modifier::mutable_keys`], and those that
     /// count at creation only. For messages.
     fn class_keys(&self) -> &[&'static str] {
@@ -329,6 +336,7 @@ impl Capabilities {
         expand: Expansion::None,
         publish: false,
         published_nodes: false,
+        fence: false,
         topology: false,
         modify: false,
         groups: false,

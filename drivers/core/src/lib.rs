@@ -13,6 +13,7 @@ pub mod config;
 pub mod contract;
 pub mod driver;
 pub mod factory;
+pub mod fence;
 pub mod made_for;
 pub mod missing;
 pub mod moves;
@@ -32,16 +33,17 @@ pub use csi_types::backoff::Backoff;
 pub use csi_types::error::{self, Effect, Error, Kind};
 pub use csi_types::id as text;
 pub use csi_types::{
-    Condition, ConditionKind, Conditions, NodeId, Reason, SizeRange, SnapshotId, SnapshotName,
-    Topology, TopologyRequirement, VolumeId, VolumeName, size, topology,
+    Condition, ConditionKind, Conditions, Network, NodeId, Reason, SizeRange, SnapshotId,
+    SnapshotName, Topology, TopologyRequirement, VolumeId, VolumeName, size, topology,
 };
 pub use driver::{
     AccessRules, Adopter, BlockMetadata, BlockRange, BlockRanges, Capabilities, CapacityReporter,
-    Driver, Expander, Expansion, Exports, GroupSnapshot, Groups, Health, InlineFound, InlineMount,
-    InlineVolume, InlineVolumes, Lister, Maintenance, Modifier, Mover, Published, Publisher,
-    Snapshots, Transfer, UsageReporter, without_groups,
+    Driver, Expander, Expansion, Exports, Fencer, GroupSnapshot, Groups, Health, InlineFound,
+    InlineMount, InlineVolume, InlineVolumes, Lister, Maintenance, Modifier, Mover, Published,
+    Publisher, Snapshots, Transfer, UsageReporter, without_groups,
 };
 pub use factory::{DriverFactory, DriverHost};
+pub use fence::{FenceClient, FenceNetworks};
 pub use made_for::{Claim, MadeFor, ObjectName};
 pub use moves::{Moment, MoveSource, MoveState, Round};
 pub use orphan::{Orphan, OrphanKind};

@@ -7,6 +7,7 @@
 mod access;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -352,6 +353,10 @@ impl Export for ShareExport {
     fn names(&self, node: &NodeId) -> bool {
         let names = |access: &Access| access.names(node);
         self.access.as_ref().is_none_or(names)
+    }
+
+    fn address(&self, node: &NodeId) -> Option<IpAddr> {
+        self.access.as_ref()?.address(node)
     }
 
     fn is_open(&self, subject: &Subject<'_>, _asset: &(), _facts: &Facts) -> bool {

@@ -7,6 +7,7 @@
 mod adopt;
 mod blocks;
 mod converge;
+mod fence;
 mod groups;
 mod health;
 mod moving;
@@ -22,16 +23,17 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use csi_types::Attachment;
 use driver_core::config::{Finding, IdRoom};
+use driver_core::fence::FENCE;
 use driver_core::naming::VolumeNaming;
 use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
     AccessRules, Adopter, BackendIdentity, BlockMetadata, Call, Capacity, CapacityQuery,
     CapacityReporter, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Effect,
-    Error, ExpandVolume, Expanded, Expander, Exports, FindVolume, Found, GetSnapshot, Groups,
-    Health, Kind, Lister, Maintenance, Modifier, ModifyVolume, Mover, Orphan, Page, PageRequest,
-    Parameters, PublishVolume, Published, Publisher, Snapshot, SnapshotFilter, Snapshots, Source,
-    Topology, Transfer, UnpublishVolume, UsageReporter, Volume, VolumeId, VolumeName, missing,
-    without_groups,
+    Error, ExpandVolume, Expanded, Expander, Exports, Fencer, FindVolume, Found, GetSnapshot,
+    Groups, Health, Kind, Lister, Maintenance, Modifier, ModifyVolume, Mover, Orphan, Page,
+    PageRequest, Parameters, PublishVolume, Published, Publisher, Snapshot, SnapshotFilter,
+    Snapshots, Source, Topology, Transfer, UnpublishVolume, UsageReporter, Volume, VolumeId,
+    VolumeName, missing, without_groups,
 };
 use tokio::time::Instant;
 
@@ -207,6 +209,7 @@ impl ZfsDriver {
             kind: self.kind(),
             export_ref: self.export_ref(id, &dataset),
             change,
+            fenced_by: self.can_fence().then_some(&self.layout().volumes),
         };
         self.converge(call, &verb).await
     }
@@ -223,6 +226,7 @@ impl ZfsDriver {
             kind: self.kind(),
             export_ref: self.export_ref(id, &dataset),
             change,
+            fenced_by: self.can_fence().then_some(&self.layout().volumes),
         };
         let mut asked = State::default();
         for _ in 0..ASKED {
@@ -378,6 +382,9 @@ impl Driver for ZfsDriver {
 
     fn unsupported(&self, verb: &'static str) -> Error {
         match self.backend.refuses_groups() {
+            _ if verb == FENCE => Error::unsupported(verb).because(
+                "every node reaches its volumes: only an export with `nodes` lets in some alone",
+            ),
             Some(why) => without_groups(verb, why),
             None => Error::unsupported(verb),
         }
@@ -394,6 +401,10 @@ impl Driver for ZfsDriver {
 
     fn modifier(&self) -> Option<&dyn Modifier> {
         (!self.mutable_keys().is_empty()).then_some(self)
+    }
+
+    fn fencer(&self) -> Option<&dyn Fencer> {
+        self.can_fence().then_some(self)
     }
 
     fn class_keys(&self) -> &[&'static str] {
@@ -659,6 +670,10 @@ impl Publisher for ZfsDriver {
         let change = AccessChange::Allow(request.node);
         let allowed = self.access(call, request.id, change).await;
         self.about(call, request.id, allowed).await?;
+        if self.can_fence() && call.effect() == Effect::Possible {
+            // A fence may have been recorded since the parent was read, and have listed its nodes before this one.
+            self.access(call, request.id, change).await?;
+        }
         Ok(Published::default())
     }
 

@@ -10,6 +10,7 @@ mod erased;
 mod name;
 
 use std::fmt::Debug;
+use std::net::IpAddr;
 
 use csi_types::Attachment;
 use driver_core::{AccessRules, Error, NodeId, Parameters, VolumeId, VolumeName};
@@ -185,6 +186,11 @@ pub trait Export: Send + Sync + Debug + 'static {
     /// Whether it has a name for this node.
     fn names(&self, _node: &NodeId) -> bool {
         true
+    }
+
+    /// The address by which it knows this node, if it knows nodes by addresses.
+    fn address(&self, _node: &NodeId) -> Option<IpAddr> {
+        None
     }
 
     /// Whether every node reaches it although access is per node: it was made before, and no access list is

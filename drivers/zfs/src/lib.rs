@@ -13,6 +13,7 @@ pub mod config;
 pub mod context;
 pub mod driver;
 pub mod export;
+pub mod fenced;
 pub mod id;
 pub mod name;
 pub mod nodes;

@@ -8,6 +8,7 @@ mod access_list;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 
 use crate::export::{Act, Subject};
 use crate::property::{Property, PropertyName, PropertyValue};
@@ -108,6 +109,12 @@ impl Nodes {
             .map_err(|error| refused().because(error))?;
         let name = self.form.parse(&text);
         name.ok_or_else(|| refused().because(format!("its name {}", self.form.rule())))
+    }
+
+    /// The address that a node is called by, if it is.
+    pub fn address(&self, node: &NodeId) -> Option<IpAddr> {
+        let name = self.name(node).ok()?;
+        name.as_str().trim_matches(['[', ']']).parse().ok()
     }
 
     /// Adds nodes by the names that they have now. Answers these names.

@@ -9,6 +9,7 @@ pub mod adopt;
 pub mod create;
 pub mod destroy;
 pub mod expand;
+pub mod fence;
 pub mod group;
 pub mod modify;
 pub mod moving;

@@ -127,6 +127,8 @@ impl PropertyName {
     pub const MOVE: Self = Self::constant("omnibus-csi:move");
     /// The nodes that a volume is published to, see [`PublishedNodes`](crate::published::PublishedNodes). compat: "ZFS".
     pub const PUBLISHED: Self = Self::constant("omnibus-csi:published");
+    /// The networks that are shut out from the volumes of a parent, see [`Fenced`](crate::fenced::Fenced). compat: "ZFS".
+    pub const FENCED: Self = Self::constant("omnibus-csi:fenced");
     /// The name of an iSCSI target and its disk on a host with ZFS.
     pub const ISCSI_ASSETS: Self = Self::constant("democratic-csi:iscsi_assets_name");
     /// The number of the NFS share of a volume on TrueNAS.

@@ -364,6 +364,7 @@ mod tests {
         expand: Expansion::Controller,
         publish: false,
         published_nodes: false,
+        fence: false,
         topology: true,
         modify: false,
         groups: false,

@@ -3,6 +3,7 @@
 //! For tests of the layers above: what happens while a call blocks, panics or fails before and
 //! after its first change. Its volumes have no content.
 
+mod fences;
 mod hooks;
 mod state;
 
@@ -18,8 +19,8 @@ use self::state::{Ranges, State};
 use crate::call::Call;
 use crate::driver::{
     AccessRules, BlockMetadata, BlockRange, BlockRanges, Capabilities, CapacityReporter, Driver,
-    Expander, Expansion, GroupSnapshot, Groups, Health, Lister, Modifier, Published, Publisher,
-    Snapshots,
+    Expander, Expansion, Fencer, GroupSnapshot, Groups, Health, Lister, Modifier, Published,
+    Publisher, Snapshots,
 };
 use crate::error::{Error, Kind};
 use crate::naming::VolumeNaming;
@@ -75,6 +76,7 @@ impl FakeDriver {
             expand: Expansion::Controller,
             publish: true,
             published_nodes: true,
+            fence: true,
             topology: true,
             modify: true,
             groups: true,
@@ -290,6 +292,10 @@ impl Driver for FakeDriver {
 
     fn publisher(&self) -> Option<&dyn Publisher> {
         self.verbs.publish.then_some(self)
+    }
+
+    fn fencer(&self) -> Option<&dyn Fencer> {
+        self.verbs.fence.then_some(self)
     }
 
     fn modifier(&self) -> Option<&dyn Modifier> {

@@ -7,11 +7,12 @@ use std::fmt::Debug;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
-use csi_types::{AbsolutePath, Attachment, Conditions, VolumeContext};
+use csi_types::{AbsolutePath, Attachment, Conditions, Network, VolumeContext};
 
 use crate::adopt::{AdoptVolume, Adoption};
 use crate::call::Call;
 use crate::error::Error;
+use crate::fence::{FenceClient, FenceNetworks};
 use crate::moves::{MoveSource, MoveState, Round};
 use crate::orphan::Orphan;
 use crate::request::{
@@ -154,6 +155,28 @@ pub trait Publisher: Send + Sync {
     async fn fence_node(&self, _call: &Call, _node: &NodeId) -> Result<(), Error> {
         Err(Error::unsupported("fence a node"))
     }
+}
+
+/// Shutting networks out: a node with an address in one of them reaches no volume, and gets access to none, until the
+/// fence is lifted. What is shut out is kept on the storage.
+#[async_trait]
+pub trait Fencer: Send + Sync {
+    /// Shuts out networks. Idempotent. They are recorded first; from then on
+    /// [`Publisher::publish_volume`] is `Busy` for their nodes, whichever process is asked. Then each node that is
+    /// recorded and has an address there is stopped from reaching any volume, which is proved as
+    /// [`Publisher::unpublish_volume`] proves it. An error after the record leaves that, and what was done.
+    /// `Busy`, after all else: the address of a node that is let in is not known.
+    async fn fence_networks(&self, call: &Call, request: FenceNetworks<'_>) -> Result<(), Error>;
+
+    /// Lifts the fence of these networks. One that is not shut out is lifted. Gives no access back: nodes are published
+    /// to anew.
+    async fn unfence_networks(&self, call: &Call, request: FenceNetworks<'_>) -> Result<(), Error>;
+
+    /// The networks that are shut out, as the storage has them now.
+    async fn fenced_networks(&self, call: &Call) -> Result<Vec<Network>, Error>;
+
+    /// The nodes that any volume is published to.
+    async fn fence_clients(&self, call: &Call) -> Result<Vec<FenceClient>, Error>;
 }
 
 /// Changing volumes that exist.

@@ -5,11 +5,14 @@ use std::time::{Duration, SystemTime};
 use csi_types::Conditions;
 use tokio::time::Instant;
 
+use csi_types::Network;
+
 use super::{Capabilities, Driver, Expansion, GroupSnapshot, Published, Publisher};
 use crate::adopt::{AdoptVolume, Adoption};
 use crate::call::Call;
 use crate::driver::BlockRanges;
 use crate::error::Error;
+use crate::fence::{FenceClient, FenceNetworks};
 use crate::orphan::Orphan;
 use crate::request::{
     BlockRangesQuery, CreateGroup, DeleteSnapshot, ExpandVolume, GetSnapshot, GroupMembers,
@@ -64,6 +67,7 @@ impl dyn Driver + '_ {
             },
             publish: self.publisher().is_some(),
             published_nodes: lists && self.publisher().is_some_and(Publisher::records),
+            fence: self.fencer().is_some(),
             topology: self.node_topology().is_some(),
             modify: self.modifier().is_some(),
             groups: self.groups().is_some(),
@@ -106,6 +110,14 @@ impl dyn Driver + '_ {
             unpublish_volume(request: UnpublishVolume<'_>) -> ();
         /// See [`super::Publisher::fence_node`].
         publisher("fence a node"): fence_node(node: &NodeId) -> ();
+        /// See [`super::Fencer::fence_networks`].
+        fencer("fence networks"): fence_networks(request: FenceNetworks<'_>) -> ();
+        /// See [`super::Fencer::unfence_networks`].
+        fencer("fence networks"): unfence_networks(request: FenceNetworks<'_>) -> ();
+        /// See [`super::Fencer::fenced_networks`].
+        fencer("fence networks"): fenced_networks() -> Vec<Network>;
+        /// See [`super::Fencer::fence_clients`].
+        fencer("fence networks"): fence_clients() -> Vec<FenceClient>;
         /// See [`super::Modifier::modify_volume`].
         modifier("modify volume"): modify_volume(request: ModifyVolume<'_>) -> ();
         /// See [`super::Groups::create_group`].

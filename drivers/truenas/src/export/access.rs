@@ -2,6 +2,8 @@
 //!
 //! An export lists exactly these: what an interrupted call or an administrator added goes with the next call.
 
+use std::net::IpAddr;
+
 use driver_core::config::ConfigError;
 use driver_core::{Error, NodeId};
 use driver_zfs::export::{Act, Subject};
@@ -99,6 +101,11 @@ impl Access {
     /// Whether there is a name for this node, or access is not per node.
     pub(super) fn has_name(access: Option<&Self>, node: &NodeId) -> bool {
         access.is_none_or(|Self(nodes)| nodes.name(node).is_ok())
+    }
+
+    /// The address of a node, if it is called by that.
+    pub(super) fn address(access: Option<&Self>, node: &NodeId) -> Option<IpAddr> {
+        access.and_then(|Self(nodes)| nodes.address(node))
     }
 
     /// Whether access is per node, and no list is remembered.

@@ -1,5 +1,7 @@
 //! Filesystems as NFS and SMB shares.
 
+use std::net::IpAddr;
+
 use async_trait::async_trait;
 use csi_types::Attachment;
 use csi_types::attachment::{NetworkShare, Server, Share};
@@ -366,6 +368,10 @@ impl Export for NfsExport {
 
     fn names(&self, node: &NodeId) -> bool {
         Access::has_name(self.access.as_ref(), node)
+    }
+
+    fn address(&self, node: &NodeId) -> Option<IpAddr> {
+        Access::address(self.access.as_ref(), node)
     }
 
     fn is_open(&self, subject: &Subject<'_>, _path: &String, facts: &Shares<NfsShare>) -> bool {

@@ -4,6 +4,8 @@
 //! for each request whether its export still exists. Only the ids of the nodes are remembered elsewhere,
 //! because a configured name may change.
 
+use std::net::IpAddr;
+
 use driver_core::config::ConfigError;
 use driver_core::{Error, Kind, NodeId};
 use driver_zfs::export::{Act, Subject};
@@ -58,6 +60,11 @@ impl Access {
     /// Whether it has a name for this node.
     pub(super) fn names(&self, node: &NodeId) -> bool {
         self.nodes.name(node).is_ok()
+    }
+
+    /// The address of a node, if it is called by that.
+    pub(super) fn address(&self, node: &NodeId) -> Option<IpAddr> {
+        self.nodes.address(node)
     }
 
     /// Whether the property is open to all nodes.

@@ -234,6 +234,7 @@ impl ZfsDriver {
                 kind: self.kind(),
                 export_ref: self.export_ref(volume.id, &volume.dataset),
                 change: AccessChange::Present(owner),
+                fenced_by: None,
             };
             let judged = match verb.plan(asked, &one, 0) {
                 Ok(Outcome::Ask) => continue,

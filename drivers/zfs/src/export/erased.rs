@@ -5,6 +5,7 @@
 
 use std::any::{Any, type_name};
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use csi_types::Attachment;
@@ -58,6 +59,8 @@ pub trait AnyExport: Send + Sync + fmt::Debug {
     fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool;
     /// See [`Export::names`].
     fn names(&self, node: &NodeId) -> bool;
+    /// See [`Export::address`].
+    fn address(&self, node: &NodeId) -> Option<IpAddr>;
     /// See [`Export::examine`].
     fn examine(&self) -> Vec<Opaque>;
     /// See [`Export::problems`].
@@ -218,6 +221,10 @@ impl<E: Export> AnyExport for E {
 
     fn names(&self, node: &NodeId) -> bool {
         Export::names(self, node)
+    }
+
+    fn address(&self, node: &NodeId) -> Option<IpAddr> {
+        Export::address(self, node)
     }
 
     fn examine(&self) -> Vec<Opaque> {

@@ -1,12 +1,14 @@
 //! Granting a node access to a volume, and revoking it.
 
 use csi_types::{Attachment, NodeIdentity};
-use driver_core::{Error, NodeId};
+use driver_core::{Error, Kind, NodeId};
 
 use super::owner::Owner;
 use super::{ExportRef, Outcome, Verb, blocked, is_complete};
 use crate::context;
 use crate::export::{Act, ExportStatus, Opaque};
+use crate::fenced::{Fenced, Side};
+use crate::name::DatasetName;
 use crate::observed::{Dataset, Observed, Query, Request, State, VolumeKind};
 use crate::property::PropertyName;
 use crate::published::PublishedNodes;
@@ -21,6 +23,9 @@ pub struct Access<'a> {
     pub export_ref: ExportRef<'a>,
     /// What is wanted.
     pub change: AccessChange<'a>,
+    /// The parent of volumes, which records the networks that are shut out; `None` where access is not per node, so that
+    /// none can be.
+    pub fenced_by: Option<&'a DatasetName>,
 }
 
 /// The change of the access to a volume.
@@ -29,7 +34,8 @@ pub enum AccessChange<'a> {
     /// The nodes that had access before: restores what the host has lost. No caller asked for this
     /// particular volume, so volumes of a connection with another export are skipped.
     Present(Owner<'a>),
-    /// This node, too. It is recorded, also where every node has access.
+    /// This node, too. It is recorded, also where every node has access. A node in a network that is shut out loses the
+    /// access that it has; then it is refused.
     Allow(&'a NodeIdentity),
     /// Revokes the access of this node, or of all nodes, and removes the record of it.
     Revoke(Option<&'a NodeIdentity>),
@@ -53,11 +59,43 @@ impl Access<'_> {
         ))
     }
 
+    /// Why the node must not have access: the network that it is in is shut out.
+    ///
+    /// A fence is recorded before it looks for nodes with access. So a node that gets access in between is found by the
+    /// fence, or sees it when the driver asks again after its plan: a backend may not read the parent twice for one verb.
+    fn fenced(&self, seen: &Observed) -> Result<Option<Error>, Error> {
+        let (AccessChange::Allow(node), Some(parent)) = (self.change, self.fenced_by) else {
+            return Ok(None);
+        };
+        let Some(dataset) = seen.pool.dataset(parent) else {
+            return Ok(None);
+        };
+        let mut addresses = node.addresses.clone();
+        addresses.extend(self.export_ref.export.address(&node.id));
+        let reported = &node.reported;
+        let why = match Fenced::of(dataset)?.side(&addresses) {
+            Side::Out => return Ok(None),
+            Side::In(network) => format!("node `{reported}` is in the fenced network {network}"),
+            Side::Unknown => format!(
+                "networks are fenced, and no address of node `{reported}` is known: see `proxy.nodeId.parts.addresses`"
+            ),
+        };
+        let name = PropertyName::FENCED;
+        Ok(Some(Error::new(Kind::Busy, self.doing_it()).because(why).advise(format!(
+            "once the node is safe, lift the fence: set `fenceState: Unfenced` in its NetworkFence, or without csi-addons \
+             run `zfs inherit {name} {parent}` on the storage"
+        ))))
+    }
+
     /// What changes in the record of the volume's nodes.
-    fn recorded(&self, dataset: &Dataset) -> Result<Option<Act<Opaque>>, Error> {
+    fn recorded(
+        &self,
+        dataset: &Dataset,
+        change: AccessChange<'_>,
+    ) -> Result<Option<Act<Opaque>>, Error> {
         let before = PublishedNodes::of(dataset);
         let mut after = before.clone();
-        match self.change {
+        match change {
             AccessChange::Present(_) => {}
             AccessChange::Allow(node) => {
                 if !after.add(node) {
@@ -115,9 +153,10 @@ impl Access<'_> {
         &self,
         dataset: Option<&Dataset>,
         status: &dyn ExportStatus,
+        change: AccessChange<'_>,
         done: usize,
     ) -> Result<Vec<Act<Opaque>>, Error> {
-        let AccessChange::Revoke(Some(node)) = self.change else {
+        let AccessChange::Revoke(Some(node)) = change else {
             return Ok(Vec::new());
         };
         let others = |dataset: &&Dataset| {
@@ -162,23 +201,34 @@ impl Verb for Access<'_> {
     }
 
     fn request(&self, pool: &State) -> Result<Request, Error> {
+        let mut queries = vec![Query::Dataset(self.export_ref.dataset.clone())];
+        let mut properties = self.export_ref.export.reads();
+        if let (AccessChange::Allow(_), Some(parent)) = (self.change, self.fenced_by) {
+            queries.push(Query::Dataset(parent.clone()));
+            properties.push(PropertyName::FENCED);
+        }
         Ok(Request {
-            queries: vec![Query::Dataset(self.export_ref.dataset.clone())],
-            properties: self.export_ref.export.reads(),
+            queries,
+            properties,
             export: self.export_ref.commands(pool)?,
             ..Request::default()
         })
     }
 
     fn plan(&self, asked: &State, seen: &Observed, done: usize) -> Result<Outcome<()>, Error> {
+        let refusal = self.fenced(seen)?;
+        let change = match self.change {
+            AccessChange::Allow(node) if refusal.is_some() => AccessChange::Revoke(Some(node)),
+            change => change,
+        };
         let there = |dataset: &&Dataset| is_complete(dataset) && dataset.kind == self.kind;
-        let ours = |dataset: &&Dataset| match self.change {
+        let ours = |dataset: &&Dataset| match change {
             AccessChange::Present(owner) => !owner.is_another(dataset),
             AccessChange::Allow(_) | AccessChange::Revoke(_) => true,
         };
         let dataset = seen.pool.dataset(self.export_ref.dataset);
         let dataset = dataset.filter(there).filter(ours);
-        if matches!(self.change, AccessChange::Present(_)) && dataset.is_none() {
+        if matches!(change, AccessChange::Present(_)) && dataset.is_none() {
             // Before its export is read: this driver may not be able to read that of another one.
             return Err(Error::not_found(self.doing()));
         }
@@ -191,15 +241,15 @@ impl Verb for Access<'_> {
         if let Some(seen) = on_storage {
             self.export_ref.guard(&mut plan, seen);
         }
-        let record = on_storage.map(|dataset| self.recorded(dataset));
+        let record = on_storage.map(|dataset| self.recorded(dataset, change));
         let record = record.transpose()?.flatten();
         if let Some(seen) = on_storage.filter(|_| record.is_some()) {
             plan.guard_property(seen, &PropertyName::PUBLISHED);
         }
-        let acts = match self.change {
+        let acts = match change {
             AccessChange::Present(_) | AccessChange::Allow(_) => {
                 let dataset = dataset.ok_or_else(|| Error::not_found(self.doing()))?;
-                let node = match self.change {
+                let node = match change {
                     AccessChange::Allow(node) => Some(&node.id),
                     _ => None,
                 };
@@ -209,7 +259,7 @@ impl Verb for Access<'_> {
             }
             // A deleted volume has no access to revoke, unless its export was left behind.
             AccessChange::Revoke(node) => {
-                let first = self.before_revoking(dataset, &*status, done)?;
+                let first = self.before_revoking(dataset, &*status, change, done)?;
                 if !first.is_empty() {
                     self.export_ref.add(&mut plan, first);
                     return Ok(Outcome::Do(plan));
@@ -228,15 +278,13 @@ impl Verb for Access<'_> {
             }
         };
         self.export_ref.add(&mut plan, acts);
-        if let (AccessChange::Present(_), true, Some(dataset)) =
-            (self.change, plan.is_empty(), dataset)
+        if let (AccessChange::Present(_), true, Some(dataset)) = (change, plan.is_empty(), dataset)
         {
             self.check_place(dataset, status.attachment()?)?;
         }
-        Ok(if plan.is_empty() {
-            Outcome::Done(())
-        } else {
-            Outcome::Do(plan)
-        })
+        if !plan.is_empty() {
+            return Ok(Outcome::Do(plan));
+        }
+        refusal.map_or(Ok(Outcome::Done(())), Err)
     }
 }

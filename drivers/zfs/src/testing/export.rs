@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::IpAddr;
 
 use csi_types::{AccessMode, Attachment, VolumeContext};
 use driver_core::{AccessRules, Error, Kind, NodeId};
@@ -373,6 +374,10 @@ impl Export for MemoryExport {
 
     fn names(&self, node: &NodeId) -> bool {
         !node.as_str().contains("nameless")
+    }
+
+    fn address(&self, node: &NodeId) -> Option<IpAddr> {
+        node.as_str().parse().ok()
     }
 
     fn is_open(&self, subject: &Subject<'_>, _asset: &ExportName, facts: &MemoryOutput) -> bool {

@@ -14,6 +14,7 @@ mod configured;
 mod connected;
 mod contract;
 mod exports;
+mod fenced;
 mod foreign;
 mod full;
 mod groups;

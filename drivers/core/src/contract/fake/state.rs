@@ -1,15 +1,17 @@
 //! The state of the fake driver in memory, and the rules of its verbs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use csi_types::attachment::Hostpath;
-use csi_types::{AbsolutePath, Attachment, Conditions, NodeIdentity};
+use csi_types::{AbsolutePath, Attachment, Conditions, Network, NodeIdentity};
 
 use crate::driver::GroupSnapshot;
 use crate::error::{Error, Kind};
+use crate::fence::FenceNetworks;
 use crate::made_for::MadeFor;
 use crate::parameters::Parameters;
 use crate::size::SizeRange;
@@ -39,6 +41,7 @@ struct Inner {
     snapshots: BTreeMap<SnapshotId, Taken>,
     groups: BTreeMap<GroupSnapshotId, GroupSnapshot>,
     published: BTreeMap<(VolumeId, NodeId), NodeIdentity>,
+    fences: BTreeSet<Network>,
     modified: BTreeMap<VolumeId, BTreeMap<String, String>>,
     harmed: BTreeMap<VolumeId, Conditions>,
     /// The content of volumes.
@@ -246,6 +249,11 @@ impl State {
         if !inner.volumes.contains_key(id) {
             return Err(Error::not_found(format!("publish volume {id}")));
         }
+        let is_in = |network: &&Network| node.addresses.iter().any(|one| network.holds(*one));
+        if let Some(network) = inner.fences.iter().find(is_in) {
+            let why = format!("the node is in the fenced network {network}");
+            return Err(Error::new(Kind::Busy, format!("publish volume {id}")).because(why));
+        }
         let key = (id.clone(), node.id.clone());
         inner.published.insert(key, node.clone());
         inner.note_published();
@@ -260,6 +268,27 @@ impl State {
         let mut inner = self.lock();
         inner.published.retain(|entry, _| !meant(entry));
         inner.note_published();
+    }
+
+    /// Shuts networks out, and takes away what their nodes may reach.
+    pub(super) fn fence(&self, request: FenceNetworks<'_>) {
+        let mut inner = self.lock();
+        inner.fences.extend(request.networks);
+        let is_in = |address: &IpAddr| request.networks.iter().any(|one| one.holds(*address));
+        inner.published.retain(|_, node| {
+            let addresses = (request.addresses_of)(&node.reported);
+            !addresses.iter().any(is_in)
+        });
+        inner.note_published();
+    }
+
+    pub(super) fn unfence(&self, networks: &[Network]) {
+        let mut inner = self.lock();
+        inner.fences.retain(|network| !networks.contains(network));
+    }
+
+    pub(super) fn fenced(&self) -> Vec<Network> {
+        self.lock().fences.iter().copied().collect()
     }
 
     pub(super) fn published(&self) -> Vec<(VolumeId, NodeIdentity)> {

@@ -1,0 +1,228 @@
+//! Shutting networks out: the record at the parent of volumes, and the nodes that lose their access.
+//!
+//! The volumes are listed after the record was written. A node that is published to sees the record before it gets
+//! access, or right after it, see [`Access`](crate::plan::access::Access).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use async_trait::async_trait;
+use csi_types::{Network, NodeIdentity};
+use driver_core::{
+    Call, Effect, Error, FenceClient, FenceNetworks, Fencer, Kind, NodeId, VolumeId,
+};
+use futures_util::future::join_all;
+
+use super::ZfsDriver;
+use super::results::MAX_PAGE;
+use crate::backend::{Cursor, Entry, ListFilter, ListQuery, ListScope};
+use crate::export::Subject;
+use crate::fenced::{Fenced, Side};
+use crate::observed::{Dataset, Query, Request};
+use crate::plan::access::AccessChange;
+use crate::plan::destroy::has_parent;
+use crate::plan::fence::{Fence, FenceChange};
+use crate::plan::listed;
+use crate::property::PropertyName;
+use crate::published::PublishedNodes;
+
+/// How many volumes lose a node at once. Each is a command of its own; a host takes about so many side by side.
+const AT_ONCE: usize = 8;
+
+/// The nodes that volumes are published to, by what the backend calls them, each with the ids that it reports.
+type Nodes = BTreeMap<NodeId, BTreeSet<NodeId>>;
+
+impl ZfsDriver {
+    /// Whether access is per node: only then can one be shut out.
+    pub(super) fn can_fence(&self) -> bool {
+        self.settings.place.is_none() && self.export.is_per_node()
+    }
+
+    async fn change_fence(&self, call: &Call, change: FenceChange<'_>) -> Result<(), Error> {
+        let parent = self.layout().parent_of_volumes();
+        self.converge(call, &Fence { parent, change }).await
+    }
+
+    /// A page of complete volumes, and where the next one begins.
+    async fn some_volumes(
+        &self,
+        call: &Call,
+        after: Option<Cursor>,
+    ) -> Result<(Vec<Dataset>, Option<Cursor>), Error> {
+        call.check("look at the nodes of all volumes")?;
+        let query = ListQuery {
+            scopes: vec![ListScope {
+                parent: self.layout().volumes.clone(),
+                depth: 1,
+                kind: Some(self.kind()),
+                filter: ListFilter::Having(PropertyName::CONTEXT),
+            }],
+            after,
+            max: MAX_PAGE,
+            properties: self.of_access(),
+        };
+        let page = self.backend.list(call, &query).await?;
+        self.heard();
+        // Those of another connection are shut out by that one, which knows what its export calls nodes.
+        let owner = self.settings.policy.owner();
+        let datasets = page.entries.into_iter().filter_map(|entry| match entry {
+            Entry::Dataset(dataset) => Some(dataset).filter(|one| !owner.is_another(one)),
+            Entry::Snapshot(_) => None,
+        });
+        Ok((datasets.collect(), page.next))
+    }
+
+    /// All nodes that a volume is published to.
+    async fn all_nodes(&self, call: &Call) -> Result<Nodes, Error> {
+        let (mut nodes, mut after) = (Nodes::new(), None);
+        loop {
+            let (datasets, next) = self.some_volumes(call, after).await?;
+            for recorded in datasets.iter().map(PublishedNodes::of) {
+                for (reported, id) in recorded.iter() {
+                    let ids = nodes.entry(id.clone()).or_default();
+                    ids.insert(reported.clone());
+                }
+            }
+            after = next;
+            if after.is_none() {
+                return Ok(nodes);
+            }
+        }
+    }
+
+    /// Stops the nodes of these networks from reaching any volume.
+    async fn shut_out(&self, call: &Call, request: FenceNetworks<'_>) -> Result<(), Error> {
+        let fenced = Fenced::these(request.networks);
+        let (mut out, mut unknown) = (Nodes::new(), BTreeSet::new());
+        for (id, reported) in self.all_nodes(call).await? {
+            let mut addresses: Vec<IpAddr> = Vec::new();
+            for one in &reported {
+                addresses.extend((request.addresses_of)(one));
+            }
+            addresses.extend(self.export.address(&id));
+            match fenced.side(&addresses) {
+                Side::In(_) => drop(out.insert(id, reported)),
+                Side::Out => {}
+                Side::Unknown => unknown.extend(reported),
+            }
+        }
+        if !out.is_empty() {
+            self.revoke_everywhere(call, &out).await?;
+        }
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Busy, "fence networks")
+            .because(format!(
+                "volumes are published to nodes of which no address is known, and which may be in them: {}",
+                listed(&unknown)
+            ))
+            .advise(
+                "let nodes tell their addresses, see `proxy.nodeId.parts.addresses`; what is known to be in these \
+                 networks is shut out",
+            ))
+    }
+
+    /// Takes these nodes out of each volume that lets one in. Goes on after a failure, and returns the first.
+    async fn revoke_everywhere(&self, call: &Call, out: &Nodes) -> Result<(), Error> {
+        let (mut failed, mut after) = (None, None);
+        loop {
+            let (datasets, next) = self.some_volumes(call, after).await?;
+            let inside = datasets
+                .iter()
+                .flat_map(|dataset| self.let_in(dataset, out));
+            let inside: Vec<(VolumeId, NodeIdentity)> = inside.collect();
+            for some in inside.chunks(AT_ONCE) {
+                let mut revoked = Vec::new();
+                for (volume, node) in some {
+                    revoked.push(self.without_node(call, volume, node));
+                }
+                for revoked in join_all(revoked).await {
+                    failed = failed.or(revoked.err());
+                }
+            }
+            after = next;
+            if after.is_none() {
+                return failed.map_or(Ok(()), Err);
+            }
+        }
+    }
+
+    async fn without_node(
+        &self,
+        call: &Call,
+        volume: &VolumeId,
+        node: &NodeIdentity,
+    ) -> Result<(), Error> {
+        let revoked = self.access(call, volume, AccessChange::Revoke(Some(node)));
+        let revoked = revoked.await;
+        revoked.map_err(|error| error.within(format!("fence node `{}`", node.reported)))
+    }
+
+    /// The nodes among `out` that a volume lets in, recorded or not.
+    fn let_in(&self, dataset: &Dataset, out: &Nodes) -> Vec<(VolumeId, NodeIdentity)> {
+        let Some(volume) = self.layout().volume_id(&dataset.name) else {
+            return Vec::new();
+        };
+        let recorded = PublishedNodes::of(dataset);
+        let subject = Subject {
+            id: &volume,
+            dataset: &dataset.name,
+            request: None,
+            volume: Some(dataset),
+        };
+        let mut inside = Vec::new();
+        for (id, reported) in out {
+            let is_recorded = recorded.iter().any(|(_, recorded)| recorded == id);
+            if !is_recorded && !self.export.lets_in(&subject, id) {
+                continue;
+            }
+            let node = NodeIdentity::of(id.clone());
+            let reported = reported.first().unwrap_or(id).clone();
+            inside.push((volume.clone(), NodeIdentity { reported, ..node }));
+        }
+        inside
+    }
+}
+
+#[async_trait]
+impl Fencer for ZfsDriver {
+    async fn fence_networks(&self, call: &Call, request: FenceNetworks<'_>) -> Result<(), Error> {
+        self.change_fence(call, FenceChange::Add(request.networks))
+            .await?;
+        let shut_out = self.shut_out(call, request).await;
+        // The record is there, by this call or an earlier one.
+        shut_out.map_err(|error| error.with_effect(Effect::Possible))
+    }
+
+    async fn unfence_networks(&self, call: &Call, request: FenceNetworks<'_>) -> Result<(), Error> {
+        self.change_fence(call, FenceChange::Remove(request.networks))
+            .await
+    }
+
+    async fn fenced_networks(&self, call: &Call) -> Result<Vec<Network>, Error> {
+        let parent = self.layout().parent_of_volumes();
+        let request = Request {
+            properties: vec![PropertyName::FENCED],
+            ..Request::of([Query::Dataset(parent.name.clone())])
+        };
+        let pool = self.observe_with(call, request).await?;
+        has_parent("list fenced networks", parent, &pool)?;
+        let fenced = pool.dataset(parent.name).map(Fenced::of).transpose()?;
+        Ok(fenced.unwrap_or_default().iter().copied().collect())
+    }
+
+    async fn fence_clients(&self, call: &Call) -> Result<Vec<FenceClient>, Error> {
+        let nodes = self.all_nodes(call).await?;
+        let mut clients = Vec::new();
+        for (id, reported) in nodes {
+            let address = self.export.address(&id);
+            clients.extend(
+                reported
+                    .into_iter()
+                    .map(|node| FenceClient { node, address }),
+            );
+        }
+        Ok(clients)
+    }
+}
