@@ -4,8 +4,8 @@
 //! of the specification, written here independently; an error must contain no secret.
 #![no_main]
 
-use csi_proto::v1;
 use csi_proto::v1::volume_capability::AccessType;
+use csi_proto::{fence, reclaimspace, v1};
 use driver_core::{Effect, Kind};
 use fuzz::{SECRET, is_csi_text, is_plain_path, one_line, presentable};
 use libfuzzer_sys::fuzz_target;
@@ -91,6 +91,20 @@ fn judge(rpc: Rpc, bytes: &[u8], accepted: bool) {
         Rpc::NodeUnpublishVolume => message::<v1::NodeUnpublishVolumeRequest>(rpc, bytes, accepted),
         Rpc::NodeGetVolumeStats => message::<v1::NodeGetVolumeStatsRequest>(rpc, bytes, accepted),
         Rpc::NodeExpandVolume => message::<v1::NodeExpandVolumeRequest>(rpc, bytes, accepted),
+        Rpc::FenceClusterNetwork => {
+            message::<fence::FenceClusterNetworkRequest>(rpc, bytes, accepted);
+        }
+        Rpc::UnfenceClusterNetwork => {
+            message::<fence::UnfenceClusterNetworkRequest>(rpc, bytes, accepted);
+        }
+        Rpc::ListClusterFence => message::<fence::ListClusterFenceRequest>(rpc, bytes, accepted),
+        Rpc::GetFenceClients => message::<fence::GetFenceClientsRequest>(rpc, bytes, accepted),
+        Rpc::ControllerReclaimSpace => {
+            message::<reclaimspace::ControllerReclaimSpaceRequest>(rpc, bytes, accepted);
+        }
+        Rpc::NodeReclaimSpace => {
+            message::<reclaimspace::NodeReclaimSpaceRequest>(rpc, bytes, accepted);
+        }
         // Not checked.
         _ => assert!(accepted),
     }
@@ -239,8 +253,8 @@ fn hide_in_use(secrets: &mut Map, capability: &mut Option<v1::VolumeCapability>)
 }
 
 macro_rules! requests {
-    ($($name:ident: |$request:ident| $sound:block, |$message:ident| $hide:block)+) => {$(
-        impl Request for v1::$name {
+    ($package:ident: $($name:ident: |$request:ident| $sound:block, |$message:ident| $hide:block)+) => {$(
+        impl Request for $package::$name {
             fn is_sound(&self) {
                 let $request = self;
                 $sound
@@ -255,6 +269,7 @@ macro_rules! requests {
 }
 
 requests! {
+    v1:
     CreateVolumeRequest: |r| {
         is_name(&r.name);
         is_size(r.capacity_range.as_ref());
@@ -399,6 +414,56 @@ requests! {
         is_id(&r.volume_id);
         may_be_a_volume(&r.volume_path);
         is_size(r.capacity_range.as_ref());
+        are_wishes(&r.volume_capability);
+        are_secrets(&r.secrets);
+    }, |m| { hide_in_use(&mut m.secrets, &mut m.volume_capability); }
+}
+
+fn are_networks(cidrs: &[fence::Cidr]) {
+    assert!(!cidrs.is_empty());
+    for fence::Cidr { cidr } in cidrs {
+        let (address, bits) = cidr.split_once('/').expect("a network");
+        let address: std::net::IpAddr = address.parse().expect("an address");
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        assert!(bits.parse::<u32>().expect("a number") <= width, "{cidr:?}");
+    }
+}
+
+requests! {
+    fence:
+    FenceClusterNetworkRequest: |r| {
+        are_networks(&r.cidrs);
+        are_small([&r.parameters]);
+        are_secrets(&r.secrets);
+    }, |m| { hide_in(&mut m.secrets); }
+    UnfenceClusterNetworkRequest: |r| {
+        are_networks(&r.cidrs);
+        are_small([&r.parameters]);
+        are_secrets(&r.secrets);
+    }, |m| { hide_in(&mut m.secrets); }
+    ListClusterFenceRequest: |r| {
+        are_small([&r.parameters]);
+        are_secrets(&r.secrets);
+    }, |m| { hide_in(&mut m.secrets); }
+    GetFenceClientsRequest: |r| {
+        are_small([&r.parameters]);
+        are_secrets(&r.secrets);
+    }, |m| { hide_in(&mut m.secrets); }
+}
+
+requests! {
+    reclaimspace:
+    ControllerReclaimSpaceRequest: |r| {
+        is_id(&r.volume_id);
+        are_small([&r.parameters]);
+        are_secrets(&r.secrets);
+    }, |m| { hide_in(&mut m.secrets); }
+    NodeReclaimSpaceRequest: |r| {
+        is_id(&r.volume_id);
+        match r.staging_target_path.as_str() {
+            "" => is_path(&r.volume_path),
+            path => is_place(path),
+        }
         are_wishes(&r.volume_capability);
         are_secrets(&r.secrets);
     }, |m| { hide_in_use(&mut m.secrets, &mut m.volume_capability); }

@@ -1,5 +1,6 @@
 //! The CSI services: what each answers, with decoding and encoding beside it.
 
+pub(crate) mod addons;
 pub mod advertise;
 pub(crate) mod controller;
 pub mod decode;

@@ -1,6 +1,7 @@
 //! The whole program, on its socket.
 #![forbid(unsafe_code)]
 
+mod addons;
 mod adopt;
 mod authority;
 mod background_copy;

@@ -27,6 +27,7 @@ use crate::app::{App, Environment};
 use crate::cli::args::{self, EX_USAGE, Serve};
 #[cfg(feature = "console")]
 use crate::console::Console;
+use crate::csi::addons;
 use crate::csi::controller::lost_exports;
 use crate::csi::decode;
 use crate::csi::identity::PluginName;
@@ -80,6 +81,8 @@ struct Bindings {
     listeners: Listeners,
     /// The sockets of the legacy names.
     legacy: Vec<Bound>,
+    /// The socket of csi-addons.
+    addons: Option<Bound>,
     remains: Vec<Remains>,
     admin: Option<TcpListener>,
     #[cfg_attr(not(feature = "console"), expect(dead_code, reason = "there is none"))]
@@ -356,6 +359,11 @@ impl Running {
             let routes = plugin.routes().add_service(health_service.clone());
             reflection::add_to(routes, &services)
         };
+        let addons = bindings.addons.map(|bound| {
+            let routes = addons::routes(Arc::clone(&plugin));
+            let routes = reflection::add_to(routes, &addons::services(serve.modes));
+            (only(bound), routes)
+        });
         let (stop, stopping) = watch::channel(false);
         let until_stopped = move || {
             let mut stopping = stopping.clone();
@@ -364,12 +372,9 @@ impl Running {
         let mut served = vec![(bindings.listeners, routes(plugin))];
         for ((name, app), bound) in legacy.into_iter().zip(bindings.legacy) {
             let plugin = Plugin::new(name, serve.modes, app, runner.clone());
-            let listeners = Listeners {
-                unix: Some(bound),
-                tcp: None,
-            };
-            served.push((listeners, routes(Arc::new(plugin))));
+            served.push((only(bound), routes(Arc::new(plugin))));
         }
+        served.extend(addons);
         let served = served
             .into_iter()
             .map(|(listeners, routes)| server::serve(listeners, routes, until_stopped.clone()));
@@ -434,6 +439,14 @@ impl Running {
     }
 }
 
+/// A unix socket alone.
+fn only(bound: Bound) -> Listeners {
+    Listeners {
+        unix: Some(bound),
+        tcp: None,
+    }
+}
+
 fn plugin(serve: &Serve, app: App, metrics: Metrics) -> Arc<Plugin> {
     let deadlines = Deadlines::for_programs(serve.programs.timeouts());
     let runner = Runner::new(deadlines, metrics);
@@ -492,9 +505,21 @@ async fn bind(serve: &Serve, app: &App) -> Result<Bindings, BindError> {
             }
         }
     }
+    let addons = match serve.addons.as_ref().map(Bound::listen).transpose() {
+        Ok(bound) => bound,
+        Err(error) => {
+            remove(&remains);
+            return Err(error.into());
+        }
+    };
+    if let Some(socket) = &serve.addons {
+        info!(socket = %socket.path.display(), "listening for csi-addons");
+    }
+    remains.extend(addons.as_ref().map(Bound::remains));
     Ok(Bindings {
         listeners: Listeners { unix, tcp },
         legacy,
+        addons,
         remains,
         admin,
         console,

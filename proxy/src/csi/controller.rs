@@ -261,7 +261,7 @@ fn record_snapshot(snapshot: &str) {
 }
 
 /// A call about a volume.
-fn about_volume(connection: &Connection, volume: &str) -> Subject {
+pub(crate) fn about_volume(connection: &Connection, volume: &str) -> Subject {
     Subject {
         connection: connection.name().text().clone(),
         volume: Some(volume.to_owned()),

@@ -10,13 +10,16 @@ pub(crate) mod maps;
 #[cfg(test)]
 mod tests;
 
-use csi_types::AbsolutePath;
 use csi_types::attachment::PathError;
+use csi_types::{AbsolutePath, NetworkError};
 use driver_core::text::{MAX_STRING, TextError, check_text};
 use driver_core::{Error, Kind, PageRequest, PageToken, SizeRange};
 
 use crate::routing::connections::{GroupHandle, SnapshotHandle, VolumeHandle};
 
+pub(crate) use crate::csi::addons::decode::{
+    FenceRequest, NodeReclaimRequest, ReclaimRequest, fence_query,
+};
 pub(crate) use crate::csi::controller::decode::{
     CapacityRequest, ControllerPublishRequest, ControllerUnpublishRequest, CreateSnapshotRequest,
     CreateVolumeRequest, ExpandRequest, ListSnapshotsRequest, ModifyRequest, SourceHandle,
@@ -72,6 +75,10 @@ pub(crate) enum Reason {
     Negative(i32),
     #[error("is not the number of a group")]
     Group,
+    #[error("has `{}`, which {}", .0.escape_debug(), NetworkError)]
+    Network(String),
+    #[error("is the place of another volume")]
+    OtherVolume,
 }
 
 // === impl DecodeError ===

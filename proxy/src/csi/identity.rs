@@ -93,7 +93,7 @@ const HEALTHY: &str = "omnibus-csi-connections-healthy";
 const UNHEALTHY: &str = "omnibus-csi-connections-unhealthy";
 
 /// Facts for people: what exactly is running.
-fn manifest() -> BTreeMap<String, String> {
+pub(crate) fn manifest() -> BTreeMap<String, String> {
     let commit = option_env!("OMNIBUS_CSI_COMMIT").filter(|commit| !commit.is_empty());
     commit
         .map(|commit| ("commit".to_owned(), commit.to_owned()))

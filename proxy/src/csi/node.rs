@@ -9,7 +9,7 @@ pub mod identity;
 pub mod info;
 pub(crate) mod initiators;
 pub(crate) mod inline;
-mod jobs;
+pub(crate) mod jobs;
 pub mod programs;
 pub mod service;
 #[cfg(test)]

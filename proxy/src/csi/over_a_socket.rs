@@ -2,6 +2,7 @@
 //! driver with every facet. Alone, and as two connections of one process.
 
 mod absent;
+mod addons;
 mod groups;
 mod health;
 mod nodes;
@@ -18,6 +19,7 @@ use csi_proto::v1::snapshot_metadata_client::SnapshotMetadataClient;
 use csi_proto::v1::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
 use driver_core::contract::fake::FakeDriver;
 use driver_core::{Capabilities, Driver, VolumeId};
+use tonic::service::Routes;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
@@ -51,6 +53,15 @@ struct Served {
 }
 
 async fn serve(plugin: Arc<Plugin>) -> Served {
+    let (channel, folder) = behind_a_socket(plugin.clone().routes()).await;
+    Served {
+        plugin,
+        channel,
+        _folder: folder,
+    }
+}
+
+async fn behind_a_socket(routes: Routes) -> (Channel, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("csi.sock");
     let socket = UnixSocket {
@@ -58,16 +69,11 @@ async fn serve(plugin: Arc<Plugin>) -> Served {
         mode: 0o600,
     };
     let unix = Some(Bound::listen(&socket).expect("a socket"));
-    let routes = plugin.clone().routes();
     let never = std::future::pending::<()>;
     tokio::spawn(server::serve(Listeners { unix, tcp: None }, routes, never));
     let uri = format!("unix:{}", path.display());
     let endpoint = Endpoint::from_shared(uri).expect("an address");
-    Served {
-        plugin,
-        channel: endpoint.connect().await.expect("a server"),
-        _folder: folder,
-    }
+    (endpoint.connect().await.expect("a server"), folder)
 }
 
 /// The fake driver alone.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use csi_types::AbsolutePath;
+use csi_types::{AbsolutePath, Network};
 use driver_core::text::GroupSnapshotId;
 use driver_core::{Error, Kind, SnapshotId, SnapshotName, VolumeId, VolumeName};
 use tokio::time::Instant;
@@ -36,6 +36,8 @@ pub(crate) enum Object {
     GroupName(SnapshotName),
     /// A group of snapshots in its backend.
     Group(GroupSnapshotId),
+    /// A network that is shut out.
+    Fence(Network),
     /// A volume as this node has it.
     OnNode(VolumeId),
     /// A place on this node.
@@ -203,6 +205,7 @@ impl fmt::Display for Object {
             Self::Snapshot(id) => write!(f, "snapshot `{id}`"),
             Self::GroupName(name) => write!(f, "group snapshot `{name}`"),
             Self::Group(id) => write!(f, "group snapshot `{id}`"),
+            Self::Fence(network) => write!(f, "the fence of {network}"),
             Self::Path(path) => write!(f, "path `{path}`"),
         }
     }

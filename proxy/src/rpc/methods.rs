@@ -11,7 +11,7 @@ use crate::rpc::status::RpcGroup;
 
 macro_rules! rpcs {
     ($($name:ident,)*) => {
-        /// The calls that are served, by their names in the specification.
+        /// The calls that are served, by their names in the specification of CSI and of csi-addons. `Probe` is of both.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[expect(missing_docs, reason = "the names are those of the specification")]
         pub enum Rpc {
@@ -68,6 +68,14 @@ rpcs! {
     NodeExpandVolume,
     NodeGetCapabilities,
     NodeGetInfo,
+    GetIdentity,
+    GetCapabilities,
+    FenceClusterNetwork,
+    UnfenceClusterNetwork,
+    ListClusterFence,
+    GetFenceClients,
+    ControllerReclaimSpace,
+    NodeReclaimSpace,
 }
 
 /// The time that work may take before it has to give up by itself.
@@ -122,9 +130,14 @@ impl Rpc {
             | Self::ControllerGetCapabilities
             | Self::GroupControllerGetCapabilities
             | Self::NodeGetCapabilities
-            | Self::NodeGetInfo => RpcGroup::Identity,
+            | Self::NodeGetInfo
+            | Self::GetIdentity
+            | Self::GetCapabilities => RpcGroup::Identity,
             Self::CreateVolume | Self::DeleteVolume => RpcGroup::Provision,
-            Self::ControllerPublishVolume | Self::ControllerUnpublishVolume => RpcGroup::Attach,
+            Self::ControllerPublishVolume
+            | Self::ControllerUnpublishVolume
+            | Self::FenceClusterNetwork
+            | Self::UnfenceClusterNetwork => RpcGroup::Attach,
             Self::CreateSnapshot
             | Self::DeleteSnapshot
             | Self::CreateVolumeGroupSnapshot
@@ -140,14 +153,18 @@ impl Rpc {
             | Self::ControllerListVolumeHealth
             | Self::GetVolumeGroupSnapshot
             | Self::GetMetadataAllocated
-            | Self::GetMetadataDelta => RpcGroup::Query,
+            | Self::GetMetadataDelta
+            | Self::ListClusterFence
+            | Self::GetFenceClients
+            | Self::ControllerReclaimSpace => RpcGroup::Query,
             Self::NodeStageVolume
             | Self::NodeUnstageVolume
             | Self::NodePublishVolume
             | Self::NodeUnpublishVolume
             | Self::NodeGetVolumeStats
             | Self::NodeGetVolumeHealth
-            | Self::NodeExpandVolume => RpcGroup::Node,
+            | Self::NodeExpandVolume
+            | Self::NodeReclaimSpace => RpcGroup::Node,
         }
     }
 }

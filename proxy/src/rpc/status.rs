@@ -22,7 +22,7 @@ pub enum RpcGroup {
     Identity,
     /// Creation and deletion of volumes: external-provisioner.
     Provision,
-    /// Publishing to a node and back: external-attacher.
+    /// Publishing to a node and back: external-attacher. Shutting nodes out and letting them in again: csi-addons.
     Attach,
     /// Snapshots: external-snapshotter.
     Snapshot,

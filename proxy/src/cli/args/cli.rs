@@ -189,8 +189,9 @@ pub(super) const DEMOCRATIC: [&str; 9] = [
 ];
 
 /// The flags that democratic-csi does not have.
-pub(super) const OURS: [&str; 8] = [
+pub(super) const OURS: [&str; 9] = [
     "console-address",
+    "csi-addons-address",
     "kubelet-dir",
     "kubelet-registration-path",
     "legacy-sockets",
@@ -251,6 +252,13 @@ pub struct ServeFlags {
         help_heading = "Where to listen (at least one)"
     )]
     pub legacy_sockets: Option<PathBuf>,
+    /// A unix socket for csi-addons, beside the other (default: off)
+    #[arg(
+        long,
+        value_name = "PATH",
+        help_heading = "Where to listen (at least one)"
+    )]
+    pub csi_addons_address: Option<String>,
     /// A TCP address; anyone who reaches it controls the storage. Needs --server-port
     #[arg(
         long,

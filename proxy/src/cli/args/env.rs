@@ -67,6 +67,8 @@ pub const VARIABLES: &[Variable] = &[
     flag("OMNIBUS_CSI_SHUTDOWN_GRACE", "shutdown-grace"),
     flag("DEMOCRATIC_CSI_LEGACY_SOCKETS", "legacy-sockets"),
     flag("OMNIBUS_CSI_LEGACY_SOCKETS", "legacy-sockets"),
+    flag("DEMOCRATIC_CSI_CSI_ADDONS_ADDRESS", "csi-addons-address"),
+    flag("OMNIBUS_CSI_CSI_ADDONS_ADDRESS", "csi-addons-address"),
     flag("DEMOCRATIC_CSI_KUBELET_DIR", "kubelet-dir"),
     flag("OMNIBUS_CSI_KUBELET_DIR", "kubelet-dir"),
     flag("DEMOCRATIC_CSI_LIVENESS_PROBE_CSI_VERSION", "csi-version"),

@@ -35,6 +35,8 @@ pub struct Serve {
     pub socket: Option<UnixSocket>,
     /// The place of the sockets of legacy names.
     pub legacy_sockets: LegacySockets,
+    /// The unix socket of csi-addons, if any.
+    pub addons: Option<UnixSocket>,
     /// The TCP listener, if any. There is at least one of both.
     pub tcp: Option<Tcp>,
     /// The way to register with the kubelet, if at all.
@@ -150,19 +152,13 @@ impl Serve {
             "--server-socket-permissions-mode",
             permissions(&flags.server_socket_permissions_mode),
         );
-        let socket = flags.server_socket.as_deref().map(socket_path);
-        let mut socket = socket.and_then(|path| problems.check("--server-socket", path));
+        let given = flags.server_socket.as_deref();
+        let socket = problems.optional("--server-socket", given, socket_path);
+        let addons = flags.csi_addons_address.as_deref();
+        let addons = problems.optional("--csi-addons-address", addons, socket_path);
         let tcp = tcp(flags.server_address, flags.server_port.as_deref());
-        let mut tcp = problems.check(ADDRESS, tcp).flatten();
-        if problems.0.is_empty() && socket.is_none() && tcp.is_none() {
-            match set("CSI_ENDPOINT").as_deref().map(endpoint) {
-                Some(endpoint) => {
-                    let endpoint = problems.check("CSI_ENDPOINT", endpoint);
-                    (socket, tcp) = endpoint.unwrap_or_default();
-                }
-                None => problems.0.push(NO_LISTENER.into()),
-            }
-        }
+        let tcp = problems.check(ADDRESS, tcp).flatten();
+        let (socket, tcp) = problems.listeners(socket, tcp, set("CSI_ENDPOINT"));
         let legacy = LegacySockets::read(flags.legacy_sockets, socket.as_ref(), mode);
         let legacy = problems.check("--legacy-sockets", legacy);
         let paths = (
@@ -171,11 +167,13 @@ impl Serve {
         );
         let registration = registration(paths, name.as_ref(), modes);
         let registration = problems.check(REGISTRATION, registration).flatten();
-        let metrics = flags.metrics_address.as_deref().map(address);
-        let metrics = metrics.and_then(|address| problems.check("--metrics-address", address));
-        let console = flags.console_address.as_deref();
-        let console = console.map(|address| console_address(address, modes));
-        let console = console.and_then(|address| problems.check("--console-address", address));
+        let metrics = flags.metrics_address.as_deref();
+        let metrics = problems.optional("--metrics-address", metrics, address);
+        let console = problems.optional(
+            "--console-address",
+            flags.console_address.as_deref(),
+            |address| console_address(address, modes),
+        );
         let grace = problems.check("--shutdown-grace", seconds(&flags.shutdown_grace));
         let dirs = problems.check("--kubelet-dir", absolute(&flags.kubelet_dir));
         let programs = Programs::read(env);
@@ -201,6 +199,7 @@ impl Serve {
                 node_id,
                 legacy_sockets: legacy.unwrap_or_default(),
                 socket: socket.map(|path| UnixSocket { path, mode }),
+                addons: addons.map(|path| UnixSocket { path, mode }),
                 tcp,
                 registration,
                 verbosity: flags
@@ -236,6 +235,34 @@ impl Problems {
         result
             .map_err(|error| self.0.push(format!("{what}: {}", error.to_string())))
             .ok()
+    }
+
+    /// The listeners of the flags, or else that of the variable.
+    fn listeners(
+        &mut self,
+        socket: Option<PathBuf>,
+        tcp: Option<Tcp>,
+        variable: Option<String>,
+    ) -> (Option<PathBuf>, Option<Tcp>) {
+        if !self.0.is_empty() || socket.is_some() || tcp.is_some() {
+            return (socket, tcp);
+        }
+        match variable.as_deref().map(endpoint) {
+            Some(endpoint) => self.check("CSI_ENDPOINT", endpoint).unwrap_or_default(),
+            None => {
+                self.0.push(NO_LISTENER.into());
+                (None, None)
+            }
+        }
+    }
+
+    fn optional<T, E: ToString>(
+        &mut self,
+        flag: &str,
+        value: Option<&str>,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        self.check(flag, parse(value?))
     }
 
     fn required<V, T, E: ToString>(

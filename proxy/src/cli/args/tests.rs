@@ -41,7 +41,7 @@ fn refused(args: &[&str], env: &[(&str, &str)]) -> String {
 /// A flag, a value that is not its default, and whether the value has arrived.
 type Row = (&'static str, &'static str, fn(&Serve) -> bool);
 
-const FLAGS: [Row; 17] = [
+const FLAGS: [Row; 18] = [
     ("driver-config-file", "/d.yaml", |s| {
         s.driver_config_file == Path::new("/d.yaml")
     }),
@@ -70,6 +70,11 @@ const FLAGS: [Row; 17] = [
     }),
     ("legacy-sockets", "/sockets", |s| {
         s.legacy_sockets.folder.as_deref() == Some(Path::new("/sockets"))
+    }),
+    ("csi-addons-address", "unix:///addons.sock", |s| {
+        s.addons
+            .as_ref()
+            .is_some_and(|s| s.path == Path::new("/addons.sock"))
     }),
     ("log-level", "silly", |s| {
         s.verbosity == Some(Verbosity::Silly)

@@ -1,27 +1,22 @@
 //! Any request by the name of its call: what fuzzing and property tests go through.
 
-use csi_proto::v1;
+use csi_proto::{fence, reclaimspace, v1};
 use driver_core::Error;
 use prost::Message;
 
 use super::{
     CapacityRequest, ControllerPublishRequest, ControllerUnpublishRequest, CreateGroupRequest,
-    CreateSnapshotRequest, CreateVolumeRequest, ExpandRequest, GroupRequest, ListSnapshotsRequest,
-    ModifyRequest, NodeExpandRequest, PublishRequest, RangesRequest, StageRequest,
-    UnpublishRequest, ValidateRequest, delete_snapshot, delete_volume, get_snapshot, get_volume,
-    node_health, page, stats, unstage, volume_health, volume_healths,
+    CreateSnapshotRequest, CreateVolumeRequest, ExpandRequest, FenceRequest, GroupRequest,
+    ListSnapshotsRequest, ModifyRequest, NodeExpandRequest, NodeReclaimRequest, PublishRequest,
+    RangesRequest, ReclaimRequest, StageRequest, UnpublishRequest, ValidateRequest,
+    delete_snapshot, delete_volume, fence_query, get_snapshot, get_volume, node_health, page,
+    stats, unstage, volume_health, volume_healths,
 };
 use crate::rpc::Rpc;
 
 /// Decodes the bytes of a request of `rpc` as its service does, and drops the result. `None` if
 /// they are no message at all.
 pub fn request(rpc: Rpc, bytes: &[u8]) -> Option<Result<(), Error>> {
-    fn read<M: Message + Default>(
-        bytes: &[u8],
-        decode: impl FnOnce(M) -> Result<(), Error>,
-    ) -> Option<Result<(), Error>> {
-        M::decode(bytes).ok().map(decode)
-    }
     match rpc {
         Rpc::CreateVolume => read(bytes, |r: v1::CreateVolumeRequest| {
             Ok(CreateVolumeRequest::try_from(r).map(drop)?)
@@ -85,6 +80,12 @@ pub fn request(rpc: Rpc, bytes: &[u8]) -> Option<Result<(), Error>> {
         Rpc::NodeExpandVolume => read(bytes, |r: v1::NodeExpandVolumeRequest| {
             Ok(NodeExpandRequest::try_from(r).map(drop)?)
         }),
+        Rpc::FenceClusterNetwork
+        | Rpc::UnfenceClusterNetwork
+        | Rpc::ListClusterFence
+        | Rpc::GetFenceClients
+        | Rpc::ControllerReclaimSpace
+        | Rpc::NodeReclaimSpace => of_addons(rpc, bytes),
         // No field of these is used.
         Rpc::GetPluginInfo
         | Rpc::GetPluginCapabilities
@@ -92,6 +93,42 @@ pub fn request(rpc: Rpc, bytes: &[u8]) -> Option<Result<(), Error>> {
         | Rpc::ControllerGetCapabilities
         | Rpc::GroupControllerGetCapabilities
         | Rpc::NodeGetCapabilities
-        | Rpc::NodeGetInfo => Some(Ok(())),
+        | Rpc::NodeGetInfo
+        | Rpc::GetIdentity
+        | Rpc::GetCapabilities => Some(Ok(())),
     }
+}
+
+/// The same of csi-addons.
+fn of_addons(rpc: Rpc, bytes: &[u8]) -> Option<Result<(), Error>> {
+    match rpc {
+        Rpc::FenceClusterNetwork => read(bytes, |r: fence::FenceClusterNetworkRequest| {
+            Ok(FenceRequest::try_from(r).map(drop)?)
+        }),
+        Rpc::UnfenceClusterNetwork => read(bytes, |r: fence::UnfenceClusterNetworkRequest| {
+            Ok(FenceRequest::try_from(r).map(drop)?)
+        }),
+        Rpc::ListClusterFence => read(bytes, |r: fence::ListClusterFenceRequest| {
+            Ok(fence_query(r.parameters, r.secrets).map(drop)?)
+        }),
+        Rpc::GetFenceClients => read(bytes, |r: fence::GetFenceClientsRequest| {
+            Ok(fence_query(r.parameters, r.secrets).map(drop)?)
+        }),
+        Rpc::ControllerReclaimSpace => {
+            read(bytes, |r: reclaimspace::ControllerReclaimSpaceRequest| {
+                Ok(ReclaimRequest::try_from(r).map(drop)?)
+            })
+        }
+        Rpc::NodeReclaimSpace => read(bytes, |r: reclaimspace::NodeReclaimSpaceRequest| {
+            Ok(NodeReclaimRequest::try_from(r).map(drop)?)
+        }),
+        _ => None,
+    }
+}
+
+fn read<M: Message + Default>(
+    bytes: &[u8],
+    decode: impl FnOnce(M) -> Result<(), Error>,
+) -> Option<Result<(), Error>> {
+    M::decode(bytes).ok().map(decode)
 }

@@ -318,14 +318,18 @@ fn alone(id: &VolumeId, path: &AbsolutePath) -> Keys {
 }
 
 /// Publishing shares the volume with other targets, but not with staging.
-fn at_target(id: &VolumeId, path: &AbsolutePath, volume: Hold) -> Keys {
+pub(crate) fn at_target(id: &VolumeId, path: &AbsolutePath, volume: Hold) -> Keys {
     Keys::none()
         .and(&HERE, Object::Path(path.clone()), Hold::Exclusive)
         .and(&HERE, Object::OnNode(id.clone()), volume)
 }
 
 /// A call about a volume at a path. It is recorded at once, so that rejected calls name it, too.
-fn about(plugin: &Plugin, volume: &VolumeHandle, path: Option<&AbsolutePath>) -> Subject {
+pub(crate) fn about(
+    plugin: &Plugin,
+    volume: &VolumeHandle,
+    path: Option<&AbsolutePath>,
+) -> Subject {
     let subject = Subject {
         connection: plugin.connections.name_of(volume).text().clone(),
         volume: Some(volume.as_str().to_owned()),
@@ -336,11 +340,11 @@ fn about(plugin: &Plugin, volume: &VolumeHandle, path: Option<&AbsolutePath>) ->
     subject
 }
 
-pub(super) fn limits(task: &Task) -> Limits {
+pub(crate) fn limits(task: &Task) -> Limits {
     Limits::until(task.call.deadline()).holding(task.guard())
 }
 
 /// Adds the volume to an error of a verb.
-fn with_volume(id: &VolumeId, error: Error) -> Error {
+pub(crate) fn with_volume(id: &VolumeId, error: Error) -> Error {
     error.within(format!("volume `{id}`"))
 }

@@ -50,6 +50,23 @@ impl Connections {
         asked.map_err(|error| error.with_effect(Effect::None))
     }
 
+    /// The connections that a fence is about, and whether its parameters name them: those, or all, with one that stands for
+    /// those that are unknown.
+    pub(crate) fn for_fences(
+        &self,
+        parameters: &Parameters,
+    ) -> Result<(Vec<Arc<LazyConnection>>, bool), Error> {
+        let names = |key| parameters.raw().contains_key(key);
+        let are_named = self.is_routed() && (names(CONNECTION) || names(CONNECTIONS));
+        if self.is_routed() && !are_named {
+            return Ok((self.listed(), false));
+        }
+        let asked = self.of_class(parameters);
+        // Nothing is changed yet.
+        let asked = asked.map_err(|error| error.with_effect(Effect::None))?;
+        Ok((asked, are_named))
+    }
+
     /// The connections that a class names, each once.
     fn of_class(&self, parameters: &Parameters) -> Result<Vec<Arc<LazyConnection>>, Error> {
         let wrong = |why: &str| Err(Error::invalid("request field `parameters`").because(why));

@@ -1,4 +1,4 @@
-//! gRPC reflection (v1 and v1alpha) over the CSI descriptor.
+//! gRPC reflection (v1 and v1alpha) over the descriptors of CSI and of csi-addons.
 //!
 //! The descriptor is decoded on the first request, which most servers never get. It costs neither
 //! start-up time nor memory before that.
@@ -57,6 +57,7 @@ fn decode(services: &[&str]) -> Routes {
     let builder = || {
         let builder = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(csi_proto::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(csi_proto::ADDONS_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
         services
             .iter()
