@@ -1,3 +1,28 @@
+{{/* What the sidecar of csi-addons needs in the whole cluster: (root). */}}
+{{- define "omnibus-csi.addonsClusterRules" -}}
+# csi-addons
+- apiGroups: [""]
+  resources: [persistentvolumes]
+  verbs: [get]
+- apiGroups: [authentication.k8s.io]
+  resources: [tokenreviews]
+  verbs: [create, get]
+{{- end }}
+
+{{/* And in the namespace of the release: (root). */}}
+{{- define "omnibus-csi.addonsRules" -}}
+# csi-addons
+- apiGroups: [csiaddons.openshift.io]
+  resources: [csiaddonsnodes]
+  verbs: [get, list, watch, create, update, delete]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get]
+- apiGroups: [apps]
+  resources: [replicasets]
+  verbs: [get]
+{{- end }}
+
 {{/* What the sidecars that are there need, and nothing else. In the whole cluster: (root). */}}
 {{- define "omnibus-csi.clusterRules" -}}
 {{- $c := .Values.controller }}
@@ -205,7 +230,8 @@ metadata:
   labels:
     {{- include "omnibus-csi.labels" $root | nindent 4 }}
 {{- end }}
-{{- if or .controller .scc }}
+{{- $addons := $root.Values.csiAddons.enabled }}
+{{- if or .controller .scc $addons }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -217,6 +243,9 @@ metadata:
 rules:
 {{- if .controller }}
 {{ include "omnibus-csi.clusterRules" $root | trim }}
+{{- end }}
+{{- if $addons }}
+{{ include "omnibus-csi.addonsClusterRules" $root }}
 {{- end }}
 {{- if .scc }}
 {{ include "omnibus-csi.sccRule" .scc }}
@@ -237,7 +266,7 @@ subjects:
   name: {{ $account }}
   namespace: {{ $root.Release.Namespace }}
 {{- end }}
-{{- if .controller }}
+{{- if or .controller $addons }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -247,7 +276,22 @@ metadata:
   labels:
     {{- include "omnibus-csi.labels" $root | nindent 4 }}
 rules:
+{{- if .controller }}
 {{ include "omnibus-csi.namespaceRules" $root | trim }}
+{{- end }}
+{{- if $addons }}
+{{ include "omnibus-csi.addonsRules" $root }}
+{{- if .controller }}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [get, list, watch, create, update, patch, delete]
+{{- end }}
+{{- if and $root.Values.csiAddons.nodeSecrets (eq .half "node") }}
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get]
+{{- end }}
+{{- end }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding

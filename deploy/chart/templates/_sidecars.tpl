@@ -26,6 +26,10 @@ socket, the volume that it is on, and the path that a registrar tells the kubele
     valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
   - name: POD_NAME
     valueFrom: {fieldRef: {fieldPath: metadata.name}}
+  {{- if .podUid }}
+  - name: POD_UID
+    valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+  {{- end }}
   {{- $resources := .values.resources | default $root.Values.sidecarResources }}
   {{- with include "omnibus-csi.goMemoryLimit" $resources }}
   - name: GOMEMLIMIT
@@ -63,6 +67,17 @@ socket, the volume that it is on, and the path that a registrar tells the kubele
 # The default of five requests a second is what many claims at once wait for.
 - --kube-api-qps=20
 - --kube-api-burst=40
+{{- end }}
+
+{{/* The sidecar of csi-addons: (root, controller or node). With a controller on each node one sidecar serves both halves. */}}
+{{- define "omnibus-csi.addonsSidecar" -}}
+{{- $root := index . 0 }}
+{{- $half := index . 1 }}
+{{- with $root.Values.csiAddons }}{{ if .enabled }}
+{{- $port := ternary .controllerPort .nodePort (eq $half "controller") }}
+{{- $args := printf "- --csi-addons-address=/csi-data/csi-addons.sock\n- --node-id=$(NODE_NAME)\n- --pod=$(POD_NAME)\n- --namespace=$(NAMESPACE)\n- --pod-uid=$(POD_UID)\n- --controller-port=%v\n- --stagingpath=%s/plugins/kubernetes.io/csi/\n- --leader-election-namespace=$(NAMESPACE)" $port $root.Values.node.kubeletHostPath }}
+{{ include "omnibus-csi.sidecar" (dict "root" $root "name" "csi-addons" "values" . "args" $args "podUid" true) }}
+{{- end }}{{ end }}
 {{- end }}
 
 {{/* All sidecars of the controller: (root). */}}
