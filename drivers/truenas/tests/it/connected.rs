@@ -221,7 +221,7 @@ async fn a_nas_that_is_slow_to_say_who_uses_a_share_is_not_waited_for_forever() 
     let gone = deleted(driver.as_ref(), &id, 60).await;
     gone.unwrap_or_else(|error| panic!("{}", error.chain()));
     let took = began.elapsed();
-    assert!(took < Duration::from_secs(25), "{took:?}");
+    assert!(took < Duration::from_secs(45), "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

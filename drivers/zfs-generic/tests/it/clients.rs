@@ -1,8 +1,7 @@
 //! Nodes that use a share, as nfsd and samba show them: a deletion waits for them.
 //!
-//! The files in `clients` were taken from the lab: Linux 6.12, nfsd and a client of NFS 4.2 that held a file open, read one
-//! and held a lock; samba 4.22 with a mounted share. The host is a folder; its datasets are mounted as the fixtures have
-//! it.
+//! The files in `clients` were written by hand, in the form that the sources of Linux 6.12 and of samba print: none was
+//! taken from a machine. The host is a folder; its datasets are mounted as the fixtures have it.
 
 use std::os::unix::net::UnixListener;
 
