@@ -2,6 +2,7 @@
 //! after each.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use csi_types::{Network, NetworkError};
@@ -88,7 +89,10 @@ impl Fenced {
         if self.0.is_empty() {
             return Ok(None);
         }
-        let text: String = self.0.iter().map(|network| format!("{network},")).collect();
+        let mut text = String::new();
+        for network in &self.0 {
+            let _ = write!(text, "{network},");
+        }
         if text.len() > LONGEST {
             let kept = listed(self.0.iter());
             return Err(Error::new(Kind::OutOfSpace, "fence networks")

@@ -62,9 +62,8 @@ fn whole(
     doing: &str,
 ) -> Result<u64, Error> {
     let changed = || Error::new(Kind::Pending, doing).because("what is mounted there has changed");
-    let place = match stats::mounted(path) {
-        Ok(place) => place,
-        Err(_) => return Err(changed()),
+    let Ok(place) = stats::mounted(path) else {
+        return Err(changed());
     };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let failed = |errno: Errno| Error::new(Kind::Internal, doing).because(errno);

@@ -158,7 +158,7 @@ impl Serve {
         let addons = problems.optional("--csi-addons-address", addons, socket_path);
         let tcp = tcp(flags.server_address, flags.server_port.as_deref());
         let tcp = problems.check(ADDRESS, tcp).flatten();
-        let (socket, tcp) = problems.listeners(socket, tcp, set("CSI_ENDPOINT"));
+        let (socket, tcp) = problems.listeners(socket, tcp, set("CSI_ENDPOINT").as_deref());
         let legacy = LegacySockets::read(flags.legacy_sockets, socket.as_ref(), mode);
         let legacy = problems.check("--legacy-sockets", legacy);
         let paths = (
@@ -242,18 +242,16 @@ impl Problems {
         &mut self,
         socket: Option<PathBuf>,
         tcp: Option<Tcp>,
-        variable: Option<String>,
+        variable: Option<&str>,
     ) -> (Option<PathBuf>, Option<Tcp>) {
         if !self.0.is_empty() || socket.is_some() || tcp.is_some() {
             return (socket, tcp);
         }
-        match variable.as_deref().map(endpoint) {
-            Some(endpoint) => self.check("CSI_ENDPOINT", endpoint).unwrap_or_default(),
-            None => {
-                self.0.push(NO_LISTENER.into());
-                (None, None)
-            }
-        }
+        let Some(endpoint) = variable.map(endpoint) else {
+            self.0.push(NO_LISTENER.into());
+            return (None, None);
+        };
+        self.check("CSI_ENDPOINT", endpoint).unwrap_or_default()
     }
 
     fn optional<T, E: ToString>(

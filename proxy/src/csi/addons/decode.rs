@@ -1,6 +1,7 @@
 //! Requests of csi-addons.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::Path;
 
 use csi_proto::{fence, reclaimspace};
@@ -145,7 +146,10 @@ fn is_of_another(staging: &Path, volume: &VolumeId) -> bool {
     };
     let is_digest = folder.len() == 64 && folder.bytes().all(|b| b.is_ascii_hexdigit());
     let digest = Sha256::digest(volume.as_str().as_bytes());
-    let own: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut own = String::new();
+    for byte in digest {
+        let _ = write!(own, "{byte:02x}");
+    }
     is_digest && !folder.eq_ignore_ascii_case(&own)
 }
 

@@ -18,7 +18,7 @@ use crate::csi::plugin::Plugin;
 use crate::routing::connection::Connection;
 use crate::routing::connections::LazyConnection;
 use crate::rpc::in_flight::{Hold, Keys, Object};
-use crate::rpc::{Incoming, Subject, Task};
+use crate::rpc::{Incoming, Subject};
 
 /// The connections that a call is about.
 struct Meant {
