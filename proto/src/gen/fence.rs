@@ -191,12 +191,7 @@ pub mod fence_controller_client {
             );
             let mut req = request.into_request();
             req.extensions_mut()
-                .insert(
-                    GrpcMethod::new(
-                        "fence.FenceController",
-                        "FenceClusterNetwork",
-                    ),
-                );
+                .insert(GrpcMethod::new("fence.FenceController", "FenceClusterNetwork"));
             self.inner.unary(req, path, codec).await
         }
         /// Lets them in again.
@@ -222,10 +217,7 @@ pub mod fence_controller_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(
-                    GrpcMethod::new(
-                        "fence.FenceController",
-                        "UnfenceClusterNetwork",
-                    ),
+                    GrpcMethod::new("fence.FenceController", "UnfenceClusterNetwork"),
                 );
             self.inner.unary(req, path, codec).await
         }
@@ -251,12 +243,7 @@ pub mod fence_controller_client {
             );
             let mut req = request.into_request();
             req.extensions_mut()
-                .insert(
-                    GrpcMethod::new(
-                        "fence.FenceController",
-                        "ListClusterFence",
-                    ),
-                );
+                .insert(GrpcMethod::new("fence.FenceController", "ListClusterFence"));
             self.inner.unary(req, path, codec).await
         }
         /// The clients that are let in.
@@ -281,12 +268,7 @@ pub mod fence_controller_client {
             );
             let mut req = request.into_request();
             req.extensions_mut()
-                .insert(
-                    GrpcMethod::new(
-                        "fence.FenceController",
-                        "GetFenceClients",
-                    ),
-                );
+                .insert(GrpcMethod::new("fence.FenceController", "GetFenceClients"));
             self.inner.unary(req, path, codec).await
         }
     }

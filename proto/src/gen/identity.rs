@@ -491,9 +491,7 @@ pub mod identity_client {
             );
             let mut req = request.into_request();
             req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("identity.Identity", "GetCapabilities"),
-                );
+                .insert(GrpcMethod::new("identity.Identity", "GetCapabilities"));
             self.inner.unary(req, path, codec).await
         }
         /// Is it ready for calls?
@@ -510,12 +508,9 @@ pub mod identity_client {
                     )
                 })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/identity.Identity/Probe",
-            );
+            let path = http::uri::PathAndQuery::from_static("/identity.Identity/Probe");
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("identity.Identity", "Probe"));
+            req.extensions_mut().insert(GrpcMethod::new("identity.Identity", "Probe"));
             self.inner.unary(req, path, codec).await
         }
     }

@@ -469,10 +469,7 @@ pub mod reclaim_space_node_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(
-                    GrpcMethod::new(
-                        "reclaimspace.ReclaimSpaceNode",
-                        "NodeReclaimSpace",
-                    ),
+                    GrpcMethod::new("reclaimspace.ReclaimSpaceNode", "NodeReclaimSpace"),
                 );
             self.inner.unary(req, path, codec).await
         }
