@@ -5,7 +5,7 @@
 //	chart-check secret NAME KEY < rendered.yaml
 //	chart-check mount CONTAINER PATH < rendered.yaml
 //	chart-check limits CONTAINER < rendered.yaml
-//	chart-check with-secrets rendered.yaml helm template ... --dry-run=server
+//	chart-check with-objects rendered.yaml helm template ... --is-upgrade --dry-run=server
 //	chart-check nomad deploy/nomad/node.nomad.hcl
 //	chart-check values deploy/chart/values.schema.json deploy/chart/values.yaml > docs/chart-values.md
 package main
@@ -26,14 +26,14 @@ func main() {
 		err = printMount(os.Stdin, os.Args[2], os.Args[3], os.Stdout)
 	case len(os.Args) == 3 && os.Args[1] == "limits":
 		err = printLimits(os.Stdin, os.Args[2], os.Stdout)
-	case len(os.Args) >= 4 && os.Args[1] == "with-secrets":
-		err = runWithSecrets(os.Args[2], os.Args[3:])
+	case len(os.Args) >= 4 && os.Args[1] == "with-objects":
+		err = runWithObjects(os.Args[2], os.Args[3:])
 	case len(os.Args) == 3 && os.Args[1] == "nomad":
 		err = printNomad(os.Args[2], os.Stdout)
 	case len(os.Args) == 4 && os.Args[1] == "values":
 		err = writeValues(os.Args[2], os.Args[3], os.Stdout)
 	default:
-		err = fmt.Errorf("usage: chart-check manifests | chart-check secret NAME KEY | chart-check mount CONTAINER PATH | chart-check limits CONTAINER | chart-check with-secrets FILE COMMAND... | chart-check nomad FILE | chart-check values SCHEMA VALUES")
+		err = fmt.Errorf("usage: chart-check manifests | chart-check secret NAME KEY | chart-check mount CONTAINER PATH | chart-check limits CONTAINER | chart-check with-objects FILE COMMAND... | chart-check nomad FILE | chart-check values SCHEMA VALUES")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
