@@ -424,6 +424,11 @@ impl Export for DiskExport {
         self.nodes.is_some()
     }
 
+    /// LIO ends the sessions of a node, and waits for that. Of nvmet only some kernels do while others have the disk.
+    fn cuts_off(&self) -> bool {
+        matches!(self.protocol, Protocol::Iscsi(..))
+    }
+
     fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool {
         let lets_in = |nodes: &Nodes| nodes.lets_in(subject, node);
         self.nodes.as_ref().is_none_or(lets_in)

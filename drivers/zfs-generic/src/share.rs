@@ -345,6 +345,11 @@ impl Export for ShareExport {
         self.access.is_some()
     }
 
+    /// The next request of the node is refused.
+    fn cuts_off(&self) -> bool {
+        true
+    }
+
     fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool {
         let lets_in = |access: &Access| access.lets_in(subject, node);
         self.access.as_ref().is_none_or(lets_in)

@@ -205,13 +205,38 @@ impl ZfsDriver {
         change: AccessChange<'_>,
     ) -> Result<(), Error> {
         let dataset = self.layout().volume(id)?;
+        self.converge(call, &self.access_of(id, &dataset, change))
+            .await
+    }
+
+    /// The same for a fence: see [`Access::is_strict`].
+    async fn access_at_fence(
+        &self,
+        call: &Call,
+        id: &VolumeId,
+        change: AccessChange<'_>,
+    ) -> Result<(), Error> {
+        let dataset = self.layout().volume(id)?;
         let verb = Access {
-            kind: self.kind(),
-            export_ref: self.export_ref(id, &dataset),
-            change,
-            fenced_by: self.can_fence().then_some(&self.layout().volumes),
+            is_strict: true,
+            ..self.access_of(id, &dataset, change)
         };
         self.converge(call, &verb).await
+    }
+
+    fn access_of<'a>(
+        &'a self,
+        id: &'a VolumeId,
+        dataset: &'a DatasetName,
+        change: AccessChange<'a>,
+    ) -> Access<'a> {
+        Access {
+            kind: self.kind(),
+            export_ref: self.export_ref(id, dataset),
+            change,
+            fenced_by: self.can_fence().then_some(&self.layout().volumes),
+            is_strict: false,
+        }
     }
 
     /// Whether it needs no change.
@@ -222,12 +247,7 @@ impl ZfsDriver {
         change: AccessChange<'_>,
     ) -> Result<bool, Error> {
         let dataset = self.layout().volume(id)?;
-        let verb = Access {
-            kind: self.kind(),
-            export_ref: self.export_ref(id, &dataset),
-            change,
-            fenced_by: self.can_fence().then_some(&self.layout().volumes),
-        };
+        let verb = self.access_of(id, &dataset, change);
         let mut asked = State::default();
         for _ in 0..ASKED {
             let request = verb.request(&asked)?;
@@ -382,6 +402,10 @@ impl Driver for ZfsDriver {
 
     fn unsupported(&self, verb: &'static str) -> Error {
         match self.backend.refuses_groups() {
+            _ if verb == FENCE && self.export.is_per_node() => Error::unsupported(verb).because(
+                "what a node has open may go on after it has lost its access: this target ends no session of one node \
+                 alone",
+            ),
             _ if verb == FENCE => Error::unsupported(verb).because(
                 "every node reaches its volumes: only an export with `nodes` lets in some alone",
             ),
@@ -670,9 +694,11 @@ impl Publisher for ZfsDriver {
         let change = AccessChange::Allow(request.node);
         let allowed = self.access(call, request.id, change).await;
         self.about(call, request.id, allowed).await?;
-        if self.can_fence() && call.effect() == Effect::Possible {
-            // A fence may have been recorded since the parent was read, and have listed its nodes before this one.
-            self.access(call, request.id, change).await?;
+        let is_seen_again = !self.backend.asks_one_by_one();
+        if self.can_fence() && call.effect() == Effect::Possible && !is_seen_again {
+            // A fence may have been recorded since the parent was read, and have listed its nodes before this one. A host
+            // reads the parent again after each plan.
+            self.access_at_fence(call, request.id, change).await?;
         }
         Ok(Published::default())
     }

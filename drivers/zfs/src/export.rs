@@ -178,6 +178,12 @@ pub trait Export: Send + Sync + Debug + 'static {
         false
     }
 
+    /// Whether a node that loses access is proved to be cut off, also while others have the volume. Only then can
+    /// networks be fenced.
+    fn cuts_off(&self) -> bool {
+        false
+    }
+
     /// Whether the dataset remembers that this node has access, by the name that it has now. By [`Export::reads`] alone.
     fn lets_in(&self, _subject: &Subject<'_>, _node: &NodeId) -> bool {
         true

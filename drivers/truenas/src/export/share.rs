@@ -362,6 +362,11 @@ impl Export for NfsExport {
         self.access.is_some()
     }
 
+    /// The next request of the node is refused.
+    fn cuts_off(&self) -> bool {
+        true
+    }
+
     fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool {
         Access::lets_in(self.access.as_ref(), subject, node)
     }

@@ -33,9 +33,9 @@ const AT_ONCE: usize = 8;
 type Nodes = BTreeMap<NodeId, BTreeSet<NodeId>>;
 
 impl ZfsDriver {
-    /// Whether access is per node: only then can one be shut out.
+    /// Whether a node can be shut out: access is per node, and one that loses it is surely cut off.
     pub(super) fn can_fence(&self) -> bool {
-        self.settings.place.is_none() && self.export.is_per_node()
+        self.settings.place.is_none() && self.export.is_per_node() && self.export.cuts_off()
     }
 
     async fn change_fence(&self, call: &Call, change: FenceChange<'_>) -> Result<(), Error> {
@@ -106,7 +106,10 @@ impl ZfsDriver {
                 Side::Unknown => unknown.extend(reported),
             }
         }
-        if !out.is_empty() {
+        if out.is_empty() {
+            let networks = listed(request.networks);
+            tracing::warn!("no node that a volume is published to has an address in {networks}");
+        } else {
             self.revoke_everywhere(call, &out).await?;
         }
         if unknown.is_empty() {
@@ -154,7 +157,7 @@ impl ZfsDriver {
         volume: &VolumeId,
         node: &NodeIdentity,
     ) -> Result<(), Error> {
-        let revoked = self.access(call, volume, AccessChange::Revoke(Some(node)));
+        let revoked = self.access_at_fence(call, volume, AccessChange::Revoke(Some(node)));
         let revoked = revoked.await;
         revoked.map_err(|error| error.within(format!("fence node `{}`", node.reported)))
     }

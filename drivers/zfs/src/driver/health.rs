@@ -235,6 +235,7 @@ impl ZfsDriver {
                 export_ref: self.export_ref(volume.id, &volume.dataset),
                 change: AccessChange::Present(owner),
                 fenced_by: None,
+                is_strict: false,
             };
             let judged = match verb.plan(asked, &one, 0) {
                 Ok(Outcome::Ask) => continue,

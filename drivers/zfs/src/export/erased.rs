@@ -55,6 +55,8 @@ pub trait AnyExport: Send + Sync + fmt::Debug {
     fn is_restored_by_growth(&self) -> bool;
     /// See [`Export::is_per_node`].
     fn is_per_node(&self) -> bool;
+    /// See [`Export::cuts_off`].
+    fn cuts_off(&self) -> bool;
     /// See [`Export::lets_in`].
     fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool;
     /// See [`Export::names`].
@@ -213,6 +215,10 @@ impl<E: Export> AnyExport for E {
 
     fn is_per_node(&self) -> bool {
         Export::is_per_node(self)
+    }
+
+    fn cuts_off(&self) -> bool {
+        Export::cuts_off(self)
     }
 
     fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool {

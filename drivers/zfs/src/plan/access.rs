@@ -6,7 +6,7 @@ use driver_core::{Error, Kind, NodeId};
 use super::owner::Owner;
 use super::{ExportRef, Outcome, Verb, blocked, is_complete};
 use crate::context;
-use crate::export::{Act, ExportStatus, Opaque};
+use crate::export::{Act, ExportStatus, Opaque, Subject};
 use crate::fenced::{Fenced, Side};
 use crate::name::DatasetName;
 use crate::observed::{Dataset, Observed, Query, Request, State, VolumeKind};
@@ -26,6 +26,9 @@ pub struct Access<'a> {
     /// The parent of volumes, which records the networks that are shut out; `None` where access is not per node, so that
     /// none can be.
     pub fenced_by: Option<&'a DatasetName>,
+    /// Whether it is for a fence. Then an export that is still open is closed before a node is revoked, and a node of which
+    /// no address is known loses what it just got.
+    pub is_strict: bool,
 }
 
 /// The change of the access to a volume.
@@ -59,11 +62,11 @@ impl Access<'_> {
         ))
     }
 
-    /// Why the node must not have access: the network that it is in is shut out.
+    /// Why the node must not have access, and whether it is surely in a network that is shut out.
     ///
     /// A fence is recorded before it looks for nodes with access. So a node that gets access in between is found by the
     /// fence, or sees it when the driver asks again after its plan: a backend may not read the parent twice for one verb.
-    fn fenced(&self, seen: &Observed) -> Result<Option<Error>, Error> {
+    fn fenced(&self, seen: &Observed) -> Result<Option<(Error, bool)>, Error> {
         let (AccessChange::Allow(node), Some(parent)) = (self.change, self.fenced_by) else {
             return Ok(None);
         };
@@ -73,18 +76,25 @@ impl Access<'_> {
         let mut addresses = node.addresses.clone();
         addresses.extend(self.export_ref.export.address(&node.id));
         let reported = &node.reported;
-        let why = match Fenced::of(dataset)?.side(&addresses) {
+        let (why, is_in) = match Fenced::of(dataset)?.side(&addresses) {
             Side::Out => return Ok(None),
-            Side::In(network) => format!("node `{reported}` is in the fenced network {network}"),
-            Side::Unknown => format!(
-                "networks are fenced, and no address of node `{reported}` is known: see `proxy.nodeId.parts.addresses`"
-            ),
+            Side::In(network) => {
+                let why = format!("node `{reported}` is in the fenced network {network}");
+                (why, true)
+            }
+            Side::Unknown => {
+                let why = format!(
+                    "networks are fenced, and no address of node `{reported}` is known: see `proxy.nodeId.parts.addresses`"
+                );
+                (why, false)
+            }
         };
         let name = PropertyName::FENCED;
-        Ok(Some(Error::new(Kind::Busy, self.doing_it()).because(why).advise(format!(
+        let refused = Error::new(Kind::Busy, self.doing_it()).because(why).advise(format!(
             "once the node is safe, lift the fence: set `fenceState: Unfenced` in its NetworkFence, or without csi-addons \
              run `zfs inherit {name} {parent}` on the storage"
-        ))))
+        ));
+        Ok(Some((refused, is_in)))
     }
 
     /// What changes in the record of the volume's nodes.
@@ -159,16 +169,30 @@ impl Access<'_> {
         let AccessChange::Revoke(Some(node)) = change else {
             return Ok(Vec::new());
         };
-        let others = |dataset: &&Dataset| {
-            let recorded = PublishedNodes::of(dataset);
-            recorded.iter().any(|(_, id)| *id != node.id)
+        let Some(dataset) = dataset else {
+            return Ok(Vec::new());
         };
-        match dataset.filter(others) {
-            Some(dataset) if status.is_open() => self.allow(dataset, status, None),
-            // It was open before this call, and the list is not applied yet.
-            Some(_) if done > 0 => status.ensure(),
-            _ => Ok(Vec::new()),
+        let recorded = PublishedNodes::of(dataset);
+        let has_others = recorded.iter().any(|(_, id)| *id != node.id);
+        if status.is_open() && (has_others || self.is_strict) {
+            return self.allow(dataset, status, self.is_strict.then_some(&node.id));
         }
+        // It was open before this call, and the list is not applied yet.
+        if done > 0 && (has_others || self.is_strict && self.remembers(dataset, &node.id)) {
+            return status.ensure();
+        }
+        Ok(Vec::new())
+    }
+
+    /// Whether the dataset remembers that this node has access.
+    fn remembers(&self, dataset: &Dataset, node: &NodeId) -> bool {
+        let subject = Subject {
+            id: self.export_ref.id,
+            dataset: self.export_ref.dataset,
+            request: None,
+            volume: Some(dataset),
+        };
+        self.export_ref.export.lets_in(&subject, node)
     }
 
     fn doing_it(&self) -> String {
@@ -216,10 +240,15 @@ impl Verb for Access<'_> {
     }
 
     fn plan(&self, asked: &State, seen: &Observed, done: usize) -> Result<Outcome<()>, Error> {
-        let refusal = self.fenced(seen)?;
-        let change = match self.change {
-            AccessChange::Allow(node) if refusal.is_some() => AccessChange::Revoke(Some(node)),
-            change => change,
+        let (refusal, change) = match (self.fenced(seen)?, self.change) {
+            // Its own access ends, and no other's: a node without a known address may be a healthy one that had it before.
+            (Some((refusal, is_in)), AccessChange::Allow(node))
+                if is_in || self.is_strict || done > 0 =>
+            {
+                (Some(refusal), AccessChange::Revoke(Some(node)))
+            }
+            (Some((refusal, _)), _) => return Err(refusal),
+            (None, change) => (None, change),
         };
         let there = |dataset: &&Dataset| is_complete(dataset) && dataset.kind == self.kind;
         let ours = |dataset: &&Dataset| match change {

@@ -368,6 +368,10 @@ impl Export for MemoryExport {
         self.nodes
     }
 
+    fn cuts_off(&self) -> bool {
+        true
+    }
+
     fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool {
         !self.nodes || remembered(subject).is_ok_and(|nodes| nodes.contains(node.as_str()))
     }

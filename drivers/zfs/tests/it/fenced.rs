@@ -12,7 +12,7 @@ use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 use driver_zfs::step::Step;
 use driver_zfs::testing::InMemory as _;
-use driver_zfs::testing::{HostState, MemoryExport, MemoryHost, settings};
+use driver_zfs::testing::{EVERY_NODE, HostState, MemoryExport, MemoryHost, settings};
 
 use crate::orphans::call;
 use crate::world::*;
@@ -227,7 +227,11 @@ async fn a_node_of_which_no_address_is_known_makes_the_fence_no_success() {
     );
     assert!(error.chain().contains("n=mute"), "{}", error.chain());
     assert_eq!(inside(&driver, 0), ["b", "mute"], "the others are shut out");
+    // One that has access keeps it: it may be healthy.
+    publish(&driver, 0, "mute").await.unwrap_err();
+    assert_eq!(inside(&driver, 0), ["b", "mute"]);
     let error = publish(&driver, 1, "mute").await.unwrap_err();
+    assert_eq!(inside(&driver, 1), Vec::<String>::new());
     assert!(
         error.chain().contains("no address of node `n=mute`"),
         "{}",
@@ -255,6 +259,24 @@ async fn a_record_that_cannot_be_read_is_no_fence_that_is_lifted() {
         );
     }
     assert_eq!(inside(&driver, 1), ["10.0.0.3", "a"], "nothing was changed");
+}
+
+#[tokio::test]
+async fn a_volume_that_was_open_before_access_was_per_node_is_closed_by_a_fence() {
+    let driver = with_nodes(false, MemoryHost::new().state().clone());
+    let verb = Verb::Create {
+        id: 0,
+        source: From::Nothing,
+        copy: false,
+    };
+    run(&driver, &verb).await.unwrap();
+    publish(&driver, 0, "a").await.unwrap();
+    let driver = restarted(&driver);
+    assert_eq!(inside(&driver, 0), [EVERY_NODE]);
+    fence(&driver, &["10.0.0.0/24"]).await.unwrap();
+    assert!(inside(&driver, 0).is_empty());
+    publish(&driver, 0, "b").await.unwrap();
+    assert_eq!(inside(&driver, 0), ["b"]);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use csi_proto::fence as wire;
 use csi_types::Network;
 use driver_core::fence::FENCE;
-use driver_core::{Effect, Error, FenceNetworks, NodeId, Parameters};
+use driver_core::{Effect, Error, FenceNetworks, Kind, NodeId, Parameters};
 use futures_util::future::join_all;
 
 use crate::csi::decode::{FenceRequest, fence_query};
@@ -162,6 +162,9 @@ async fn meant(plugin: &Plugin, parameters: &Parameters) -> Result<Meant, Error>
     }
     match passed_over {
         Some(connection) if able.is_empty() && broken.is_none() => Err(cannot(&connection, true)),
+        None if able.is_empty() && broken.is_none() => {
+            Err(Error::new(Kind::Unreachable, FENCE).because("there is no connection"))
+        }
         _ => Ok(Meant { able, broken }),
     }
 }
