@@ -155,6 +155,13 @@ async fn a_pool_says_how_it_is_and_one_that_is_suspended_lets_nothing_else_be_as
         (says("ONLINE"), "no", 0, "ONLINE\n", ""),
         (says("DEGRADED"), "yes", 0, "DEGRADED\n", ""),
         (says("SUSPENDED"), "yes", 0, "SUSPENDED\n", ""),
+        (
+            format!("echo 'unable to resolve host x' >&2; {}", says("ONLINE")),
+            "no",
+            0,
+            "ONLINE\n",
+            "",
+        ),
         (says("SUSPENDED"), "no", 4, "", "is currently suspended"),
         (
             "echo \"cannot open 'tank': no such pool\" >&2; exit 1".to_owned(),

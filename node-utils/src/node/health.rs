@@ -113,7 +113,15 @@ fn ways(kernel: &Kernel, device: &BlockDevice) -> Result<Vec<Way>, Error> {
     }
     let disk = device.disk(kernel)?;
     let disks = if disk.is_multipath_map(kernel)? {
-        disk.slaves(kernel)?
+        let paths = disk.slaves(kernel)?;
+        if paths.is_empty() {
+            // What is written waits in it for a path that comes back.
+            return Ok(vec![Way {
+                to: "the storage of its multipath map".to_owned(),
+                is_up: false,
+            }]);
+        }
+        paths
     } else {
         vec![disk]
     };

@@ -104,7 +104,7 @@ fn cannot(doing: impl Into<String>, why: &str) -> Error {
 
 fn refused(doing: &str, errno: Errno) -> Error {
     match errno {
-        Errno::NOTTY | Errno::OPNOTSUPP => {
+        Errno::NOTTY | Errno::ROFS | Errno::OPNOTSUPP => {
             cannot(doing, "its filesystem, or the device below it, cannot trim")
         }
         Errno::PERM => Error::new(Kind::Internal, doing)

@@ -250,7 +250,7 @@ fn health_type(kind: ConditionKind) -> v1::VolumeHealthErrorType {
 /// The statistics of a mounted volume; its health only if that is advertised.
 pub(crate) fn stats(
     stats: &VolumeStats,
-    health: Option<&Conditions>,
+    condition: Option<v1::VolumeCondition>,
 ) -> v1::NodeGetVolumeStatsResponse {
     use v1::volume_usage::Unit;
     let usage = |usage: &Usage, unit: Unit| v1::VolumeUsage {
@@ -263,7 +263,7 @@ pub(crate) fn stats(
     let of_inodes = stats.inodes.iter().map(|u| usage(u, Unit::Inodes));
     v1::NodeGetVolumeStatsResponse {
         usage: of_bytes.chain(of_inodes).collect(),
-        volume_condition: health.map(condition),
+        volume_condition: condition,
     }
 }
 

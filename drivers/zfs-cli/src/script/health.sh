@@ -21,6 +21,9 @@ if [ $code -ne 0 ]; then
         return 4
     fi
 fi
+# A program that warns has its answer on the last line.
+it=${it##*
+}
 if [ "$it" = SUSPENDED ] && [ "$alone" != yes ]; then
     echo "cannot open '$pool': pool I/O is currently suspended" >&2
     return 4

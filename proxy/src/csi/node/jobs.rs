@@ -20,7 +20,7 @@ use crate::csi::plugin::Plugin;
 use crate::routing::connection::Connection;
 use crate::routing::connections::VolumeHandle;
 use crate::rpc::in_flight::{Hold, Keys, Object};
-use crate::rpc::{Incoming, Subject, Task};
+use crate::rpc::{Incoming, Subject, Task, status};
 
 pub(super) async fn stage(
     plugin: Arc<Plugin>,
@@ -206,10 +206,17 @@ pub(super) async fn stats(
     if !advertised.node.contains(&NodeCapability::VolumeCondition) {
         return Ok(encode::stats(&stats, None));
     }
-    let found = verbs.device_conditions(limits(&task), path).await;
-    let mut conditions = found.map_err(|error| with_volume(&id, error))?;
-    conditions.extend(stats.conditions.iter().cloned());
-    Ok(encode::stats(&stats, Some(&conditions)))
+    // The numbers are not lost for a device that cannot be looked at.
+    Ok(match verbs.device_conditions(limits(&task), path).await {
+        Ok(mut conditions) => {
+            conditions.extend(stats.conditions.iter().cloned());
+            encode::stats(&stats, Some(encode::condition(&conditions)))
+        }
+        Err(error) => {
+            let error = status::message(&with_volume(&id, error));
+            encode::stats(&stats, Some(encode::unknown(&error)))
+        }
+    })
 }
 
 pub(super) async fn health(
