@@ -18,6 +18,8 @@ use crate::property::PropertyName;
 
 /// The most volumes of one exchange. What a host runs for each of them then fits into one script.
 const AT_ONCE: usize = 200;
+/// The same without exports. Their names are arguments of one command, of which FreeBSD takes half a megabyte.
+const NAMES_AT_ONCE: usize = 1_000;
 /// With less than this left nothing of any size can be written, in bytes. ZFS keeps some room for itself.
 const NO_ROOM: u64 = 1 << 20;
 /// The number of looks at exports: one more for those that are recorded under another name.
@@ -52,7 +54,8 @@ impl Health for ZfsDriver {
         let at_once = self.backend.shows_exports_at_once() || query.ids.len() == 1;
         let exports = query.depth == HealthDepth::Exports && at_once;
         let mut found = Vec::with_capacity(query.ids.len());
-        for ids in query.ids.chunks(AT_ONCE) {
+        let most = if exports { AT_ONCE } else { NAMES_AT_ONCE };
+        for ids in query.ids.chunks(most) {
             found.extend(self.conditions_of(call, ids, exports).await?);
         }
         Ok(found)

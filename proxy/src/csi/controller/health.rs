@@ -25,7 +25,7 @@ use crate::rpc::{Incoming, Task, status};
 
 /// The time for which a list of volumes waits for their conditions. The attacher asks for such lists every minute and gives up after
 /// fifteen seconds, and needs no condition.
-const IN_A_LIST: Duration = Duration::from_secs(3);
+const IN_A_LIST: Duration = Duration::from_secs(1);
 
 pub(super) async fn get(
     plugin: Arc<Plugin>,
