@@ -154,9 +154,19 @@ impl Check {
             }
             Value::String(text) => self.text(schema, text),
             Value::Number(number) => {
-                let least = schema.get("minimum").and_then(Value::as_f64);
-                if least.is_some_and(|least| number.as_f64().is_some_and(|it| it < least)) {
+                let bound = |keyword| schema.get(keyword).and_then(Value::as_f64);
+                let number = number.as_f64();
+                if bound("minimum")
+                    .zip(number)
+                    .is_some_and(|(least, it)| it < least)
+                {
                     self.report("the number is too small", true);
+                }
+                if bound("maximum")
+                    .zip(number)
+                    .is_some_and(|(most, it)| it > most)
+                {
+                    self.report("the number is too large", true);
                 }
             }
             Value::Null | Value::Bool(_) => {}
@@ -247,7 +257,7 @@ mod tests {
     /// A keyword that the check does not know would let through what helm refuses.
     #[test]
     fn every_keyword_of_the_schema_is_known() {
-        const KNOWN: [&str; 15] = [
+        const KNOWN: [&str; 16] = [
             "$schema",
             "title",
             "description",
@@ -260,6 +270,7 @@ mod tests {
             "pattern",
             "maxLength",
             "minimum",
+            "maximum",
             "propertyNames",
             "not",
             "const",
@@ -292,7 +303,7 @@ mod tests {
         let mut values = serde_json::json!({
             "csiDriver": {"name": "x".repeat(64), "fsGroupPolicy": "Sometimes"},
             "connections": {"a b": {"driver": "zfs-generic-nfs"}, "c": {}},
-            "controller": {"replicaCount": -1, "driver": {"logLevel": 5, "extraArgs": ["--a", 7], "imagePullPolicy": "Always"}},
+            "controller": {"replicaCount": -1, "externalSnapshotMetadata": {"port": 70_000}, "driver": {"logLevel": 5, "extraArgs": ["--a", 7], "imagePullPolicy": "Always"}},
             "storageClasses": [{"parameters": {"deep": {"a": 1}, "flat": true}}],
             "metrics": {"controllerPort": 1.5},
         });
@@ -308,6 +319,7 @@ mod tests {
             [
                 "controller.driver.imagePullPolicy",
                 "controller.driver.logLevel",
+                "controller.externalSnapshotMetadata.port",
                 "controller.replicaCount",
                 "csiDriver.fsGroupPolicy",
                 "metrics.controllerPort",
