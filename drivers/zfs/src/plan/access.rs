@@ -301,6 +301,9 @@ impl Verb for Access<'_> {
                     _ => false,
                 };
                 let last = acts.iter().rposition(is_list);
+                // A fence finds a node by the record, so that goes last.
+                let is_of_fence = self.is_strict || refusal.is_some();
+                let last = last.filter(|_| !is_of_fence);
                 let place = last.map_or(acts.len(), |last| last + 1);
                 acts.splice(place..place, record);
                 acts

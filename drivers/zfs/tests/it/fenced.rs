@@ -310,7 +310,7 @@ async fn where_every_node_has_access_none_can_be_shut_out() {
 
 #[tokio::test]
 async fn a_storage_without_the_parent_of_volumes_is_another_one() {
-    let driver = with_nodes(true, MemoryHost::new().state().clone());
+    let driver = with_nodes(true, MemoryHost::empty().state().clone());
     let error = fence(&driver, &["10.0.0.0/24"]).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Unreachable);
     assert!(driver.fenced_networks(&call()).await.is_err());
