@@ -215,8 +215,14 @@ async fn a_volume_goes_to_another_connection_while_it_is_in_use_and_its_objects_
         left.keys().all(|name| !name.contains("volume-source-for-")),
         "{left:?}"
     );
+    // A pod that has come back to the old volume writes what the new one never gets.
+    publish(&client, &handle).await;
+    let refused = world.run(&handle, &finish).await;
+    refused.is_refused(1, "it is attached to node-a");
+    assert!(refused.said.contains("was moved"), "{}", refused.said);
+    unpublish(&client, &handle).await;
     let again = world.run(&handle, &finish).await;
-    again.is_well("was moved");
+    again.is_well("nothing of what was written to the old one since");
     assert_eq!(again.out, ran.out);
     let refused = world.run(&handle, &["--to=ssd"]).await;
     refused.is_refused(1, "is a volume already");

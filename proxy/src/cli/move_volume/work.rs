@@ -147,10 +147,13 @@ impl Move<'_> {
         let new = self.new_handle();
         match self.state().await? {
             MoveState::Volume(volume) => {
-                process::complain(&format!(
-                    "{} was moved: the volume is `{new}`",
+                let moved = format!(
+                    "{} was moved: the volume is `{new}`, and has nothing of what was written to the old one since",
                     self.handle()
-                ));
+                );
+                let unused = self.check_unused().await;
+                unused.map_err(|why| format!("{moved}\nomnibus-csi: {why}"))?;
+                process::complain(&moved);
                 self.close().await;
                 return Ok(*volume);
             }
