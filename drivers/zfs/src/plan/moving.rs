@@ -342,7 +342,7 @@ impl Verb for GiveUpMove<'_> {
     fn plan(&self, asked: &State, seen: &Observed, done: usize) -> Result<Outcome<()>, Error> {
         let dataset = seen.pool.dataset(self.target.name());
         match dataset {
-            None if done == 0 => return Ok(Outcome::Done(())),
+            // The deletion looks again under the lock, and for the parent.
             None => {}
             Some(found) => {
                 self.target.mark(found, &seen.pool)?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use driver_core::{
     Call, CreateSnapshot, DeleteSnapshot, DeleteVolume, Driver, ExpandVolume, Expander as _,
-    Exports as _, GetSnapshot, Kind, Lister as _, PageRequest, Parameters, Secrets, SizeRange,
-    SnapshotFilter, SnapshotId, SnapshotName, Snapshots as _, VolumeId,
+    Exports as _, GetSnapshot, Kind, Lister as _, Mover as _, PageRequest, Parameters, Secrets,
+    SizeRange, SnapshotFilter, SnapshotId, SnapshotName, Snapshots as _, VolumeId,
 };
 use driver_zfs::ZfsDriver;
 use driver_zfs::backend::Backend;
@@ -17,6 +17,7 @@ use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::{MemoryExport, MemoryHost, MemoryPool, settings};
 
 use crate::short::*;
+use crate::transfers::wanted;
 use crate::world::*;
 
 #[tokio::test]
@@ -106,6 +107,8 @@ async fn what_lies_in_a_parent_that_does_not_exist_is_not_taken_for_deleted() {
             .delete_volume(&call, DeleteVolume::new(&volume))
             .await;
         gone("delete volume", deleted, missing).await;
+        let given_up = driver.give_up_move(&call, &wanted()).await;
+        gone("give up a move", given_up, missing).await;
         // The first detached snapshot makes the parent of all: who has the id of one knows of a storage with it.
         for (id, missing) in [("v0@s", missing), ("v0/s", true)] {
             let id = SnapshotId::parse(id).unwrap();
