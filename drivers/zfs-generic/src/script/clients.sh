@@ -69,14 +69,18 @@ nfs_clients() {
     fi
     set -- "$clients"/*/states
     [ "$1" != "$clients/*/states" ] || return 0
+    found=$(numbers) || {
+        echo "hidden the filesystems, in $mounts"
+        return 0
+    }
     pattern=
-    for number in $(numbers); do
+    for number in $found; do
         pattern=$pattern${pattern:+|}$number
     done
     # What is mounted nowhere is served to none.
     [ -n "$pattern" ] || return 0
-    # The first quotation mark of a line: names of files come after it.
-    pattern="^- 0x[0-9a-f]+: [{] type: [a-z]+, [^\"]*superblock: \"($pattern):"
+    # The first quotation mark of a line: names of files come after it. One may break the line: hence all digits.
+    pattern="^- 0x[0-9a-f]{32}: [{] type: [a-z]+, [^\"]*superblock: \"($pattern):"
     tries=0
     while :; do
         set -- "$clients"/*/states

@@ -97,13 +97,15 @@ async fn a_name_of_a_file_or_a_client_says_nothing_else() {
     let open = line_of("open");
     let (start, _) = open.split_once("filename: ").unwrap();
     let other = start.replace(NUMBER, "00:99:");
-    client(
-        &host,
-        4,
-        INFO,
-        &format!("{other}filename: \"superblock: \"{NUMBER}7\"\" }}\n"),
-    );
-    assert_eq!(run(&host, "nfs", OURS).await, "");
+    let forged = format!("{{ type: open, superblock: \"{NUMBER}7\"");
+    for (number, name) in [
+        (4, format!("superblock: \"{NUMBER}7\"")),
+        (6, format!("a\n- 0x1: {forged}")),
+    ] {
+        let states = format!("{other}filename: \"{name}\" }}\n");
+        client(&host, number, INFO, &states);
+        assert_eq!(run(&host, "nfs", OURS).await, "", "{name}");
+    }
     let odd = INFO.replace("\"Linux NFSv4.2 lab\"", "\"a\\x0aunseen $(reboot)\"");
     let odd = odd.replace("127.0.0.1:", "[fe80::7]:");
     assert!(odd.contains("reboot") && odd.contains("fe80"), "{odd}");
@@ -145,6 +147,22 @@ async fn what_cannot_be_read_is_hidden_and_what_is_not_there_is_unseen() {
     assert!(seen.starts_with("unseen "), "{seen}");
 }
 
+#[tokio::test]
+async fn a_host_that_does_not_say_which_filesystems_it_has_hides_who_uses_them() {
+    let no_mounts = |host: &Host| std::fs::remove_file(host.path("proc/self/mountinfo")).unwrap();
+    let no_awk = |host: &Host| host.program("awk", "#!/bin/sh\nexit 2\n");
+    for breaks in [&no_mounts as &dyn Fn(&Host), &no_awk] {
+        let host = host();
+        client(&host, 4, INFO, line_of("open"));
+        let seen = run(&host, "nfs", OURS).await;
+        assert!(seen.starts_with("connected "), "{seen}");
+        breaks(&host);
+        let seen = run(&host, "nfs", OURS).await;
+        assert!(seen.starts_with("hidden the filesystems"), "{seen}");
+        assert_eq!(seen.lines().count(), 1, "{seen}");
+    }
+}
+
 fn samba(host: &Host, text: &str) {
     std::fs::write(host.path("answer"), text).unwrap();
     let json = text.starts_with('{');
@@ -156,12 +174,14 @@ fn samba(host: &Host, text: &str) {
 
 #[tokio::test]
 async fn the_machines_of_a_share_of_samba_are_seen_as_json_and_as_a_table() {
+    let mut seen = 0;
     for awk in ["/usr/bin/mawk", "/usr/bin/gawk", "/bin/busybox"] {
         for text in [JSON, TABLE] {
             let host = host();
             if !host.takes("awk", awk) {
                 continue;
             }
+            seen += 1;
             samba(&host, text);
             // Names of shares ignore case.
             for ours in [OURS, "tank/csi/volumes/PVC-1"] {
@@ -175,6 +195,7 @@ async fn the_machines_of_a_share_of_samba_are_seen_as_json_and_as_a_table() {
             assert_eq!(run(&host, "smb", other).await, "", "{awk}");
         }
     }
+    assert_ne!(seen, 0, "none of these is here");
 }
 
 #[tokio::test]
