@@ -31,6 +31,7 @@ use driver_zfs::name::DatasetName;
 use driver_zfs::observed::{Observed, Query, Request};
 use driver_zfs::step::{Failed, Plan};
 use tokio::sync::OwnedMutexGuard;
+use tokio::task::JoinError;
 
 use crate::Dialect;
 use crate::api::{self, JobRequest};
@@ -200,6 +201,38 @@ impl Nas {
             outcome => outcome,
         }
         .map_err(ApiError::nothing_done)
+    }
+
+    /// The same for an answer that takes the NAS long. `turn` lasts until it has come, also when the caller has given
+    /// up: the NAS still works on it.
+    pub(crate) async fn read_rows_in_turn<R, T, K>(
+        &self,
+        request: R,
+        turn: OwnedMutexGuard<()>,
+    ) -> Result<K, ApiError>
+    where
+        R: api::Request<Answer = Vec<T>> + Copy + Send + 'static,
+        T: serde::de::DeserializeOwned + 'static,
+        K: Keep<T> + Default + Send + 'static,
+    {
+        let ask = |turn: OwnedMutexGuard<()>| {
+            let client = self.client.clone();
+            let read = |answered: Answered, largest: usize| {
+                let mut kept = K::default();
+                answered.read_rows(largest, &mut |row| kept.keep(row))?;
+                Ok(kept)
+            };
+            tokio::spawn(async move { (client.call_reading(&request, read).await, turn) })
+        };
+        let lost = |error: JoinError| ApiError::new(ApiKind::UnknownOutcome, error.to_string());
+        let (first, turn) = ask(turn).await.map_err(lost)?;
+        let outcome = match first {
+            Err(error) if matches!(error.kind(), ApiKind::NotSent | ApiKind::UnknownOutcome) => {
+                ask(turn).await.map_err(lost)?.0
+            }
+            outcome => outcome,
+        };
+        outcome.map_err(ApiError::nothing_done)
     }
 
     /// A call that changes something: it is repeated once where it was never sent.

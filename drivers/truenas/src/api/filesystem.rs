@@ -30,6 +30,8 @@ pub struct FileStat {
     pub acl: bool,
     /// The number of its filesystem, as in `stat(2)`.
     pub dev: Option<u64>,
+    /// Whether a filesystem is mounted here. CORE does not say it.
+    pub is_mountpoint: Option<bool>,
 }
 
 /// The number of a mounted filesystem.

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use driver_core::{Call, Error};
+use tokio::sync::OwnedMutexGuard;
 
 use super::connected::named;
-use crate::api::filesystem::Stat;
+use crate::api::filesystem::{Device, Stat};
 use crate::api::nfs::{FindNfs4Clients, Nfs4Client};
 use crate::api::smb::{FindSmbConnections, SmbConnection};
 use crate::backend::{Keep, Nas};
@@ -20,7 +21,7 @@ use crate::error::{Error as ApiError, Kind as ApiKind};
 use crate::failure::unknown;
 
 /// How long a NAS may take to say who uses a share: it parses what every client holds open, which takes about a second
-/// for a thousand files. A deletion does not wait longer for that.
+/// for a thousand files. A deletion does not wait longer for that, nor for its turn to ask.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Whether the log has it that the NAS does not say who uses a share.
@@ -57,6 +58,10 @@ pub(super) fn users(
         | ApiKind::NotSent
         | ApiKind::UnknownOutcome
         | ApiKind::Overloaded => Err(unknown(format!("see who uses the share {share}"), &error)),
+        // Another call has asked, and waits. Of a NAS that was too slow once nothing better comes.
+        ApiKind::Busy if !noted.is_noted() => {
+            Err(unknown(format!("see who uses the share {share}"), &error))
+        }
         _ => {
             noted.once(&error);
             Ok(Vec::new())
@@ -97,6 +102,10 @@ async fn in_time<T>(
 // === impl Noted ===
 
 impl Noted {
+    fn is_noted(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
     fn once(&self, why: &ApiError) {
         if !self.0.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -127,25 +136,47 @@ impl Keep<SmbConnection> for ByShare {
 impl Nas {
     /// The clients of NFS 4 that hold something of the filesystem of this directory open.
     pub(super) async fn nfs_clients_at(&self, call: &Call, path: &str) -> Connected {
-        let stat = Stat {
-            path: path.to_owned(),
-        };
+        let turn = self.turn_to_ask(call).await?;
         let asked = async {
             tokio::try_join!(
-                self.read_rows(call, &FindNfs4Clients, Holders::default),
-                self.read(call, &stat),
+                self.read_rows_in_turn::<_, _, Holders>(FindNfs4Clients, turn),
+                self.filesystem_at(call, path),
             )
         };
-        let (holders, found) = match in_time(call, asked).await {
-            // What is not there is held by none.
-            Err(error) if error.kind() == ApiKind::NotFound => return Ok(Vec::new()),
-            answered => answered?,
-        };
-        let device = found.device();
+        let (holders, device) = in_time(call, asked).await?;
         let of_it = holders.0.iter();
         let of_it = of_it.filter(|client| device.is_some_and(|d| client.holds.contains(&d)));
         let names = of_it.map(|client| named(plain(&client.name), host(&client.address)));
         Ok(names.collect())
+    }
+
+    /// The turn of a question for clients of NFS 4: it keeps the NAS busy to its end, so that one is asked at a time.
+    async fn turn_to_ask(&self, call: &Call) -> Result<OwnedMutexGuard<()>, ApiError> {
+        let turn = self.turn(call, "clients of NFS 4");
+        let turn = tokio::time::timeout(PATIENCE.min(call.remaining()), turn).await;
+        turn.ok().and_then(Result::ok).ok_or_else(|| {
+            let why = "it still works on an earlier question for clients of NFS 4";
+            ApiError::new(ApiKind::Busy, why)
+        })
+    }
+
+    /// The filesystem that is mounted at this directory, if one is: another one has the number of that above.
+    async fn filesystem_at(&self, call: &Call, path: &str) -> Result<Option<Device>, ApiError> {
+        let stat = Stat {
+            path: path.to_owned(),
+        };
+        let found = match self.read(call, &stat).await {
+            Err(error) if error.kind() == ApiKind::NotFound => return Ok(None),
+            found => found?,
+        };
+        if found.is_mountpoint == Some(false) {
+            return Ok(None);
+        }
+        let device = found.device().ok_or_else(|| {
+            let why = format!("the number of the filesystem at {path} is missing");
+            ApiError::protocol(why).of("filesystem.stat")
+        });
+        device.map(Some)
     }
 
     /// The connections to all SMB shares.
@@ -177,12 +208,26 @@ mod tests {
     #[test]
     fn a_nas_that_refuses_to_say_it_has_none_and_one_that_does_not_answer_is_asked_again() {
         let failed = |kind| Some(Err(ApiError::new(kind, "no")));
-        for kind in [ApiKind::Denied, ApiKind::Unsupported, ApiKind::Refused] {
-            let nodes = users("a", failed(kind), &Noted::default());
+        for kind in [
+            ApiKind::Denied,
+            ApiKind::Unsupported,
+            ApiKind::Refused,
+            ApiKind::NotFound,
+            ApiKind::Protocol,
+        ] {
+            let noted = Noted::default();
+            let nodes = users("a", failed(kind), &noted);
+            assert_eq!(nodes.expect("none"), [""; 0], "{kind:?}");
+            assert!(noted.is_noted(), "{kind:?}");
+            // Another question to this NAS is not waited for.
+            let nodes = users("a", failed(ApiKind::Busy), &noted);
             assert_eq!(nodes.expect("none"), [""; 0], "{kind:?}");
         }
-        let error = users("a", failed(ApiKind::UnknownOutcome), &Noted::default());
-        let error = error.expect_err("unknown");
-        assert_eq!(error.kind(), driver_core::Kind::Unreachable);
+        for kind in [ApiKind::UnknownOutcome, ApiKind::Busy] {
+            let noted = Noted::default();
+            let error = users("a", failed(kind), &noted).expect_err("unknown");
+            assert_eq!(error.kind(), driver_core::Kind::Unreachable, "{kind:?}");
+            assert!(!noted.is_noted(), "{kind:?}");
+        }
     }
 }

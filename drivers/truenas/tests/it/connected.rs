@@ -224,6 +224,47 @@ async fn a_nas_that_is_slow_to_say_who_uses_a_share_is_not_waited_for_forever() 
     assert!(took < Duration::from_secs(45), "{took:?}");
 }
 
+/// It keeps the NAS busy to its end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_question_for_clients_of_nfs_is_open_at_a_time_also_when_its_caller_has_given_up() {
+    let nas = appliance(Generation::V25_10).await;
+    let driver = driver(&nas, "freenas-api-nfs", "");
+    let driver = driver.as_ref();
+    let ids = [
+        create(driver, "pvc-1").await.id,
+        create(driver, "pvc-2").await.id,
+    ];
+    let held = Rule::new("nfs.get_nfs4_clients", Action::Hold);
+    nas.faults().add(held);
+    let [first, second] = ids.each_ref().map(|id| deleted(driver, id, 3));
+    let (first, second) = tokio::join!(first, second);
+    for ended in [first, second] {
+        let error = ended.expect_err("no answer");
+        assert_eq!(nas.faults().holding(), 1, "{}", error.chain());
+    }
+    nas.faults().release();
+    for id in &ids {
+        let gone = deleted(driver, id, 60).await;
+        gone.unwrap_or_else(|error| panic!("{id}: {}", error.chain()));
+    }
+}
+
+/// The directory of a dataset that is not mounted is on the filesystem above.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_uses_the_filesystem_above_one_that_is_not_mounted_does_not_use_it() {
+    let nas = appliance(Generation::V25_10).await;
+    let driver = driver(&nas, "freenas-api-nfs", "");
+    let id = create(driver.as_ref(), "pvc-1").await.id;
+    mount(&nas, "freenas-api-nfs", &id);
+    let path = json!(format!("/mnt/tank/csi/v/{id}"));
+    let mut found = nas.call("filesystem.stat", vec![path]).await.expect("it");
+    found["is_mountpoint"] = json!(false);
+    let unmounted = Rule::new("filesystem.stat", Action::Answer(found));
+    nas.faults().add(unmounted);
+    let gone = deleted(driver.as_ref(), &id, 60).await;
+    gone.unwrap_or_else(|error| panic!("{}", error.chain()));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_uses_a_share_is_asked_in_the_exchange_of_the_other_questions() {
     for (generation, kind) in shares() {
