@@ -76,9 +76,10 @@ fn nfs_client((client, number): (&NfsClient, u64)) -> Value {
     })
 }
 
-/// What smbstatus says; of the levels only that of connections to shares.
+/// What smbstatus says; of the levels that of connections to shares, and that of sessions with these.
 async fn smb_status(call: &Call) -> Answer {
-    if call.text(0) != "SHARES" {
+    let level = call.text(0);
+    if !matches!(level, "SHARES" | "ALL") {
         return Err(unknown(call));
     }
     let connections = call.nas.backend.smb_connections().await.map_err(plain)?;
@@ -99,8 +100,28 @@ async fn smb_status(call: &Call) -> Answer {
             "signing": {"cipher": "-", "degree": "none"},
         })
     };
-    let rows = connections.iter().zip(1..).map(row).collect();
+    let mut rows: Vec<Value> = connections.iter().zip(1..).map(row).collect();
+    if level == "ALL" {
+        rows = rows.iter().map(smb_session).collect();
+    }
     crate::query::apply(rows, call.params.get(1..).unwrap_or_default())
+}
+
+/// The session of a connection to a share, with that connection.
+fn smb_session(connection: &Value) -> Value {
+    json!({
+        "session_id": connection["session_id"],
+        "server_id": connection["server_id"],
+        "uid": 1000,
+        "gid": 1000,
+        "username": "csi",
+        "groupname": "csi",
+        "remote_machine": connection["machine"],
+        "session_dialect": "SMB3_11",
+        "encryption": connection["encryption"],
+        "signing": connection["signing"],
+        "share_connections": [connection],
+    })
 }
 
 fn system(call: &Call, verb: &str) -> Answer {
