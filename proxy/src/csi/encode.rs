@@ -302,7 +302,7 @@ mod tests {
             conditions: found.into_iter().collect(),
         };
         assert_eq!(self::stats(&stats, None).volume_condition, None);
-        let condition = self::stats(&stats, Some(&stats.conditions))
+        let condition = self::stats(&stats, Some(self::condition(&stats.conditions)))
             .volume_condition
             .expect("a condition");
         assert!(condition.abnormal && condition.message.starts_with("InputOutputError: `/pp"));
