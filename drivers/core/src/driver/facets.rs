@@ -351,7 +351,7 @@ pub trait Adopter: Send + Sync {
 ///
 /// The request of a target is the same at each call: its source is a volume
 /// [elsewhere](crate::Elsewhere). Until the end nothing takes what has come for a volume: it is not listed and not
-/// exported, and counts as an orphan a week after it was left.
+/// exported, and counts as an orphan a week after its first round.
 #[async_trait]
 pub trait Mover: Send + Sync {
     /// The formats in which it sends and receives. Fixed for the life of the value; none: it does neither.
@@ -368,7 +368,7 @@ pub trait Mover: Send + Sync {
     /// One round: receives all, or what was written since the newest moment that both ends have. An interrupted round
     /// goes on at the next call, or starts anew if its source is gone. `Conflict`: it is a volume, whichever made it;
     /// or what has come was changed. `NotFound`: the source no longer has that moment. After either only
-    /// [`Mover::give_up_move`] helps.
+    /// [`Mover::give_up_move`] helps, but for a snapshot that others took of what has come: it can be destroyed.
     async fn move_in(
         &self,
         call: &Call,

@@ -19,6 +19,8 @@ const PART: &str = "another process receives into it: wait until it ends, or end
                     `zfs receive -A` on the storage host";
 const CHANGED: &str =
     "what has come there was changed, and takes no more: give the move up, and start it anew";
+const SNAPSHOT_TAKEN: &str = "a snapshot was taken of what has come: exclude the dataset from snapshot tasks of that \
+                              storage, destroy that snapshot, and run the round again";
 /// ZFS also reports a reached limit of datasets or snapshots as missing space.
 const FULL: &str =
     "the pool or a quota above is full, or a filesystem_limit or snapshot_limit above is reached";
@@ -124,7 +126,7 @@ pub(super) const OF_ZFS: &[Reason] = &[
         "match incremental source",
         Kind::Conflict,
         Next::Tell,
-        CHANGED,
+        SNAPSHOT_TAKEN,
     ),
     ("dataset already exists", Kind::Conflict, Next::Observe, ""),
     (
