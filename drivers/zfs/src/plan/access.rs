@@ -174,11 +174,15 @@ impl Access<'_> {
         };
         let recorded = PublishedNodes::of(dataset);
         let has_others = recorded.iter().any(|(_, id)| *id != node.id);
-        if status.is_open() && (has_others || self.is_strict) {
-            return self.allow(dataset, status, self.is_strict.then_some(&node.id));
+        if !has_others && !self.is_strict {
+            return Ok(Vec::new());
         }
-        // It was open before this call, and the list is not applied yet.
-        if done > 0 && (has_others || self.is_strict && self.remembers(dataset, &node.id)) {
+        let has_name = self.export_ref.export.names(&node.id);
+        if status.is_open() {
+            return self.allow(dataset, status, has_name.then_some(&node.id));
+        }
+        // It was open before this call, and the list, which has this node, too, is not applied yet.
+        if done > 0 && (!has_name || self.remembers(dataset, &node.id)) {
             return status.ensure();
         }
         Ok(Vec::new())
