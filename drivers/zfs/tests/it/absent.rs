@@ -155,7 +155,11 @@ async fn what_lies_in_a_parent_that_does_not_exist_is_not_taken_for_deleted() {
         // The first volume makes the parent of volumes. The one of detached snapshots stays missing.
         well(&driver, &[create(1, From::Nothing), Verb::Delete(1)]).await;
     }
-    // It stays when the last of them is gone.
+    stays_when_the_last_of_them_is_gone(&driver).await;
+}
+
+/// The parent of detached snapshots.
+async fn stays_when_the_last_of_them_is_gone(driver: &MemoryDriver) {
     let (id, name, detached) = (1, 0, true);
     let taken = Verb::Snapshot { id, name, detached };
     let gone_again = || Verb::DeleteSnapshot { id, name, detached };
@@ -166,7 +170,7 @@ async fn what_lies_in_a_parent_that_does_not_exist_is_not_taken_for_deleted() {
         gone_again(),
         Verb::Delete(1),
     ];
-    well(&driver, &verbs).await;
+    well(driver, &verbs).await;
 }
 
 #[tokio::test]

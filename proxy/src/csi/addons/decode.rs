@@ -191,7 +191,9 @@ mod tests {
             ..Default::default()
         };
         let digest = Sha256::digest(b"v:nas/pvc-1");
-        let own: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let own = digest
+            .iter()
+            .fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
         let other = "0".repeat(64);
         for good in [
             format!("/k/csi/{own}/globalmount"),
