@@ -74,7 +74,7 @@ Exit codes:
     reason = "each is a flag of the command line"
 )]
 pub struct MoveFlags {
-    /// The handle of the volume: v:<connection>/<id>
+    /// The handle of the volume, such as v:nas/pvc-0a1b
     pub handle: String,
     /// The connection that it goes to
     #[arg(long, value_name = "CONNECTION")]
