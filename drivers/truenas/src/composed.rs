@@ -350,20 +350,11 @@ impl<B: Backend> Backend for Composed<B> {
     async fn send(
         &self,
         call: &Call,
-        from: &SnapshotRef,
-        resume: Option<&Bookmark>,
-    ) -> Result<Box<dyn Bytes>, Error> {
-        self.host.send(call, from, resume).await
-    }
-
-    async fn send_since(
-        &self,
-        call: &Call,
         of: &SnapshotRef,
-        since: &Base,
+        since: Option<&Base>,
         resume: Option<&Bookmark>,
     ) -> Result<Box<dyn Bytes>, Error> {
-        self.host.send_since(call, of, since, resume).await
+        self.host.send(call, of, since, resume).await
     }
 
     fn lists_blocks(&self) -> bool {

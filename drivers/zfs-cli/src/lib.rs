@@ -230,20 +230,11 @@ impl<R: Runner + 'static> Backend for Cli<R> {
     async fn send(
         &self,
         call: &Call,
-        from: &SnapshotRef,
-        resume: Option<&Bookmark>,
-    ) -> Result<Box<dyn Bytes>, Error> {
-        self.sent(call, from, resume).await
-    }
-
-    async fn send_since(
-        &self,
-        call: &Call,
         of: &SnapshotRef,
-        since: &Base,
+        since: Option<&Base>,
         resume: Option<&Bookmark>,
     ) -> Result<Box<dyn Bytes>, Error> {
-        self.sent_since(call, of, since, resume).await
+        self.sent(call, of, since, resume).await
     }
 
     fn lists_blocks(&self) -> bool {

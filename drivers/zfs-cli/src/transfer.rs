@@ -89,33 +89,20 @@ impl<R: Runner> Cli<R> {
     pub(super) async fn sent(
         &self,
         call: &Call,
-        from: &SnapshotRef,
-        resume: Option<&Bookmark>,
-    ) -> Result<Box<dyn Bytes>, Error> {
-        let command = match resume {
-            None => self.tools.zfs(["send", &from.to_string()]),
-            Some(token) => {
-                self.check_token(call, from, None, token).await?;
-                self.tools.zfs(["send", "-t", token.as_str()])
-            }
-        };
-        self.streamed(call, command, from).await
-    }
-
-    pub(super) async fn sent_since(
-        &self,
-        call: &Call,
         of: &SnapshotRef,
-        since: &Base,
+        since: Option<&Base>,
         resume: Option<&Bookmark>,
     ) -> Result<Box<dyn Bytes>, Error> {
-        let command = match resume {
-            None => {
-                let (base, sent) = (since.name.to_string(), of.to_string());
+        let sent = of.to_string();
+        let command = match (resume, since) {
+            (None, None) => self.tools.zfs(["send", &sent]),
+            (None, Some(base)) => {
+                let base = base.name.to_string();
                 self.tools.zfs(["send", "-i", &base, &sent])
             }
-            Some(token) => {
-                self.check_token(call, of, Some(since.guid), token).await?;
+            (Some(token), _) => {
+                let since = since.map(|base| base.guid);
+                self.check_token(call, of, since, token).await?;
                 self.tools.zfs(["send", "-t", token.as_str()])
             }
         };

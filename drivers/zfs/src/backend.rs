@@ -73,27 +73,16 @@ pub trait Backend: Any + Send + Sync + Debug {
         false
     }
 
-    /// Sends a snapshot, from the beginning or from the bookmark of an interrupted stream.
-    /// `NotFound`: the snapshot does not exist, or the bookmark belongs to another one.
+    /// Sends all of a snapshot, or what differs from an older one of the same dataset; from the beginning, or from the
+    /// bookmark of an interrupted stream. `NotFound`: a snapshot does not exist, or the bookmark is of others.
     async fn send(
         &self,
         _call: &Call,
-        _from: &SnapshotRef,
+        _of: &SnapshotRef,
+        _since: Option<&Base>,
         _resume: Option<&Bookmark>,
     ) -> Result<Box<dyn Bytes>, Error> {
         Err(Error::unsupported("send a snapshot"))
-    }
-
-    /// Sends what differs from an older snapshot of the same dataset, from the beginning or from the bookmark of an
-    /// interrupted stream. `NotFound`: one of the two snapshots does not exist, or the bookmark is of others.
-    async fn send_since(
-        &self,
-        _call: &Call,
-        _of: &SnapshotRef,
-        _since: &Base,
-        _resume: Option<&Bookmark>,
-    ) -> Result<Box<dyn Bytes>, Error> {
-        Err(Error::unsupported("send what differs from a snapshot"))
     }
 
     /// Whether it says which blocks of a zvol a snapshot holds.

@@ -184,20 +184,11 @@ impl Backend for MemoryHost {
     async fn send(
         &self,
         _call: &Call,
-        from: &SnapshotRef,
-        resume: Option<&Bookmark>,
-    ) -> Result<Box<dyn Bytes>, Error> {
-        transfer::send(&mut self.state(), from, None, resume)
-    }
-
-    async fn send_since(
-        &self,
-        _call: &Call,
         of: &SnapshotRef,
-        since: &Base,
+        since: Option<&Base>,
         resume: Option<&Bookmark>,
     ) -> Result<Box<dyn Bytes>, Error> {
-        transfer::send(&mut self.state(), of, Some(since), resume)
+        transfer::send(&mut self.state(), of, since, resume)
     }
 
     fn lists_blocks(&self) -> bool {

@@ -121,10 +121,7 @@ impl MoveSource for Origin<'_> {
             self.driver.converge(call, &verb).await?;
         }
         let backend = &self.driver.backend;
-        match base {
-            None => backend.send(call, sent, from).await,
-            Some(base) => backend.send_since(call, sent, &base, from).await,
-        }
+        backend.send(call, sent, base.as_ref(), from).await
     }
 
     async fn written_since(&self, call: &Call, since: Moment) -> Result<u64, Error> {

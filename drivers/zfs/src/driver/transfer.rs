@@ -108,7 +108,8 @@ impl ExportStream for Origin<'_> {
             };
             self.driver.converge(call, &verb).await?;
         }
-        let sent = self.driver.backend.send(call, &self.sent, from).await?;
+        let backend = &self.driver.backend;
+        let sent = backend.send(call, &self.sent, None, from).await?;
         Ok(Stream::Bytes(sent))
     }
 
