@@ -28,30 +28,21 @@ struct Meant {
     broken: Option<Error>,
 }
 
+/// The change of a fence.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    /// Shuts the networks out.
+    Fence,
+    /// Lets them in again.
+    Unfence,
+}
+
 pub(super) async fn fence(
     plugin: Arc<Plugin>,
     incoming: Incoming,
     request: wire::FenceClusterNetworkRequest,
 ) -> Result<wire::FenceClusterNetworkResponse, Error> {
-    let FenceRequest {
-        networks,
-        parameters,
-    } = FenceRequest::try_from(request)?;
-    let Meant { able, broken } = meant(&plugin, &parameters).await?;
-    let task = incoming.admit(about(&able), keys(&able, &networks))?;
-    let (task, networks, addresses_of) = (&task, &networks, &|node: &NodeId| {
-        reported_addresses(&plugin, node)
-    });
-    let fenced = able.iter().map(|connection| async move {
-        let request = FenceNetworks {
-            networks,
-            addresses_of,
-        };
-        let work = connection.driver().fence_networks(&task.call, request);
-        task.ask(connection, "fence_networks", work).await
-    });
-    let is_begun = !able.is_empty();
-    all(able.iter().zip(join_all(fenced).await), broken, is_begun)?;
+    change(&plugin, incoming, request.try_into()?, Change::Fence).await?;
     Ok(wire::FenceClusterNetworkResponse {})
 }
 
@@ -60,26 +51,45 @@ pub(super) async fn unfence(
     incoming: Incoming,
     request: wire::UnfenceClusterNetworkRequest,
 ) -> Result<wire::UnfenceClusterNetworkResponse, Error> {
+    change(&plugin, incoming, request.try_into()?, Change::Unfence).await?;
+    Ok(wire::UnfenceClusterNetworkResponse {})
+}
+
+/// Changes the fences of all connections that are meant, at the same time.
+async fn change(
+    plugin: &Plugin,
+    incoming: Incoming,
+    request: FenceRequest,
+    change: Change,
+) -> Result<(), Error> {
     let FenceRequest {
         networks,
         parameters,
-    } = FenceRequest::try_from(request)?;
-    let Meant { able, broken } = meant(&plugin, &parameters).await?;
+    } = request;
+    let Meant { able, broken } = meant(plugin, &parameters).await?;
     let task = incoming.admit(about(&able), keys(&able, &networks))?;
-    let (task, networks, addresses_of) = (&task, &networks, &|node: &NodeId| {
-        reported_addresses(&plugin, node)
-    });
-    let lifted = able.iter().map(|connection| async move {
+    let (task, networks) = (&task, &networks);
+    let addresses_of = &|node: &NodeId| reported_addresses(plugin, node);
+    let changed = able.iter().map(|connection| async move {
+        let (driver, call) = (connection.driver(), &task.call);
         let request = FenceNetworks {
             networks,
             addresses_of,
         };
-        let work = connection.driver().unfence_networks(&task.call, request);
-        task.ask(connection, "unfence_networks", work).await
+        match change {
+            Change::Fence => {
+                let work = driver.fence_networks(call, request);
+                task.ask(connection, "fence_networks", work).await
+            }
+            Change::Unfence => {
+                let work = driver.unfence_networks(call, request);
+                task.ask(connection, "unfence_networks", work).await
+            }
+        }
     });
     let is_begun = !able.is_empty();
-    all(able.iter().zip(join_all(lifted).await), broken, is_begun)?;
-    Ok(wire::UnfenceClusterNetworkResponse {})
+    all(able.iter().zip(join_all(changed).await), broken, is_begun)?;
+    Ok(())
 }
 
 pub(super) async fn list(
