@@ -365,10 +365,20 @@ impl Client {
 
     async fn listed(&self, call: &Call, fields: Value) -> Result<Listed<ListedLun>, Failure> {
         let request = Request::new(LUN, "list").with("additional", fields);
+        self.list(call, request, "luns", |answer| answer.luns).await
+    }
+
+    /// The rows of a long list, which its answer has under that key.
+    async fn list<T>(
+        &self,
+        call: &Call,
+        request: Request,
+        key: &'static str,
+        rows: impl FnOnce(Wrapped) -> Option<Vec<T>>,
+    ) -> Result<Listed<T>, Failure> {
         let request = request.long();
         let answer: Wrapped = self.read(call, &request).await?;
-        let rows = answer.luns;
-        let rows = rows.ok_or_else(|| self.lacks(&request, "luns", ""))?;
+        let rows = rows(answer).ok_or_else(|| self.lacks(&request, key, ""))?;
         Ok(Listed { request, rows })
     }
 
@@ -519,11 +529,8 @@ impl Client {
     /// All targets.
     pub(crate) async fn targets(&self, call: &Call) -> Result<Listed<ListedTarget>, Failure> {
         let request = Request::new(TARGET, "list").with("additional", json!(OF_TARGETS));
-        let request = request.long();
-        let answer: Wrapped = self.read(call, &request).await?;
-        let rows = answer.targets;
-        let rows = rows.ok_or_else(|| self.lacks(&request, "targets", ""))?;
-        Ok(Listed { request, rows })
+        self.list(call, request, "targets", |answer| answer.targets)
+            .await
     }
 
     /// The targets that are asked for.
