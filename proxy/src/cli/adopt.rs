@@ -176,16 +176,11 @@ async fn adopt(connection: &Connection, flags: &AdoptFlags) -> Result<Option<Vol
     let made = within(CHANGE, "adopt what exists", async |call| {
         driver.adopt_volume(call, &request).await
     });
-    let mut made = made.await.map_err(|error| {
+    let made = made.await.map_err(|error| {
         let error = status::message(&error);
         format!("{error}\nomnibus-csi: what was started goes on when the same command runs again")
     })?;
-    // Where nothing limits it, the objects say what the operator says.
-    made.capacity = made.capacity.or(flags.size);
-    if made.made_for.claim.is_none() {
-        process::complain("its PersistentVolume has no claim: name one by --claim");
-    }
-    Ok(Some(made))
+    Ok(Some(export_pvs::with_size(made, flags.size)))
 }
 
 /// The steps, for the operator.

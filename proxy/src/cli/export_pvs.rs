@@ -269,6 +269,16 @@ fn print(written: &Written, flags: &ObjectFlags) -> Result<(), ExitCode> {
     })
 }
 
+/// A volume that was just made, with the size that the operator says where nothing on the storage limits it. A missing
+/// claim is pointed out.
+pub(super) fn with_size(mut volume: Volume, said: Option<u64>) -> Volume {
+    volume.capacity = volume.capacity.or(said);
+    if volume.made_for.claim.is_none() {
+        process::complain("its PersistentVolume has no claim: name one by --claim");
+    }
+    volume
+}
+
 /// Writes the objects of one volume to standard output, and what is doubtful about them to standard error.
 pub(super) fn print_one(
     connection: Arc<Connection>,

@@ -184,13 +184,8 @@ async fn carry(
     if !flags.finish {
         return moved.rounds().await.map(|()| None);
     }
-    let mut made = moved.finish().await?;
-    // Where nothing limits it, the objects say what the operator says.
-    made.capacity = made.capacity.or(flags.size);
-    if made.made_for.claim.is_none() {
-        process::complain("its PersistentVolume has no claim: name one by --claim");
-    }
-    Ok(Some(made))
+    let made = moved.finish().await?;
+    Ok(Some(export_pvs::with_size(made, flags.size)))
 }
 
 // === impl Ends ===
