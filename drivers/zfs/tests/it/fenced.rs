@@ -8,22 +8,13 @@ use driver_core::{
     Driver as _, Effect, Error, FenceNetworks, Fencer as _, Kind, NodeId, PublishVolume,
     Publisher as _, UnpublishVolume,
 };
-use driver_zfs::ZfsDriver;
-use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 use driver_zfs::step::Step;
 use driver_zfs::testing::InMemory as _;
-use driver_zfs::testing::{EVERY_NODE, HostState, MemoryExport, MemoryHost, settings};
+use driver_zfs::testing::{EVERY_NODE, MemoryHost};
 
 use crate::orphans::call;
 use crate::world::*;
-
-fn with_nodes(nodes: bool, state: HostState) -> MemoryDriver {
-    let mut export = MemoryExport::new(VolumeKind::Zvol);
-    export.nodes = nodes;
-    let settings = settings(VolumeKind::Zvol, "").unwrap();
-    ZfsDriver::new(settings, MemoryHost::from_state(state), export)
-}
 
 /// Two volumes: `v0` for `a` and `b`, `v1` for `a` and a node that is known by its address.
 async fn published() -> MemoryDriver {

@@ -6,22 +6,14 @@ use csi_types::NodeIdentity;
 use driver_core::{
     Exports as _, Lister as _, NodeId, PageRequest, PublishVolume, Publisher as _, UnpublishVolume,
 };
-use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 use driver_zfs::step::Step;
 use driver_zfs::testing::InMemory as _;
-use driver_zfs::testing::{EVERY_NODE, HostState, MemoryExport, MemoryHost, settings};
+use driver_zfs::testing::{EVERY_NODE, MemoryHost};
 
 use crate::orphans::call;
 use crate::world::*;
-
-fn with_nodes(nodes: bool, state: HostState) -> MemoryDriver {
-    let mut export = MemoryExport::new(VolumeKind::Zvol);
-    export.nodes = nodes;
-    let settings = settings(VolumeKind::Zvol, "").unwrap();
-    ZfsDriver::new(settings, MemoryHost::from_state(state), export)
-}
 
 fn identity(name: &str) -> NodeIdentity {
     NodeIdentity {

@@ -485,3 +485,11 @@ pub(crate) fn beginning() -> [Event; 5] {
     ]
     .map(Event::Verb)
 }
+
+/// A host of disks, with access per node or without.
+pub(crate) fn with_nodes(nodes: bool, state: HostState) -> MemoryDriver {
+    let mut export = MemoryExport::new(VolumeKind::Zvol);
+    export.nodes = nodes;
+    let settings = settings(VolumeKind::Zvol, "").unwrap();
+    ZfsDriver::new(settings, MemoryHost::from_state(state), export)
+}
