@@ -19,7 +19,7 @@ use crate::name::{DatasetName, SnapshotRef};
 use crate::observed::{Guid, Query, Request, State};
 use crate::plan::create::{DropHelper, TakeHelper};
 use crate::plan::destroy::DestroyVolume;
-use crate::plan::moving::{Came, EndMove, GiveUpMove, MoveIn, NextRound};
+use crate::plan::moving::{ANEW, Came, EndMove, GiveUpMove, MoveIn, NextRound};
 use crate::property::PropertyName;
 use crate::step::{Failed, Next, Plan};
 
@@ -81,7 +81,7 @@ impl Origin<'_> {
                 return Err(
                     Error::not_found(format!("send what was written to {}", self.of))
                         .because(why)
-                        .advise("give the move up, and start it anew"),
+                        .advise(ANEW),
                 );
             }
         };

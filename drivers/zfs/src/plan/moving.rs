@@ -21,7 +21,7 @@ use crate::step::{Plan, Step};
 /// The mark of a move while rounds follow each other.
 const ROUNDS: &str = "rounds";
 /// The advice where nothing more can be received.
-const ANEW: &str = "give the move up, and start it anew";
+pub(crate) const ANEW: &str = "give the move up, and start it anew";
 
 /// The target of a move.
 #[derive(Debug)]
