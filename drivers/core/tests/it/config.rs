@@ -58,12 +58,13 @@ fn time_of<T>(work: impl FnOnce() -> T) -> (T, Duration) {
 fn refused_fast(text: &str) -> ConfigError {
     let (parsed, time) = time_of(|| parse(text));
     let error = parsed.map(drop).expect_err("has to be refused");
-    assert!(time < Duration::from_millis(100), "{time:?} for {error}");
+    // A bomb that is not refused takes minutes, or all memory.
+    assert!(time < Duration::from_secs(1), "{time:?} for {error}");
     error
 }
 
 #[test]
-fn bombs_are_refused_within_a_tenth_of_a_second() {
+fn bombs_are_refused_at_once() {
     let mut aliases = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
     for level in 1..10 {
         let inner = vec![format!("*a{}", level - 1); 10].join(",");

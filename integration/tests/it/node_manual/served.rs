@@ -94,6 +94,7 @@ async fn the_node_advertises_what_it_does_for_every_kind() {
         [
             Rpc::StageUnstageVolume,
             Rpc::GetVolumeStats,
+            Rpc::VolumeCondition,
             Rpc::SingleNodeMultiWriter
         ]
     );
