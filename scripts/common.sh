@@ -62,6 +62,7 @@ ignored_here() { # log
 part() {
     local name=$1 log began status passed=0 failed=0 ignored detail
     shift
+    time_for 0 "$name" || return 0
     log=$OMNIBUS_LOGS/$(printf '%s' "$name" | tr -cs 'A-Za-z0-9' '-').log
     say ""
     say "== $name"
@@ -118,11 +119,27 @@ could_not_run() { # name why
     fi
 }
 
-# A part that was asked to run elsewhere or lacks only what this project does not own, such as a
-# third party's data; never a failure, never silent.
+# A part that was asked to run elsewhere, lacks only what this project does not own, such as a
+# third party's data, or has no time left; never a failure, never silent.
 left_out() { # name why
     loud "LEFT OUT: $1: $2"
     enter "left out" "$1" 0 0 0 "$2"
+}
+
+# Seconds that are left of a run that may last only so long (`.ci/run`), as OMNIBUS_UNTIL says in seconds since 1970.
+seconds_left() {
+    if [ -n "${OMNIBUS_UNTIL:-}" ]; then
+        printf '%s\n' "$((OMNIBUS_UNTIL - $(date +%s)))"
+    else
+        echo 1000000
+    fi
+}
+
+# Whether a part that takes so many minutes can begin; if not, it is left out, and that is said.
+time_for() { # minutes name
+    [ "$(seconds_left)" -lt $(($1 * 60)) ] || return 0
+    left_out "$2" "it needs $1 minutes, and this run has fewer left"
+    return 1
 }
 
 # Prints the table and the counts on the last line; fails if a part failed, or if none ran.

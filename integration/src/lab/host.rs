@@ -51,6 +51,8 @@ pub enum Outcome {
     Passed(&'static str),
     /// Not so; the line says why.
     Failed(String),
+    /// It was not begun: the run around it ends soon.
+    LeftOut,
 }
 
 // === impl Lab ===

@@ -2,7 +2,8 @@
 //!
 //! `lab list [--all]` names them; `lab run [--results FILE] [CELL ...]` runs those named, or all
 //! that `make test-real` runs, and writes a line of "state, name, seconds, detail" for each. What does not
-//! fit into `OMNIBUS_LAB_MINUTES` is a failure: a cell is never left out in silence.
+//! fit into `OMNIBUS_LAB_MINUTES` is a failure, and what would begin after `OMNIBUS_UNTIL` (seconds since 1970)
+//! is told as left out: a cell is never left out in silence.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -74,14 +75,16 @@ async fn run(results: Option<PathBuf>, names: &[&str]) -> Result<ExitCode> {
     let seed = seed.and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let minutes = std::env::var("OMNIBUS_LAB_MINUTES").ok();
     let minutes = minutes.and_then(|minutes| minutes.parse().ok());
+    let until = std::env::var("OMNIBUS_UNTIL").ok();
+    let until = until.and_then(|until| until.parse().ok());
     let runs = Runs {
         results,
         seed,
+        until: until.map(|until| SystemTime::UNIX_EPOCH + Duration::from_secs(until)),
         budget: minutes.map_or(Duration::MAX, Duration::from_mins),
         start: Instant::now(),
     };
-    let total = cells.len();
-    let mut failed = 0;
+    let mut account = Account::default();
     // One machine first: most cells need no more, and a pair takes memory and time of its own.
     for machines in [Machines::One, Machines::Pair] {
         let theirs = cells.iter().filter(|cell| cell.machines == machines);
@@ -89,16 +92,29 @@ async fn run(results: Option<PathBuf>, names: &[&str]) -> Result<ExitCode> {
         if theirs.is_empty() {
             continue;
         }
-        match runs.all(machines, &theirs).await {
-            Ok(number) => failed += number,
+        match runs.all(machines, &theirs, &mut account).await {
+            Ok(()) => {}
             Err(error) => {
                 eprintln!("no lab: {error:#}");
                 return Ok(ExitCode::from(NO_LAB));
             }
         }
     }
-    println!("{} cells passed, {failed} failed", total - failed);
+    let Account {
+        passed,
+        failed,
+        left_out,
+    } = account;
+    println!("{passed} cells passed, {failed} failed, {left_out} left out");
     Ok(ExitCode::from(u8::from(failed > 0)))
+}
+
+/// The number of cells with each outcome.
+#[derive(Debug, Default)]
+struct Account {
+    passed: usize,
+    failed: usize,
+    left_out: usize,
 }
 
 /// The common settings of all cells of a run.
@@ -107,25 +123,31 @@ struct Runs {
     seed: u64,
     budget: Duration,
     start: Instant,
+    until: Option<SystemTime>,
 }
 
 // === impl Runs ===
 
 impl Runs {
-    /// Runs cells that need the same machines; how many failed.
-    async fn all(&self, machines: Machines, cells: &[&Cell]) -> Result<usize> {
+    /// Runs cells that need the same machines, and counts them.
+    async fn all(&self, machines: Machines, cells: &[&Cell], account: &mut Account) -> Result<()> {
         let mut lab = Lab::up(machines).await?;
         lab.arm().await?;
-        let mut failed = 0;
         for (number, cell) in cells.iter().enumerate() {
             eprintln!("== cell {} ({} of {})", cell.name, number + 1, cells.len());
             let began = Instant::now();
-            let outcome = if self.start.elapsed() < self.budget {
+            let outcome = if self.until.is_some_and(|until| SystemTime::now() > until) {
+                Outcome::LeftOut
+            } else if self.start.elapsed() < self.budget {
                 lab.run(cell, self.seed).await
             } else {
                 Outcome::Failed(format!("due, and no time is left of {:?}", self.budget))
             };
-            failed += usize::from(matches!(outcome, Outcome::Failed(_)));
+            match outcome {
+                Outcome::Passed(_) => account.passed += 1,
+                Outcome::Failed(_) => account.failed += 1,
+                Outcome::LeftOut => account.left_out += 1,
+            }
             let seconds = began.elapsed().as_secs();
             report(self.results.as_ref(), cell, &outcome, seconds)?;
         }
@@ -133,7 +155,7 @@ impl Runs {
         if let Err(error) = lab.down(look).await {
             eprintln!("the lab's machine may still run: {error:#}");
         }
-        Ok(failed)
+        Ok(())
     }
 }
 
@@ -147,6 +169,7 @@ fn report(results: Option<&PathBuf>, cell: &Cell, outcome: &Outcome, seconds: u6
     let (state, detail) = match outcome {
         Outcome::Passed(remark) => ("passed", (*remark).to_owned()),
         Outcome::Failed(why) => ("FAILED", why.replace(['\n', '\t'], " ")),
+        Outcome::LeftOut => ("left out", "no time was left".to_owned()),
     };
     println!("cell {}: {state} in {seconds} s {detail}", cell.name);
     if let Some(file) = results {
