@@ -51,7 +51,7 @@ pub enum Outcome {
     Passed(&'static str),
     /// Not so; the line says why.
     Failed(String),
-    /// It was not begun: the run around it ends soon.
+    /// It was not started: the run around it ends soon.
     LeftOut,
 }
 

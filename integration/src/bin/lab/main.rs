@@ -3,7 +3,7 @@
 //! `lab list [--all]` names them; `lab run [--results FILE] [CELL ...]` runs those named, or all
 //! that `make test-real` runs, and writes a line of "state, name, seconds, detail" for each. What does not
 //! fit into `OMNIBUS_LAB_MINUTES` is a failure, and what would begin after `OMNIBUS_UNTIL` (seconds since 1970)
-//! is told as left out: a cell is never left out in silence.
+//! is reported as left out: a cell is never left out in silence.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
