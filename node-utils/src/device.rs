@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 pub use identity::Identity;
 pub(crate) use target_lock::DetachLock;
 pub use target_lock::StageLock;
-pub use usage::Usage;
+pub use usage::{Usage, zvol_in_use};
 pub use wait::until;
 
 use tokio::time::Instant;

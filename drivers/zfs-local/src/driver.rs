@@ -4,6 +4,7 @@
 //! with the mark of another node is never "gone" but unreachable, unless it was deleted here; and a
 //! source on another node means that the new volume must be created there.
 
+mod adopt;
 mod adopted;
 mod groups;
 
@@ -13,12 +14,12 @@ use async_trait::async_trait;
 use csi_types::Attachment;
 use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
-    AccessRules, BackendIdentity, BlockMetadata, BlockRanges, BlockRangesQuery, Call, Capacity,
-    CapacityQuery, CapacityReporter, Conditions, CreateSnapshot, CreateVolume, DeleteSnapshot,
-    DeleteVolume, Driver, Error, ExpandVolume, Expanded, Expander, FindVolume, Found, GetSnapshot,
-    Groups, Health, HealthQuery, Kind, Lister, Maintenance, Modifier, ModifyVolume, Mover, NodeId,
-    Orphan, Page, PageRequest, Parameters, Snapshot, SnapshotFilter, Snapshots, Source, Topology,
-    Transfer, UsageReporter, Volume, VolumeId, VolumeName,
+    AccessRules, Adopter, BackendIdentity, BlockMetadata, BlockRanges, BlockRangesQuery, Call,
+    Capacity, CapacityQuery, CapacityReporter, Conditions, CreateSnapshot, CreateVolume,
+    DeleteSnapshot, DeleteVolume, Driver, Error, ExpandVolume, Expanded, Expander, FindVolume,
+    Found, GetSnapshot, Groups, Health, HealthQuery, Kind, Lister, Maintenance, Modifier,
+    ModifyVolume, Mover, NodeId, Orphan, Page, PageRequest, Parameters, Snapshot, SnapshotFilter,
+    Snapshots, Source, Topology, Transfer, UsageReporter, Volume, VolumeId, VolumeName,
 };
 use driver_zfs::backend::{Backend, Serves};
 use driver_zfs::id::{At, Layout};
@@ -26,6 +27,7 @@ use driver_zfs::name::DatasetName;
 use driver_zfs::observed::{Dataset, Query, Request, State};
 use driver_zfs::property::PropertyName;
 use driver_zfs::{Settings, ZfsDriver};
+use node_utils::kernel::Kernel;
 use tracing::warn;
 
 use crate::export::NodeExport;
@@ -37,6 +39,8 @@ pub struct NodeZfs {
     driver: ZfsDriver,
     layout: Layout,
     mark: NodeMark,
+    /// Where the devices of zvols are.
+    kernel: Kernel,
 }
 
 /// A volume is not on this node.
@@ -62,7 +66,14 @@ impl NodeZfs {
             driver: ZfsDriver::new(settings, backend, export),
             layout,
             mark: NodeMark::of(node),
+            kernel: Kernel::here(),
         }
+    }
+
+    /// The same, with the devices that this kernel shows.
+    #[must_use]
+    pub fn with_kernel(self, kernel: Kernel) -> Self {
+        Self { kernel, ..self }
     }
 
     /// Where its datasets are changed.
@@ -291,6 +302,10 @@ impl Driver for NodeZfs {
     }
 
     fn maintenance(&self) -> Option<&dyn Maintenance> {
+        Some(self)
+    }
+
+    fn adopter(&self) -> Option<&dyn Adopter> {
         Some(self)
     }
 

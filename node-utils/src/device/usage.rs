@@ -5,11 +5,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use tokio::time::Instant;
 
 use super::{BlockDevice, DeviceNumber, unreadable};
+use crate::blocking::{self, Doing, Limits};
 use crate::kernel::{self, Kernel};
 use crate::mount::{MountEntry, MountTable};
-use csi_types::error::Error;
+use csi_types::attachment::DatasetName;
+use csi_types::error::{Error, Kind};
 
 /// The user of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +25,31 @@ pub enum Usage {
     Held(BlockDevice),
     /// It is claimed: mounted in another namespace, used as swap, being formatted.
     Claimed,
+}
+
+/// The way a zvol of this node is used; `None` if it is not. `NotFound`: the node shows no device of it, so that nothing is
+/// known of its users.
+pub async fn zvol_in_use(
+    kernel: &Kernel,
+    zvol: &DatasetName,
+    deadline: Instant,
+) -> Result<Option<Usage>, Error> {
+    let doing = format!("look for users of the zvol `{zvol}`");
+    let work = {
+        let (kernel, doing) = (kernel.clone(), doing.clone());
+        let path = kernel.dev("zvol").join(zvol.as_str());
+        move || {
+            let device = BlockDevice::by_path(&kernel, &path)?.ok_or_else(|| {
+                Error::not_found(doing.as_str())
+                    .because(format!("there is no device {}", path.display()))
+                    .advise("is its pool imported here, and its volmode other than none?")
+            })?;
+            let failed = |error| Error::new(Kind::Internal, doing.as_str()).because(error);
+            let mounts = MountTable::read().map_err(failed)?;
+            device.in_use(&kernel, &mounts)
+        }
+    };
+    blocking::run(Limits::until(deadline), Doing::reading(doing), work).await
 }
 
 // === impl Usage ===

@@ -1,6 +1,7 @@
 //! Everything that needs no lab, as one program.
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
+mod adopted;
 #[path = "../../../zfs/tests/common/beside.rs"]
 mod beside;
 mod contract;

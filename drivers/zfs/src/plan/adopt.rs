@@ -24,6 +24,9 @@ const TNS: [&str; 3] = [
     "tns-csi:pvc_name",
 ];
 
+/// The shares that ZFS itself makes of a filesystem.
+static SHARES: [PropertyName; 2] = [PropertyName::SHARENFS, PropertyName::SHARESMB];
+
 /// Makes a volume of a dataset.
 #[derive(Debug)]
 pub struct Adopt<'a> {
@@ -136,6 +139,10 @@ impl Adopt<'_> {
                     .advise("`omnibus-csi orphans` lists such"));
             }
         }
+        // A volume of pods is mounted so itself.
+        if self.is_local(pool) && !is_complete(dataset) {
+            self.check_users_here(dataset)?;
+        }
         let detached = self.layout.detached.as_ref();
         let is_parent = detached.is_some_and(|parent| parent.with_ancestors().contains(name));
         if dataset.is_container() || is_parent || own(PropertyName::SNAPSHOT_NAME) {
@@ -160,6 +167,34 @@ impl Adopt<'_> {
                 .advise("a volume has none: move them away, or adopt each of them"));
         }
         Ok(())
+    }
+
+    /// Whether the node that has it uses it by itself: no export stands between them.
+    fn is_local(&self, pool: &State) -> bool {
+        let subject = self.export_ref.subject(pool);
+        let shown = self.export_ref.export.current_attachment(&subject);
+        matches!(shown, Some(Attachment::ZfsLocal(_)))
+    }
+
+    /// Rejects what others use on that node. What ZFS mounts by itself it gives up for the first pod, or that pod waits.
+    fn check_users_here(&self, dataset: &Dataset) -> Result<(), Error> {
+        let of = |name: &PropertyName| dataset.properties.get(name);
+        if of(&PropertyName::MOUNTED) == Some("yes") && dataset.mountpoint().is_none() {
+            return Err(self
+                .refused(Kind::Busy, "it is mounted, and not by ZFS")
+                .advise("see `findmnt -t zfs` on the node, end what uses it, and unmount it"));
+        }
+        let mut shares = SHARES.iter().filter_map(|name| Some((name, of(name)?)));
+        match shares.find(|(_, value)| *value != "off") {
+            None => Ok(()),
+            Some((name, _)) => {
+                let why = format!("the node shares it: {name} is not off");
+                Err(self.refused(Kind::Conflict, why).advise(format!(
+                    "end its clients, and run `zfs set {name}=off {}`",
+                    dataset.name
+                )))
+            }
+        }
     }
 
     /// The size that it gets, if none is set.
@@ -370,6 +405,9 @@ impl Verb for Adopt<'_> {
     fn request(&self, pool: &State) -> Result<Request, Error> {
         let mut properties = self.export_ref.export.reads();
         properties.extend(reads());
+        if self.is_local(pool) {
+            properties.extend(SHARES.iter().cloned());
+        }
         Ok(Request {
             queries: vec![Query::Family(self.name().clone())],
             properties,

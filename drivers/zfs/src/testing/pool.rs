@@ -271,6 +271,13 @@ impl MemoryPool {
         }
     }
 
+    /// Unmounts a filesystem, as another user of the host would.
+    pub fn unmount(&mut self, name: &DatasetName) {
+        if let Some(held) = self.datasets.get_mut(name) {
+            held.mounted = false;
+        }
+    }
+
     /// Whether a filesystem is mounted.
     pub fn is_mounted(&self, name: &DatasetName) -> bool {
         self.datasets.get(name).is_some_and(|held| held.mounted)
