@@ -31,14 +31,15 @@ use driver_zfs::name::DatasetName;
 use driver_zfs::observed::{Observed, Query, Request};
 use driver_zfs::step::{Failed, Plan};
 use tokio::sync::OwnedMutexGuard;
-use tokio::task::JoinError;
 
 use crate::Dialect;
+use crate::api::nfs::Nfs4Client;
 use crate::api::{self, JobRequest};
 use crate::client::{Client, Clients};
 use crate::command::{Answer, Command};
 use crate::error::{Error as ApiError, Kind as ApiKind};
 use crate::failure;
+use crate::round::Rounds;
 use crate::settings::Settings;
 use crate::wire::Answered;
 
@@ -140,6 +141,19 @@ impl Nas {
         lock.try_lock_owned().ok()
     }
 
+    /// The same, however long it takes to come.
+    pub(crate) fn turn_in_the_end(
+        &self,
+        of: &str,
+    ) -> impl Future<Output = OwnedMutexGuard<()>> + Send + use<> {
+        lock_of(&format!("{} {of}", self.address)).lock_owned()
+    }
+
+    /// The question for clients of NFS 4 that hold anything open, which all callers with this login share.
+    pub(crate) fn holders(&self) -> &Rounds<Vec<Nfs4Client>> {
+        self.client.holders()
+    }
+
     /// The answers to looks.
     pub(crate) async fn answers(
         &self,
@@ -203,36 +217,25 @@ impl Nas {
         .map_err(ApiError::nothing_done)
     }
 
-    /// The same for an answer that takes the NAS long. `turn` lasts until it has come, also when the caller has given
-    /// up: the NAS still works on it.
-    pub(crate) async fn read_rows_in_turn<R, T, K>(
-        &self,
-        request: R,
-        turn: OwnedMutexGuard<()>,
-    ) -> Result<K, ApiError>
+    /// The same for an answer that takes the NAS long: as long as the socket allows.
+    pub(crate) async fn read_rows_slowly<R, T, K>(&self, request: &R) -> Result<K, ApiError>
     where
-        R: api::Request<Answer = Vec<T>> + Copy + Send + 'static,
-        T: serde::de::DeserializeOwned + 'static,
-        K: Keep<T> + Default + Send + 'static,
+        R: api::Request<Answer = Vec<T>>,
+        T: serde::de::DeserializeOwned,
+        K: Keep<T> + Default,
     {
-        let ask = |turn: OwnedMutexGuard<()>| {
-            let client = self.client.clone();
-            let read = |answered: Answered, largest: usize| {
-                let mut kept = K::default();
-                answered.read_rows(largest, &mut |row| kept.keep(row))?;
-                Ok(kept)
-            };
-            tokio::spawn(async move { (client.call_reading(&request, read).await, turn) })
+        let read = |answered: Answered, largest: usize| {
+            let mut kept = K::default();
+            answered.read_rows(largest, &mut |row| kept.keep(row))?;
+            Ok(kept)
         };
-        let lost = |error: JoinError| ApiError::new(ApiKind::UnknownOutcome, error.to_string());
-        let (first, turn) = ask(turn).await.map_err(lost)?;
-        let outcome = match first {
+        match self.client.call_reading(request, read).await {
             Err(error) if matches!(error.kind(), ApiKind::NotSent | ApiKind::UnknownOutcome) => {
-                ask(turn).await.map_err(lost)?.0
+                self.client.call_reading(request, read).await
             }
             outcome => outcome,
-        };
-        outcome.map_err(ApiError::nothing_done)
+        }
+        .map_err(ApiError::nothing_done)
     }
 
     /// A call that changes something: it is repeated once where it was never sent.

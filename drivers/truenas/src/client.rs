@@ -9,8 +9,10 @@ use secrecy::ExposeSecret;
 use tokio::sync::{OnceCell, watch};
 use tokio_rustls::TlsConnector;
 
+use crate::api::nfs::Nfs4Client;
 use crate::api::{Call, Request};
 use crate::backoff::LoginBackoff;
+use crate::round::Rounds;
 use crate::rows::RowBudget;
 use crate::session::{Session, Silence};
 use crate::settings::Credentials;
@@ -58,6 +60,7 @@ struct Shared {
     timing: Timing,
     state: Mutex<State>,
     rows: RowBudget,
+    holders: Rounds<Vec<Nfs4Client>>,
 }
 
 #[derive(Default)]
@@ -113,6 +116,7 @@ impl Client {
             timing,
             state,
             rows: RowBudget::default(),
+            holders: Rounds::default(),
         });
         Ok(Self { shared })
     }
@@ -120,6 +124,11 @@ impl Client {
     /// Whether the login is an API key.
     pub(crate) fn logs_in_by_key(&self) -> bool {
         matches!(self.shared.settings.credentials, Credentials::ApiKey { .. })
+    }
+
+    /// The question for clients of NFS 4 that hold anything open.
+    pub(crate) fn holders(&self) -> &Rounds<Vec<Nfs4Client>> {
+        &self.shared.holders
     }
 
     /// The dialect of the NAS as it answers now.

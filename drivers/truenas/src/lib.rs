@@ -32,6 +32,7 @@ mod generation;
 mod jobs;
 mod login;
 mod metered;
+mod round;
 mod rows;
 mod scram;
 mod session;

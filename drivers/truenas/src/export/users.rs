@@ -5,11 +5,11 @@
 //! connection by the name of its share. What it cannot say, or not to this login, keeps no volume from being deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use driver_core::{Call, Error};
-use tokio::sync::OwnedMutexGuard;
 
 use super::connected::named;
 use crate::api::filesystem::{Device, Stat};
@@ -136,28 +136,32 @@ impl Keep<SmbConnection> for ByShare {
 impl Nas {
     /// The clients of NFS 4 that hold something of the filesystem of this directory open.
     pub(super) async fn nfs_clients_at(&self, call: &Call, path: &str) -> Connected {
-        let turn = self.turn_to_ask(call).await?;
-        let asked = async {
-            tokio::try_join!(
-                self.read_rows_in_turn::<_, _, Holders>(FindNfs4Clients, turn),
-                self.filesystem_at(call, path),
-            )
-        };
-        let (holders, device) = in_time(call, asked).await?;
-        let of_it = holders.0.iter();
+        let (holders, device) = tokio::try_join!(
+            self.nfs_holders(call),
+            in_time(call, self.filesystem_at(call, path)),
+        )?;
+        let of_it = holders.iter();
         let of_it = of_it.filter(|client| device.is_some_and(|d| client.holds.contains(&d)));
         let names = of_it.map(|client| named(plain(&client.name), host(&client.address)));
         Ok(names.collect())
     }
 
-    /// The turn of a question for clients of NFS 4: it keeps the NAS busy to its end, so that one is asked at a time.
-    async fn turn_to_ask(&self, call: &Call) -> Result<OwnedMutexGuard<()>, ApiError> {
-        let turn = self.turn(call, "clients of NFS 4");
-        let turn = tokio::time::timeout(PATIENCE.min(call.remaining()), turn).await;
-        turn.ok().and_then(Result::ok).ok_or_else(|| {
+    /// The clients of NFS 4 that hold anything open. The question keeps the NAS busy to its end, so that one is asked at a
+    /// time, and all calls that wait for the next one share it.
+    async fn nfs_holders(&self, call: &Call) -> Result<Arc<Vec<Nfs4Client>>, ApiError> {
+        let nas = self.clone();
+        let turn = self.turn_in_the_end("clients of NFS 4");
+        let mut round = self.holders().join(turn, move |turn| async move {
+            let holders: Result<Holders, _> = nas.read_rows_slowly(&FindNfs4Clients).await;
+            drop(turn);
+            holders.map(|holders| holders.0)
+        });
+        let asked = tokio::time::timeout(PATIENCE.min(call.remaining()), round.asked()).await;
+        asked.unwrap_or_else(|_| {
             let why = "it still works on an earlier question for clients of NFS 4";
-            ApiError::new(ApiKind::Busy, why)
-        })
+            Err(ApiError::new(ApiKind::Busy, why))
+        })?;
+        in_time(call, round.answer()).await
     }
 
     /// The filesystem that is mounted at this directory, if one is: another one has the number of that above.

@@ -249,6 +249,50 @@ async fn one_question_for_clients_of_nfs_is_open_at_a_time_also_when_its_caller_
     }
 }
 
+/// A namespace with a hundred claims is deleted in one go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deletions_at_one_time_share_a_question_for_clients_of_nfs() {
+    const OTHERS: u64 = 7;
+    const METHOD: &str = "nfs.get_nfs4_clients";
+    let nas = appliance(Generation::V25_10).await;
+    let driver = driver(&nas, "freenas-api-nfs", "");
+    let driver = driver.as_ref();
+    let asked = || {
+        nas.counts()
+            .methods
+            .get(METHOD)
+            .map_or(0, |cost| cost.calls)
+    };
+    let alone = create(driver, "alone").await.id;
+    nas.reset_counts();
+    deleted(driver, &alone, 60).await.expect("no volume");
+    let once = asked();
+    assert!(once > 0);
+
+    let mut ids = Vec::new();
+    for number in 0..=OTHERS {
+        ids.push(create(driver, &format!("pvc-{number}")).await.id);
+    }
+    mount(&nas, "freenas-api-nfs", &ids[0]);
+    nas.reset_counts();
+    nas.faults().add(Rule::new(METHOD, Action::Hold));
+    let deletions = ids[1..].iter().map(|id| deleted(driver, id, 60));
+    let others = async {
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        assert_eq!((asked(), nas.faults().holding()), (1, 1));
+        nas.faults().release();
+    };
+    let (gone, ()) = tokio::join!(futures_util::future::join_all(deletions), others);
+    for gone in gone {
+        gone.unwrap_or_else(|error| panic!("{}", error.chain()));
+    }
+    // That which was held, and one for all who came after it.
+    let most = 2 + OTHERS * (once - 1);
+    assert!(asked() <= most, "{} are more than {most}", asked());
+    let error = deleted(driver, &ids[0], 10).await.expect_err("in use");
+    assert_eq!(error.kind(), Kind::Busy, "{}", error.chain());
+}
+
 /// The directory of a dataset that is not mounted is on the filesystem above.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_uses_the_filesystem_above_one_that_is_not_mounted_does_not_use_it() {
