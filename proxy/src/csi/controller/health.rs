@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use csi_proto::v1;
 use driver_core::{
-    Capabilities, Conditions, Error, FindVolume, Found, HealthQuery, Page, PageRequest, Secrets,
-    Volume, VolumeId,
+    Capabilities, Conditions, Error, FindVolume, Found, HealthQuery, Kind, Page, PageRequest,
+    Secrets, Volume, VolumeId,
 };
 use tokio::time::timeout;
 use tracing::warn;
@@ -26,6 +26,11 @@ use crate::rpc::{Incoming, Task, status};
 /// The time for which a list of volumes waits for their conditions. The attacher asks for such lists every minute and gives up after
 /// fifteen seconds, and needs no condition.
 const IN_A_LIST: Duration = Duration::from_secs(1);
+/// The time for which one volume waits for its condition. The external-health-monitor gives up after fifteen seconds, and others
+/// need no condition.
+const OF_ONE: Duration = Duration::from_secs(5);
+/// The doing of a look.
+const LOOK: &str = "look at the health of volumes";
 
 pub(super) async fn get(
     plugin: Arc<Plugin>,
@@ -33,7 +38,7 @@ pub(super) async fn get(
     request: v1::ControllerGetVolumeHealthRequest,
 ) -> Result<v1::ControllerGetVolumeHealthResponse, Error> {
     record_volume(&request.volume_id);
-    offered_by_any(&plugin, "look at the health of volumes", |can| can.health)?;
+    offered_by_any(&plugin, LOOK, |can| can.health)?;
     let (handle, secrets) = decode::volume_health(request)?;
     let (connection, id) = plugin.connections.of_volume(&handle).await?;
     let subject = about_volume(&connection, handle.as_str());
@@ -53,16 +58,53 @@ pub(super) async fn get(
 }
 
 /// The conditions of a volume. `NotFound`.
-pub(super) async fn conditions(
+async fn conditions(
     task: &Task,
     connection: &Connection,
     id: &VolumeId,
 ) -> Result<Conditions, Error> {
     let query = HealthQuery::whole(std::slice::from_ref(id));
     let asked = connection.driver().conditions(&task.call, query);
-    let found = task.ask(connection, "conditions", asked).await?;
+    only(id, task.ask(connection, "conditions", asked).await?)
+}
+
+fn only(id: &VolumeId, found: Vec<Option<Conditions>>) -> Result<Conditions, Error> {
     let missing = || Error::not_found(format!("volume `{id}`"));
     found.into_iter().next().flatten().ok_or_else(missing)
+}
+
+/// The condition of a volume that was found, in the dialect up to 1.12. The volume is answered also where this is not known;
+/// without a condition it would be taken for healthy. `NotFound`: it was deleted just now.
+pub(super) async fn of_one(
+    task: &Task,
+    connection: &Connection,
+    id: &VolumeId,
+) -> Result<v1::VolumeCondition, Error> {
+    if !connection.can().health {
+        return Ok(encode::not_examined());
+    }
+    let query = HealthQuery::whole(std::slice::from_ref(id));
+    let asked = within(OF_ONE, connection.driver().conditions(&task.call, query));
+    match task.ask(connection, "conditions", asked).await {
+        Ok(found) => Ok(encode::condition(&only(id, found)?)),
+        Err(error) if error.kind() == Kind::NotFound => Err(error),
+        Err(error) => Ok(unknown(connection, &error)),
+    }
+}
+
+/// The answer to a look, or that there is none in time.
+async fn within<T>(
+    limit: Duration,
+    asked: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let asked = timeout(limit, asked).await;
+    asked.unwrap_or_else(|_| Err(silent(LOOK, limit)))
+}
+
+fn unknown(connection: &Connection, error: &Error) -> v1::VolumeCondition {
+    let error = status::message(error);
+    warn!(connection = %connection.name(), error, "the health of volumes is not known");
+    encode::unknown(&error)
 }
 
 async fn exists(
@@ -149,11 +191,7 @@ pub(super) async fn in_a_list(
     }
     let ids: Vec<VolumeId> = volumes.iter().map(|volume| volume.id.clone()).collect();
     let query = HealthQuery::of_storage(&ids);
-    let asked = async {
-        let asked = connection.driver().conditions(&task.call, query);
-        let asked = timeout(IN_A_LIST, asked).await;
-        asked.unwrap_or_else(|_| Err(silent("look at the health of volumes", IN_A_LIST)))
-    };
+    let asked = within(IN_A_LIST, connection.driver().conditions(&task.call, query));
     match task.ask(connection, "conditions", asked).await {
         Ok(found) => {
             let one = |found: Option<Conditions>| match found {
@@ -163,10 +201,6 @@ pub(super) async fn in_a_list(
             };
             found.into_iter().map(one).collect()
         }
-        Err(error) => {
-            let error = status::message(&error);
-            warn!(connection = %connection.name(), error, "the health of volumes is not known");
-            vec![encode::unknown(&error); volumes.len()]
-        }
+        Err(error) => vec![unknown(connection, &error); volumes.len()],
     }
 }

@@ -68,13 +68,10 @@ pub(super) async fn get(
     let task = incoming.admit(subject, Keys::none())?;
     let found = connection.driver().get_volume(&task.call, &id);
     let found = task.ask(&connection, "get_volume", found).await?;
-    let condition = if !with_condition {
-        None
-    } else if connection.can().health {
-        let conditions = health::conditions(&task, &connection, &id).await?;
-        Some(encode::condition(&conditions))
+    let condition = if with_condition {
+        Some(health::of_one(&task, &connection, &id).await?)
     } else {
-        Some(encode::not_examined())
+        None
     };
     let mut volume = encode::volume(&connection, &found);
     // Under another name of its connection it is still the requested volume.

@@ -163,24 +163,51 @@ async fn a_storage_that_does_not_answer_is_an_error_and_never_healthy() {
     fail();
     let status = unhealthy(&served, 0).await.expect_err("no answer");
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    // A volume is for others, too, and so is a list.
     fail();
-    let request = v1::ControllerGetVolumeRequest {
-        volume_id: "x".into(),
-    };
-    let reply = served.controller().controller_get_volume(request).await;
-    assert_eq!(reply.expect_err("no answer").code(), Code::Unavailable);
-    // A list of volumes is for others, too.
+    assert_unknown(condition_of(&served, "x").await.expect("a condition"));
     fail();
     let request = v1::ListVolumesRequest::default();
     let reply = served.controller().list_volumes(request).await;
     let entry = reply.expect("a list").into_inner().entries.remove(0);
     let condition = entry.status.and_then(|status| status.volume_condition);
-    let condition = condition.expect("a condition");
+    assert_unknown(condition.expect("a condition"));
+    // What is not there is no volume whose health is not known.
+    let request = v1::ControllerGetVolumeRequest {
+        volume_id: "z".into(),
+    };
+    let reply = served.controller().controller_get_volume(request).await;
+    assert_eq!(reply.expect_err("no volume").code(), Code::NotFound);
+}
+
+/// The condition of a volume that is found.
+async fn condition_of(served: &Served, volume: &str) -> Option<v1::VolumeCondition> {
+    let request = v1::ControllerGetVolumeRequest {
+        volume_id: volume.to_owned(),
+    };
+    let reply = served.controller().controller_get_volume(request).await;
+    let reply = reply.expect("a volume").into_inner();
+    assert_eq!(reply.volume.expect("a volume").volume_id, volume);
+    reply.status.and_then(|status| status.volume_condition)
+}
+
+fn assert_unknown(condition: v1::VolumeCondition) {
     assert!(condition.abnormal, "{condition:?}");
-    assert!(
-        condition.message.starts_with("HealthUnknown: "),
-        "{condition:?}"
-    );
+    let text = condition.message;
+    assert!(text.starts_with("HealthUnknown: "), "{text}");
+}
+
+#[tokio::test]
+async fn a_volume_does_not_wait_long_for_its_condition() {
+    let (served, driver) = alone().await;
+    served.volume("x", 4096).await;
+    let gate = Gate::new();
+    let trick = Trick::Block(gate.clone());
+    driver.play(Verb::Conditions, Moment::BeforeChange, trick);
+    let began = std::time::Instant::now();
+    assert_unknown(condition_of(&served, "x").await.expect("a condition"));
+    assert!(began.elapsed().as_secs() < 14, "{:?}", began.elapsed());
+    gate.open();
 }
 
 #[tokio::test]
