@@ -4,9 +4,8 @@
 //! accepts has the same id here; any other is mapped to an id of its own. The one exception is a
 //! name that ends like a mapped one, see `fitted`. compat: "Identifiers".
 
-use std::fmt::Write as _;
-
 use crc::{CRC_8_SMBUS, CRC_16_ARC, CRC_32_ISO_HDLC, Crc};
+use csi_types::hex;
 use md5::{Digest, Md5};
 use serde::Serialize;
 use sha2::Sha256;
@@ -177,7 +176,7 @@ fn mapped(text: &str, word: impl Fn(char) -> bool, max: usize) -> String {
     let mut id = String::with_capacity(kept.len() + MARK.len() + DIGITS);
     id.push_str(kept);
     id.push_str(MARK);
-    push_hex(&mut id, &Sha256::digest(text)[..DIGITS / 2]);
+    id.push_str(&hex(&Sha256::digest(text)[..DIGITS / 2]));
     id
 }
 
@@ -192,23 +191,12 @@ fn looks_mapped(text: &str) -> bool {
 fn hashed(hash: IdHash, text: &str) -> String {
     let bytes = text.as_bytes();
     match hash {
-        IdHash::Md5 => {
-            let mut id = String::with_capacity(32);
-            push_hex(&mut id, &Md5::digest(bytes));
-            id
-        }
+        IdHash::Md5 => hex(&Md5::digest(bytes)),
         IdHash::Crc8 => Crc::<u8>::new(&CRC_8_SMBUS).checksum(bytes).to_string(),
         IdHash::Crc16 => Crc::<u16>::new(&CRC_16_ARC).checksum(bytes).to_string(),
         IdHash::Crc32 => Crc::<u32>::new(&CRC_32_ISO_HDLC)
             .checksum(bytes)
             .to_string(),
-    }
-}
-
-fn push_hex(text: &mut String, bytes: &[u8]) {
-    for byte in bytes {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
     }
 }
 

@@ -1,8 +1,8 @@
 //! Pages of lists that a driver sorts by name or id.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
+use csi_types::hex;
 use sha2::{Digest, Sha256};
 
 /// The longest page: a reply must fit into 4 MiB.
@@ -19,9 +19,6 @@ pub fn key(name: &str) -> Cow<'_, str> {
         return Cow::Borrowed(name);
     }
     let mut key: String = name.chars().take(KEPT).collect();
-    for byte in &Sha256::digest(name)[..(MAX_KEY - KEPT) / 2] {
-        // Writing to a String cannot fail.
-        let _ = write!(key, "{byte:02x}");
-    }
+    key.push_str(&hex(&Sha256::digest(name)[..(MAX_KEY - KEPT) / 2]));
     Cow::Owned(key)
 }

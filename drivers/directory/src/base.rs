@@ -24,7 +24,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use csi_types::AbsolutePath;
+use csi_types::{AbsolutePath, hex};
 use driver_core::{Error, Kind};
 use node_utils::Root;
 use node_utils::beneath::{BeneathErrorKind, Mounts, open_beneath};
@@ -36,7 +36,6 @@ use sha2::{Digest, Sha256};
 
 use crate::collection::Collection;
 use crate::crash_points;
-use crate::digest::hex;
 use crate::disk;
 use crate::failure::failed;
 use crate::kind::DirectoryKind;

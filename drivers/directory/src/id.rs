@@ -6,11 +6,10 @@
 
 use std::fmt;
 
+use csi_types::hex;
 use driver_core::config::IdRoom;
 use driver_core::{Error, SnapshotId, SnapshotName, VolumeId, naming};
 use sha2::{Digest, Sha256};
-
-use crate::digest::hex;
 
 /// The longest id of a volume.
 pub(crate) const MAX_VOLUME: usize = 128;

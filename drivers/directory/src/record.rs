@@ -14,6 +14,7 @@ use std::fmt::Write as _;
 use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime};
 
+use csi_types::hex;
 use driver_core::parameters::{CONNECTION, CONNECTIONS};
 use driver_core::{Elsewhere, MadeFor, Parameters, Source};
 use node_utils::shares::may_mount;
@@ -21,7 +22,6 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use crate::digest::hex;
 use crate::id::{BackupId, SnapshotDir, SnapshotHandle, Tool, VolumeDir};
 
 /// The names of the attribute. The first is for root alone, and counts where both are there.

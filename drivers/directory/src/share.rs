@@ -8,7 +8,7 @@ use std::path::Path;
 
 use async_trait::async_trait;
 use csi_types::attachment::Attachment;
-use csi_types::{AbsolutePath, MountAccess, MountFlags};
+use csi_types::{AbsolutePath, MountAccess, MountFlags, hex};
 use driver_core::Error;
 use driver_core::config::{ConfigError, Document, Finding, Severity};
 use node_utils::Tools;
@@ -19,7 +19,6 @@ use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::digest::hex;
 use crate::kind::Location;
 
 /// The place where a server mounts shares that no administrator has named a directory for. Nothing but this program

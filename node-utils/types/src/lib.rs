@@ -8,6 +8,7 @@
 pub mod attachment;
 pub mod backoff;
 pub mod capability;
+mod digits;
 mod env_name;
 pub mod error;
 pub mod filesystem;
@@ -22,6 +23,7 @@ pub mod topology;
 pub use attachment::{AbsolutePath, Attachment, VolumeContext};
 pub use backoff::Backoff;
 pub use capability::{Access, AccessMode, FsType, MountAccess, MountFlags, VolumeCapability};
+pub use digits::hex;
 pub use env_name::{InvalidVariable, Variable};
 pub use error::{Effect, Error, Kind};
 pub use health::{Condition, ConditionKind, Conditions, Reason};

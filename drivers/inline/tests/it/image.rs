@@ -1,9 +1,9 @@
 //! Images made by the tests: one layer with one file, as an OCI archive and as a registry serves it.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
 
+use csi_types::hex;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
@@ -16,11 +16,7 @@ pub(crate) struct Image {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    let mut text = "sha256:".to_owned();
-    for byte in Sha256::digest(bytes) {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    format!("sha256:{}", hex(&Sha256::digest(bytes)))
 }
 
 /// A tar archive (POSIX.1-1988) of regular files.

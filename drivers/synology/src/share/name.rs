@@ -3,8 +3,7 @@
 //! DSM takes 32 bytes for a name and 64 for a description (SynologyOpenSource/synology-csi,
 //! pkg/models/dsm.go). The note holds the whole id and a digest of what the volume was made of.
 
-use std::fmt::Write as _;
-
+use csi_types::hex;
 use driver_core::config::CommonConfig;
 use driver_core::naming::VolumeNaming;
 use driver_core::{Error, Parameters, Source, VolumeId, VolumeName};
@@ -38,12 +37,7 @@ pub(super) struct Note {
 }
 
 fn digest(text: &str) -> String {
-    let mut digits = String::with_capacity(DIGITS);
-    for byte in &Sha256::digest(text)[..DIGITS / 2] {
-        // Writing to a String cannot fail.
-        let _ = write!(digits, "{byte:02x}");
-    }
-    digits
+    hex(&Sha256::digest(text)[..DIGITS / 2])
 }
 
 fn plain(c: char) -> bool {

@@ -1,8 +1,7 @@
 //! HTTPS: which certificates are accepted.
 
-use std::fmt::Write as _;
-
 use base64::Engine as _;
+use csi_types::hex;
 use driver_core::{FindVolume, Kind};
 use sha2::{Digest, Sha256};
 use synology_sim::{Options, Version};
@@ -32,10 +31,7 @@ async fn a_certificate_is_checked_unless_the_settings_say_otherwise() {
     let der = nas.sim.certificate();
     let text = base64::engine::general_purpose::STANDARD.encode(der);
     let pem = format!("-----BEGIN CERTIFICATE-----\\n{text}\\n-----END CERTIFICATE-----\\n");
-    let mut pin = String::new();
-    for byte in Sha256::digest(der) {
-        write!(pin, "{byte:02x}").expect("a text");
-    }
+    let pin = hex(&Sha256::digest(der));
     // Its name is `localhost`, and the address is another.
     for refused in [
         String::new(),

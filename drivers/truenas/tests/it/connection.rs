@@ -358,10 +358,7 @@ async fn a_certificate_is_checked_unless_the_settings_say_otherwise() {
         let error = connect(refused.clone()).await.expect_err("refused");
         assert_eq!(error.kind(), Kind::Certificate, "{refused} {error}");
     }
-    let pin = digest
-        .as_ref()
-        .iter()
-        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+    let pin = csi_types::hex(digest.as_ref());
     for accepted in [
         json!({"tls": {"ca": pem, "serverName": "localhost"}}),
         json!({"tls": {"certificateSha256": pin}}),

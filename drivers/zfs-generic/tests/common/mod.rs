@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use csi_types::hex;
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{Error, NodeId, VolumeId};
 use driver_zfs::Export;
@@ -345,8 +346,7 @@ impl Host {
 /// A name and the node that is called so, as a dataset remembers it.
 pub(crate) fn pair(name: &str, id: &str) -> String {
     let digest = Sha256::digest(id.as_bytes());
-    let digits: Vec<_> = digest[..5].iter().map(|b| format!("{b:02x}")).collect();
-    format!("{name}#{}", digits.concat())
+    format!("{name}#{}", hex(&digest[..5]))
 }
 
 /// A target of LIO, set up by its configfs, with an access list.

@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use csi_types::hex;
 use driver_core::{Call, Error, Kind};
 use driver_zfs::name::DatasetName;
 use driver_zfs::observed::{Dataset, Query, Request, State};
@@ -51,9 +52,7 @@ fn entries<'p>(parent: &'p Dataset, name: &PropertyName) -> Vec<&'p str> {
 /// The recorded hash of an object. It includes the dataset with the list, because a list that was
 /// sent to another pool describes deletions that did not happen there.
 fn entry(parent: &Dataset, object: &str) -> String {
-    let digest = Sha256::digest(format!("{} {object}", parent.guid.0).as_bytes());
-    let digits = digest[..BYTES].iter().map(|byte| format!("{byte:02x}"));
-    digits.collect()
+    hex(&Sha256::digest(format!("{} {object}", parent.guid.0).as_bytes())[..BYTES])
 }
 
 impl NodeZfs {

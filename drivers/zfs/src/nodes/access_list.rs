@@ -5,9 +5,10 @@
 //! pair marks a node whose revocation is in progress. A name alone belongs to a node with an unknown
 //! id. `~digits` is a node without a name whose revocation found no entry.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use crate::property::MAX_VALUE;
+use csi_types::hex;
 use driver_core::NodeId;
 use sha2::{Digest as _, Sha256};
 
@@ -59,12 +60,7 @@ impl NodeDigest {
     }
 
     fn hash(bytes: &[u8]) -> Self {
-        let mut text = String::new();
-        for byte in &Sha256::digest(bytes)[..BYTES] {
-            // Writing to a text does not fail.
-            let _ = write!(text, "{byte:02x}");
-        }
-        Self(text)
+        Self(hex(&Sha256::digest(bytes)[..BYTES]))
     }
 
     /// Of an id that stands there itself, with `%` before two digits of what could end a pair: as it

@@ -1,11 +1,10 @@
 //! Requests of csi-addons.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
 
 use csi_proto::{fence, reclaimspace};
-use csi_types::{AbsolutePath, Access, Network};
+use csi_types::{AbsolutePath, Access, Network, hex};
 use driver_core::volume::Secrets;
 use driver_core::{Parameters, VolumeId};
 use node_utils::StagingPath;
@@ -146,11 +145,7 @@ fn is_of_another(staging: &Path, volume: &VolumeId) -> bool {
     };
     let is_digest = folder.len() == 64 && folder.bytes().all(|b| b.is_ascii_hexdigit());
     let digest = Sha256::digest(volume.as_str().as_bytes());
-    let mut own = String::new();
-    for byte in digest {
-        let _ = write!(own, "{byte:02x}");
-    }
-    is_digest && !folder.eq_ignore_ascii_case(&own)
+    is_digest && !folder.eq_ignore_ascii_case(&hex(&digest))
 }
 
 #[cfg(test)]
@@ -190,10 +185,7 @@ mod tests {
             staging_target_path: path.into(),
             ..Default::default()
         };
-        let digest = Sha256::digest(b"v:nas/pvc-1");
-        let own = digest
-            .iter()
-            .fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+        let own = hex(&Sha256::digest(b"v:nas/pvc-1"));
         let other = "0".repeat(64);
         for good in [
             format!("/k/csi/{own}/globalmount"),

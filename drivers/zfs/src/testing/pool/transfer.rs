@@ -1,8 +1,7 @@
 //! The effect of streams on the pool: snapshots in pieces, of which the last one completes a
 //! dataset.
 
-use std::fmt::Write as _;
-
+use csi_types::hex;
 use driver_core::{Effect, Error, Kind};
 
 use super::{Cut, Held, MemoryPool};
@@ -27,18 +26,9 @@ pub(in crate::testing) struct Piece {
     number: u64,
 }
 
-/// Text as a readable number: a token contains neither `@` nor `/`.
-fn hex(text: &str) -> String {
-    let mut digits = String::new();
-    for byte in text.bytes() {
-        let _ = write!(digits, "{byte:02x}");
-    }
-    digits
-}
-
-/// The part of a token that identifies its snapshot.
+/// The part of a token that identifies its snapshot. A token contains neither `@` nor `/`.
 pub(super) fn mark(cut: &Cut, name: &SnapshotRef) -> String {
-    hex(&format!("{} {name}", cut.guid))
+    hex(format!("{} {name}", cut.guid).as_bytes())
 }
 
 /// The part of a token that identifies its stream.
