@@ -17,10 +17,10 @@ use async_trait::async_trait;
 use csi_types::{Access, AccessMode, Attachment, VolumeCapability};
 
 pub use self::facets::{
-    Adopter, BlockMetadata, BlockRange, BlockRanges, CapacityReporter, Expander, Exports, Fencer,
-    GroupSnapshot, Groups, Health, InlineFound, InlineMount, InlineVolume, InlineVolumes, Lister,
-    Maintenance, Modifier, Mover, Published, Publisher, Snapshots, Transfer, UsageReporter,
-    without_groups,
+    Adopter, BlockMetadata, BlockRange, BlockRanges, CREATE_GROUP, CapacityReporter, DELETE_GROUP,
+    Expander, Exports, Fencer, GET_GROUP, GroupSnapshot, Groups, Health, InlineFound, InlineMount,
+    InlineVolume, InlineVolumes, Lister, Maintenance, Modifier, Mover, Published, Publisher,
+    Snapshots, Transfer, UsageReporter, without_groups,
 };
 use crate::call::Call;
 use crate::config::Finding;

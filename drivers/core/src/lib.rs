@@ -37,10 +37,11 @@ pub use csi_types::{
     SnapshotName, Topology, TopologyRequirement, VolumeId, VolumeName, size, topology,
 };
 pub use driver::{
-    AccessRules, Adopter, BlockMetadata, BlockRange, BlockRanges, Capabilities, CapacityReporter,
-    Driver, Expander, Expansion, Exports, Fencer, GroupSnapshot, Groups, Health, InlineFound,
-    InlineMount, InlineVolume, InlineVolumes, Lister, Maintenance, Modifier, Mover, Published,
-    Publisher, Snapshots, Transfer, UsageReporter, without_groups,
+    AccessRules, Adopter, BlockMetadata, BlockRange, BlockRanges, CREATE_GROUP, Capabilities,
+    CapacityReporter, DELETE_GROUP, Driver, Expander, Expansion, Exports, Fencer, GET_GROUP,
+    GroupSnapshot, Groups, Health, InlineFound, InlineMount, InlineVolume, InlineVolumes, Lister,
+    Maintenance, Modifier, Mover, Published, Publisher, Snapshots, Transfer, UsageReporter,
+    without_groups,
 };
 pub use factory::{DriverFactory, DriverHost};
 pub use fence::{FenceClient, FenceNetworks};

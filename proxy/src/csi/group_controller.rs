@@ -12,7 +12,10 @@ use csi_proto::v1;
 use csi_proto::v1::group_controller_server::GroupController;
 use csi_proto::v1::group_controller_service_capability as capability;
 use driver_core::text::GroupSnapshotId;
-use driver_core::{Capabilities, CreateGroup, Error, GroupMembers, SnapshotId};
+use driver_core::{
+    CREATE_GROUP, Capabilities, CreateGroup, DELETE_GROUP, Error, GET_GROUP, GroupMembers,
+    SnapshotId,
+};
 use tonic::{Request, Response, Status};
 
 use crate::csi::controller::{about_snapshot, at_one_connection, offered_by_any};
@@ -94,13 +97,12 @@ async fn create(
     incoming: Incoming,
     request: v1::CreateVolumeGroupSnapshotRequest,
 ) -> Result<v1::CreateVolumeGroupSnapshotResponse, Error> {
-    const VERB: &str = "create group snapshot";
-    offered_by_any(&plugin, VERB, has_groups)?;
+    offered_by_any(&plugin, CREATE_GROUP, has_groups)?;
     let request = CreateGroupRequest::try_from(request)?;
     let resolve = |handle| plugin.connections.of_volume(handle);
     let (connection, volumes) = gathered(VOLUMES, &request.volumes, resolve).await?;
     if !connection.can().groups {
-        return Err(connection.lacks(VERB));
+        return Err(connection.lacks(CREATE_GROUP));
     }
     let here = connection.scope();
     let name = Object::GroupName(request.name.clone());
@@ -140,12 +142,11 @@ async fn delete(
     incoming: Incoming,
     request: v1::DeleteVolumeGroupSnapshotRequest,
 ) -> Result<v1::DeleteVolumeGroupSnapshotResponse, Error> {
-    const VERB: &str = "delete group snapshot";
-    offered_by_any(&plugin, VERB, has_groups)?;
+    offered_by_any(&plugin, DELETE_GROUP, has_groups)?;
     let request = GroupRequest::try_from(request)?;
     let (connection, id, snapshots) = members(&plugin, &request).await?;
     if !connection.can().groups {
-        return Err(connection.lacks(VERB));
+        return Err(connection.lacks(DELETE_GROUP));
     }
     let here = connection.scope();
     let keys = Keys::none().and(here, Object::Group(id.clone()), Hold::Exclusive);
@@ -173,12 +174,11 @@ async fn get(
     incoming: Incoming,
     request: v1::GetVolumeGroupSnapshotRequest,
 ) -> Result<v1::GetVolumeGroupSnapshotResponse, Error> {
-    const VERB: &str = "get group snapshot";
-    offered_by_any(&plugin, VERB, has_groups)?;
+    offered_by_any(&plugin, GET_GROUP, has_groups)?;
     let request = GroupRequest::try_from(request)?;
     let (connection, id, snapshots) = members(&plugin, &request).await?;
     if !connection.can().groups {
-        return Err(connection.lacks(VERB));
+        return Err(connection.lacks(GET_GROUP));
     }
     let subject = about_snapshot(&connection, request.group.as_str());
     let task = incoming.admit(subject, Keys::none())?;

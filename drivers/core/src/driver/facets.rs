@@ -204,10 +204,17 @@ pub struct GroupSnapshot {
     pub ready: bool,
 }
 
+/// The verb of [`Groups::create_group`].
+pub const CREATE_GROUP: &str = "create group snapshot";
+/// The verb of [`Groups::delete_group`].
+pub const DELETE_GROUP: &str = "delete group snapshot";
+/// The verb of [`Groups::get_group`].
+pub const GET_GROUP: &str = "get group snapshot";
+
 /// The error of a driver without [`Groups`] for any verb: for one of groups it says why.
 pub fn without_groups(verb: &'static str, why: &'static str) -> Error {
     let error = Error::unsupported(verb);
-    if verb.ends_with(" group snapshot") {
+    if [CREATE_GROUP, DELETE_GROUP, GET_GROUP].contains(&verb) {
         error.because(why)
     } else {
         error
@@ -440,4 +447,24 @@ pub trait InlineVolumes: Send + Sync {
 
     /// All that exist here, whether their pods do or not.
     async fn list_inline(&self, call: &Call) -> Result<Vec<InlineFound>, Error>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verbs_of_groups_and_no_others_are_refused_with_the_reason() {
+        let says_why = |verb| {
+            without_groups(verb, "one by one")
+                .chain()
+                .contains("one by one")
+        };
+        for verb in [CREATE_GROUP, DELETE_GROUP, GET_GROUP] {
+            assert!(says_why(verb), "{verb}");
+        }
+        for verb in ["create snapshot", "measure a group snapshot"] {
+            assert!(!says_why(verb), "{verb}");
+        }
+    }
 }

@@ -7,7 +7,10 @@ use tokio::time::Instant;
 
 use csi_types::Network;
 
-use super::{Capabilities, Driver, Expansion, GroupSnapshot, Published, Publisher};
+use super::{
+    CREATE_GROUP, Capabilities, DELETE_GROUP, Driver, Expansion, GET_GROUP, GroupSnapshot,
+    Published, Publisher,
+};
 use crate::adopt::{AdoptVolume, Adoption};
 use crate::call::Call;
 use crate::driver::BlockRanges;
@@ -32,7 +35,7 @@ const PASSING_OVER: Duration = Duration::from_secs(2);
 
 /// `async fn` methods that call the same method of a facet.
 macro_rules! verbs {
-    ($($(#[$doc:meta])* $facet:ident($say:literal): $name:ident($($arg:ident: $ty:ty),*) -> $out:ty;)*) => {
+    ($($(#[$doc:meta])* $facet:ident($say:expr): $name:ident($($arg:ident: $ty:ty),*) -> $out:ty;)*) => {
         $(
             $(#[$doc])*
             pub async fn $name(&self, call: &Call, $($arg: $ty),*) -> Result<$out, Error> {
@@ -121,12 +124,12 @@ impl dyn Driver + '_ {
         /// See [`super::Modifier::modify_volume`].
         modifier("modify volume"): modify_volume(request: ModifyVolume<'_>) -> ();
         /// See [`super::Groups::create_group`].
-        groups("create group snapshot"): create_group(request: CreateGroup<'_>) -> GroupSnapshot;
+        groups(CREATE_GROUP): create_group(request: CreateGroup<'_>) -> GroupSnapshot;
         /// See [`super::Groups::delete_group`].
-        groups("delete group snapshot"):
+        groups(DELETE_GROUP):
             delete_group(request: GroupMembers<'_>) -> ();
         /// See [`super::Groups::get_group`].
-        groups("get group snapshot"):
+        groups(GET_GROUP):
             get_group(request: GroupMembers<'_>) -> GroupSnapshot;
         /// See [`super::BlockMetadata::block_ranges`].
         block_metadata("list block ranges"): block_ranges(request: BlockRangesQuery<'_>) -> Box<dyn BlockRanges>;

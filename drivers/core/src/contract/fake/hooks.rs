@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
 
 use crate::call::Call;
+use crate::driver::{CREATE_GROUP, DELETE_GROUP, GET_GROUP};
 use crate::error::{Error, Kind};
 
 /// The verbs of a driver.
@@ -91,9 +92,9 @@ impl Verb {
             Self::UnpublishVolume => "unpublish volume",
             Self::FenceNode => "fence a node",
             Self::ModifyVolume => "modify volume",
-            Self::CreateGroup => "create group snapshot",
-            Self::DeleteGroup => "delete group snapshot",
-            Self::GetGroup => "get group snapshot",
+            Self::CreateGroup => CREATE_GROUP,
+            Self::DeleteGroup => DELETE_GROUP,
+            Self::GetGroup => GET_GROUP,
             Self::BlockRanges => "list block ranges",
             Self::NextRanges => "list more block ranges",
             Self::Conditions => "look at the health of volumes",
