@@ -48,6 +48,7 @@ pub struct Fresh {
     callers: usize,
     cut: Option<Box<Cut>>,
     mutable: Option<Mutable>,
+    grouping: &'static [(&'static str, &'static str)],
     _storage: Box<dyn Any + Send>,
 }
 
@@ -92,6 +93,7 @@ where
     publishing::lists_show_the_nodes_that_volumes_are_published_to(&make().await).await;
     publishing::a_publish_that_is_cut_converges(&make().await).await;
     groups::groups_are_cut_whole_once_and_go_whole(&make().await).await;
+    groups::a_class_that_asks_for_more_than_there_is_is_refused(&make().await).await;
     health::what_exists_and_works_is_healthy_and_what_is_missing_is_not(&make().await).await;
     groups::ranges_are_sorted_and_end_within_the_snapshot(&make().await).await;
     transfers::advertised_forms_are_those_that_are_there(&make().await).await;
@@ -115,6 +117,7 @@ impl Fresh {
             callers: concurrency::CALLERS,
             cut: None,
             mutable: None,
+            grouping: &[],
             _storage: Box::new(storage),
         }
     }
@@ -138,6 +141,13 @@ impl Fresh {
     #[must_use]
     pub fn changing(mut self, mutable: Mutable) -> Self {
         self.mutable = Some(mutable);
+        self
+    }
+
+    /// With parameters without which the driver takes no groups of snapshots.
+    #[must_use]
+    pub fn grouping(mut self, parameters: &'static [(&'static str, &'static str)]) -> Self {
+        self.grouping = parameters;
         self
     }
 

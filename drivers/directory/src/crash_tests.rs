@@ -18,6 +18,8 @@ use driver_core::{
 use crate::base::{Base, Creation, MARKER};
 use crate::config::{Enforce, Layout, Permissions, ProjectIds, Quotas};
 use crate::crash_points::testing::{passed, stop_at};
+use crate::groups::members_of;
+use crate::id::{GroupPlace, NamePart};
 use crate::kind::{DirectoryKind, Location};
 use crate::pending::PendingCopies;
 use crate::store::Store;
@@ -110,12 +112,30 @@ fn snapshot_of(on: &Directories, volume: &str, name: &str) -> Result<(), Error> 
         parameters: Parameters::default(),
         secrets: BTreeMap::new(),
     };
-    on.create_snapshot(&call(), &request, SystemTime::now())
+    on.create_snapshot(&call(), &on.wanted(&request)?, SystemTime::now())
         .map(drop)
 }
 
 fn delete_snapshot(on: &Directories, id: &str) -> Result<(), Error> {
     on.delete_snapshot(&call(), &SnapshotId::parse(id).expect("id"))
+}
+
+/// A group of both volumes.
+fn both() -> (GroupPlace, NamePart) {
+    let name = SnapshotName::parse("g").expect("name");
+    let volumes = ["src", "full"].map(|id| VolumeId::parse(id).expect("id"));
+    let group = GroupPlace::new(&name, &volumes, driver_core::config::IdRoom::default());
+    (group.expect("a group"), NamePart::of(&name))
+}
+
+fn group(on: &Directories) -> Result<(), Error> {
+    let (group, name) = both();
+    let wanted = members_of(&group, &name);
+    on.expect_members(&wanted)?;
+    for one in &wanted {
+        on.create_snapshot(&call(), one, SystemTime::now())?;
+    }
+    Ok(())
 }
 
 fn act(base: &Path, task: &str) -> Result<(), Error> {
@@ -138,6 +158,8 @@ fn act(base: &Path, task: &str) -> Result<(), Error> {
             on.expand_volume(&call(), &source, size).map(drop)
         }
         "delete source" => delete(&on, "src"),
+        "group" => group(&on),
+        "delete group" => on.remove_members(&call(), &both().0),
         "race" => race(&on),
         "conflict" => conflict(&on),
         "name src" => names(&on, "src"),
@@ -332,6 +354,66 @@ fn a_process_killed_at_any_step_leaves_nothing_that_looks_ready_and_a_retry_conv
                     Vec::<PathBuf>::new(),
                     "{verb} at {number}"
                 );
+            }
+        }
+    }
+}
+
+/// Of each snapshot of the group of both volumes what is in it, and whether it counts as one of the group.
+fn of_group(base: &Path) -> Vec<(Vec<(PathBuf, String)>, bool)> {
+    let (group, _) = both();
+    let found = directories(base).members(&group).expect("members");
+    let dirs = group.members.iter().map(|(_, dir)| dir.as_str());
+    let contents = dirs.map(|dir| content(&base.join("s").join(dir)));
+    contents.zip(found.iter().map(Option::is_some)).collect()
+}
+
+#[test]
+fn a_group_killed_at_any_step_has_whole_snapshots_only_and_a_retry_or_its_deletion_converges() {
+    let (_dir, made) = fresh();
+    act(&made, "group").expect("a group");
+    let (none, all) = (of_group(&fresh().1), of_group(&made));
+    assert!(
+        all.iter()
+            .all(|(content, is_member)| *is_member && content.len() > 4)
+    );
+    for (verb, start) in [("group", None), ("delete group", Some("group"))] {
+        let prepared = || {
+            let (dir, base) = fresh();
+            if let Some(start) = start {
+                act(&base, start).expect("prepared");
+            }
+            (dir, base)
+        };
+        let (dir, base) = prepared();
+        assert!(run(&base, verb, 0).success(), "{verb}");
+        let count = std::fs::read_to_string(dir.path().join("count")).expect("count");
+        let count: usize = count.parse().expect("number");
+        assert!(count > 2, "{verb} passes few marks");
+        for number in 1..=count {
+            for (calls, end) in [
+                (&["group"][..], &all),
+                (&["delete group"], &none),
+                (&["delete group", "group"], &all),
+            ] {
+                // What is left of a deletion is no group that is completed.
+                if verb == "delete group" && calls == ["group"] {
+                    continue;
+                }
+                let (_dir, base) = prepared();
+                assert!(!run(&base, verb, number).success(), "{verb} at {number}");
+                for (now, whole) in of_group(&base).iter().zip(&all) {
+                    let absent = now.0.is_empty() && !now.1;
+                    assert!(absent || now == whole, "{verb} at {number}: {now:?}");
+                }
+                for call in calls {
+                    act(&base, call).unwrap_or_else(|error| {
+                        panic!("{verb} at {number}, then {call}: {}", error.chain())
+                    });
+                }
+                assert_eq!(of_group(&base), *end, "{verb} at {number}, then {calls:?}");
+                create(&directories(&base), "later", None).expect("later");
+                assert_eq!(leftovers(&base), Vec::<PathBuf>::new());
             }
         }
     }

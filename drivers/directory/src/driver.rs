@@ -12,9 +12,9 @@ use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
     AccessRules, Adopter, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter,
     Conditions, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Error,
-    ExpandVolume, Expanded, Expander, GetSnapshot, Health, HealthQuery, Kind, Lister, NodeId, Page,
-    PageRequest, Parameters, Snapshot, SnapshotFilter, Snapshots, Source, Topology, Transfer,
-    Volume, VolumeId, VolumeName, without_groups,
+    ExpandVolume, Expanded, Expander, GetSnapshot, Groups, Health, HealthQuery, Kind, Lister,
+    NodeId, Page, PageRequest, Parameters, Snapshot, SnapshotFilter, Snapshots, Source, Topology,
+    Transfer, Volume, VolumeId, VolumeName,
 };
 
 use csi_types::{AbsolutePath, Attachment};
@@ -187,13 +187,17 @@ impl DirectoryDriver {
         ended.unwrap_or_else(|join| Err(Error::new(Kind::Internal, doing).because(join)))
     }
 
-    /// The way the class wants a snapshot to be made.
-    fn snapshot_driver(&self, parameters: &Parameters) -> Result<SnapshotDriver, Error> {
-        let scope = Scope {
+    /// Whose parameters of classes are its own.
+    pub(crate) fn scope(&self) -> Scope<'_> {
+        Scope {
             driver: self.kind.name(),
             instance: self.instance.as_deref(),
-        };
-        match parameters.get(scope, "driver") {
+        }
+    }
+
+    /// The way the class wants a snapshot to be made.
+    pub(crate) fn snapshot_driver(&self, parameters: &Parameters) -> Result<SnapshotDriver, Error> {
+        match parameters.get(self.scope(), "driver") {
             None => Ok(self.directories.layout.default_driver),
             Some(name) => SnapshotDriver::parse(name).ok_or_else(|| {
                 Error::invalid(format!("taking a snapshot with `{}`", name.escape_debug()))
@@ -288,11 +292,8 @@ impl Driver for DirectoryDriver {
         Some(self)
     }
 
-    fn unsupported(&self, verb: &'static str) -> Error {
-        without_groups(
-            verb,
-            "the snapshots of directories are copies, which are made one after the other",
-        )
+    fn groups(&self) -> Option<&dyn Groups> {
+        Some(self)
     }
 
     fn transfer(&self) -> Option<&dyn Transfer> {
@@ -418,7 +419,10 @@ impl Snapshots for DirectoryDriver {
         request: &CreateSnapshot,
     ) -> Result<Snapshot, Error> {
         let SnapshotDriver::Backup(tool) = self.snapshot_driver(&request.parameters)? else {
-            return self.copied_snapshot(call, request).await;
+            let wanted = self.directories.wanted(request)?;
+            return self
+                .copied_snapshot(call, wanted, Some(self.patience))
+                .await;
         };
         let request = request.clone();
         self.run(call, "taking a snapshot", move |directories, call| {

@@ -4,12 +4,16 @@
 //! "local-hostpath": `v/<volume>` and `s/<volume>-<name>`; the handle of a snapshot is
 //! `snapshot_driver=filecopy&snapshot_id=<volume>-<name>`, the plain form is read too.
 
+mod group;
+
 use std::fmt;
 
 use csi_types::hex;
 use driver_core::config::IdRoom;
 use driver_core::{Error, SnapshotId, SnapshotName, VolumeId, naming};
 use sha2::{Digest, Sha256};
+
+pub use self::group::GroupPlace;
 
 /// The longest id of a volume.
 pub(crate) const MAX_VOLUME: usize = 128;

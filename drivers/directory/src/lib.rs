@@ -21,6 +21,7 @@ mod disk;
 mod driver;
 mod factory;
 mod failure;
+mod groups;
 mod health;
 pub mod id;
 mod kind;

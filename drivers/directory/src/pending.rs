@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use driver_core::{
-    Call, CreateSnapshot, Error, GetSnapshot, Kind, Snapshot, Snapshots as _, Topology,
-};
+use driver_core::text::GroupSnapshotId;
+use driver_core::{Call, Error, GetSnapshot, Kind, Snapshot, Snapshots as _, Topology};
 
 use crate::driver::DirectoryDriver;
-use crate::id::{NamePart, SnapshotDir, VolumeDir};
+use crate::id::{SnapshotDir, VolumeDir};
+use crate::snapshots::WantedSnapshot;
 
 /// The time that the caller of a snapshot waits for it to be ready. The snapshotter of Kubernetes gives up after a
 /// minute by default, and asks again while a snapshot is not ready.
@@ -30,8 +30,7 @@ static COPIES: Mutex<BTreeMap<(String, String), PendingCopy>> = Mutex::new(BTree
 /// A copy in progress.
 #[derive(Debug)]
 struct PendingCopy {
-    volume: VolumeDir,
-    name: NamePart,
+    wanted: WantedSnapshot,
     created: SystemTime,
     /// The recorded size of the volume.
     size: u64,
@@ -78,12 +77,12 @@ impl PendingCopies {
         let pending = all.get(&self.key(dir.as_str()))?;
         pending.is_answered.then(|| Snapshot {
             id: dir.id(),
-            source: pending.volume.id(),
+            source: pending.wanted.volume.id(),
             size: pending.size,
             created: pending.created,
             ready: false,
             topology,
-            group: None,
+            group: pending.wanted.group.clone(),
         })
     }
 
@@ -95,21 +94,15 @@ impl PendingCopies {
         (self.base.clone(), name.to_owned())
     }
 
-    fn begin(
-        &self,
-        dir: &SnapshotDir,
-        (volume, name): (VolumeDir, NamePart),
-        size: u64,
-        call: &Call,
-    ) -> Found {
+    fn begin(&self, wanted: &WantedSnapshot, size: u64, call: &Call) -> Found {
+        let (dir, name) = (&wanted.dir, &wanted.name);
         let key = self.key(dir.as_str());
         let mut all = all();
         let mut others = all.iter().filter(|((base, _), _)| *base == self.base);
-        if let Some((_, other)) =
-            others.find(|(_, other)| other.name == name && other.volume != volume)
-        {
+        if let Some((_, other)) = others.find(|(_, other)| other.has_name_of(wanted)) {
             let error = Error::new(Kind::Conflict, format!("snapshot {name} exists"));
-            return Found::Taken(error.because(format!("it is one of volume {}", other.volume)));
+            let volume = &other.wanted.volume;
+            return Found::Taken(error.because(format!("it is one of volume {volume}")));
         }
         match all.get(&key) {
             Some(pending) if pending.is_answered => return Found::Answered,
@@ -118,8 +111,7 @@ impl PendingCopies {
         }
         let created = SystemTime::now();
         let pending = PendingCopy {
-            volume,
-            name,
+            wanted: wanted.clone(),
             created,
             size,
             call: call.clone(),
@@ -159,10 +151,23 @@ impl PendingCopies {
         known.map(|((_, name), _)| name.clone()).collect()
     }
 
-    /// Stops a copy; an error as long as it goes on.
-    pub(crate) fn stop(&self, dir: &SnapshotDir, doing: &str) -> Result<(), Error> {
+    /// The group of a snapshot whose copy goes on.
+    pub(crate) fn group(&self, dir: &SnapshotDir) -> Option<GroupSnapshotId> {
         let all = all();
-        let Some(pending) = all.get(&self.key(dir.as_str())) else {
+        let pending = all.get(&self.key(dir.as_str()))?;
+        pending.wanted.group.clone()
+    }
+
+    /// Stops the copy for a snapshot of that group, or of none; an error as long as it goes on.
+    pub(crate) fn stop(
+        &self,
+        dir: &SnapshotDir,
+        group: Option<&GroupSnapshotId>,
+        doing: &str,
+    ) -> Result<(), Error> {
+        let all = all();
+        let pending = all.get(&self.key(dir.as_str()));
+        let Some(pending) = pending.filter(|one| one.wanted.group.as_ref() == group) else {
             return Ok(());
         };
         pending.call.cancel();
@@ -174,14 +179,25 @@ impl PendingCopies {
     pub(crate) fn refuse_source(&self, volume: &VolumeDir) -> Result<(), Error> {
         let all = all();
         let mut copies = all.iter();
-        let found =
-            copies.find(|((base, _), pending)| *base == self.base && pending.volume == *volume);
+        let found = copies
+            .find(|((base, _), pending)| *base == self.base && pending.wanted.volume == *volume);
         found.map_or(Ok(()), |((_, name), _)| {
             Err(
                 Error::new(Kind::Pending, format!("deleting volume {volume}"))
                     .because(format!("snapshot {name} of it is still being copied")),
             )
         })
+    }
+}
+
+// === impl PendingCopy ===
+
+impl PendingCopy {
+    /// Whether it gets the same name, of another volume, and not as one of the same group.
+    fn has_name_of(&self, wanted: &WantedSnapshot) -> bool {
+        let own = &self.wanted;
+        let is_of_group = own.group.is_some() && own.group == wanted.group;
+        own.name == wanted.name && own.volume != wanted.volume && !is_of_group
     }
 }
 
@@ -229,43 +245,47 @@ impl DirectoryDriver {
         self
     }
 
-    /// Takes a snapshot by a copy. If that takes long, the answer is one that is not ready.
+    /// Takes a snapshot by a copy. If that takes longer than `patience`, the answer is one that is not ready; without it the
+    /// caller waits.
     pub(crate) async fn copied_snapshot(
         &self,
         call: &Call,
-        request: &CreateSnapshot,
+        wanted: WantedSnapshot,
+        patience: Option<Duration>,
     ) -> Result<Snapshot, Error> {
-        let volume = VolumeDir::parse(&request.source)?;
-        let name = NamePart::of(&request.name);
-        let dir = SnapshotDir::of(&volume, &name, self.directories.id_room);
-        let doing = format!("taking snapshot {name} of volume {volume}");
+        let doing = wanted.doing();
         let pending = &self.directories.pending;
-        let source = volume.clone();
+        let source = wanted.volume.clone();
         let size = self.run(call, "looking for the volume", move |directories, _| {
             directories.recorded_size(&source)
         });
         let size = size.await?;
-        let of = (volume, name);
-        let work = match pending.begin(&dir, of, size.unwrap_or_default(), call) {
+        let dir = wanted.dir.clone();
+        let work = match pending.begin(&wanted, size.unwrap_or_default(), call) {
             Found::Nothing(work) => work,
-            Found::Answered => return self.unready(call, &dir, &doing).await,
-            Found::Awaited => {
+            Found::Answered if wanted.group.is_none() => {
+                return self.unready(call, &dir, &doing).await;
+            }
+            Found::Answered | Found::Awaited => {
                 return Err(Error::new(Kind::Pending, doing).because("another call is taking it"));
             }
             Found::Taken(error) => return Err(error),
         };
         let created = work.created;
         let (directories, copy_call) = (Arc::clone(&self.directories), call.clone());
-        let (request, share) = (request.clone(), self.share.clone());
+        let share = self.share.clone();
         let copy = move || {
-            let made = directories.create_snapshot(&copy_call, &request, work.created);
+            let made = directories.create_snapshot(&copy_call, &wanted, work.created);
             let outcome = work.end(made);
             // A share that this process has mounted stays as long as it is copied from.
             drop(share);
             outcome
         };
         let mut task = node_utils::blocking::spawn_on_account("taking a snapshot", copy).await?;
-        if let Ok(done) = tokio::time::timeout(self.patience, &mut task).await {
+        let Some(patience) = patience else {
+            return ended(task.await, &doing);
+        };
+        if let Ok(done) = tokio::time::timeout(patience, &mut task).await {
             return ended(done, &doing);
         }
         // Kubernetes keeps the size of the first answer.

@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use csi_types::hex;
 use driver_core::parameters::{CONNECTION, CONNECTIONS};
+use driver_core::text::GroupSnapshotId;
 use driver_core::{Elsewhere, MadeFor, Parameters, Source};
 use node_utils::shares::may_mount;
 use rustix::fs::XattrFlags;
@@ -34,6 +35,8 @@ const SNAPSHOT: &str = "s1";
 const CLAIM: &str = "for:";
 /// Before its persistent volume.
 const PERSISTENT_VOLUME: &str = "pv:";
+/// Before the group of a snapshot.
+const GROUP: &str = "group:";
 /// No record is longer; ext4 keeps 4 KiB for all attributes of a file.
 const MAX_RECORD: usize = 2048;
 /// The largest size that counts also in a record that a pod can write.
@@ -59,6 +62,8 @@ pub(crate) struct SnapshotRecord {
     pub(crate) source: VolumeDir,
     pub(crate) size: u64,
     pub(crate) created: SystemTime,
+    /// The group that it is one of.
+    pub(crate) group: Option<GroupSnapshotId>,
 }
 
 /// A digest of the parameters that describe a volume; equal for equal requests.
@@ -206,10 +211,12 @@ impl SnapshotRecord {
     fn text(&self) -> String {
         let created = to_nanos(self.created);
         let source = self.source.as_str();
-        format!(
-            "{SNAPSHOT} {:x} {created:x} {source} {}",
-            self.size, self.name
-        )
+        let mut text = format!("{SNAPSHOT} {:x} {created:x} {source} ", self.size);
+        if let Some(group) = &self.group {
+            let _ = write!(text, "{GROUP}{group} ");
+        }
+        text.push_str(&self.name);
+        text
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -221,12 +228,20 @@ impl SnapshotRecord {
         let size = size(number(words.next()?)?)?;
         let created = from_nanos(number(words.next()?)?);
         let source = VolumeDir::new(words.next()?)?;
-        let name = words.next().filter(|name| !name.is_empty())?.to_owned();
+        let rest = words.next()?;
+        // A name alone may begin like this, too.
+        let of_group = rest.strip_prefix(GROUP);
+        let (group, name) = match of_group.and_then(|rest| rest.split_once(' ')) {
+            Some((group, name)) => (Some(GroupSnapshotId::parse(group).ok()?), name),
+            None => (None, rest),
+        };
+        let name = Some(name).filter(|name| !name.is_empty())?.to_owned();
         Some(Self {
             name,
             source,
             size,
             created,
+            group,
         })
     }
 }
@@ -363,13 +378,21 @@ mod tests {
                 assert_eq!(SnapshotRecord::parse(&record.text()), None);
             }
         }
-        let record = SnapshotRecord {
-            name: "a name with blanks".into(),
-            source: volume,
-            size: 7,
-            created,
-        };
-        assert_eq!(SnapshotRecord::parse(&record.text()), Some(record));
+        for (name, group) in [
+            ("a name with blanks", None),
+            ("group:g+0123456789abcdef", None),
+            ("g", Some("g+0123456789abcdef")),
+            ("group:g", Some("group:g+0123456789abcdef")),
+        ] {
+            let record = SnapshotRecord {
+                name: name.into(),
+                source: volume.clone(),
+                size: 7,
+                created,
+                group: group.map(|id| GroupSnapshotId::parse(id).expect("id")),
+            };
+            assert_eq!(SnapshotRecord::parse(&record.text()), Some(record));
+        }
     }
 
     #[test]

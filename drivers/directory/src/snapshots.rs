@@ -9,6 +9,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
+use driver_core::text::GroupSnapshotId;
 use driver_core::{
     Call, CreateSnapshot, Error, Kind, Page, PageRequest, Snapshot, SnapshotFilter, SnapshotId,
 };
@@ -30,6 +31,40 @@ use crate::volumes::Directories;
 /// The text that the names begin with that the snapshotter of Kubernetes makes up.
 const USUAL: &str = "snapshot-";
 
+/// A snapshot that is asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct WantedSnapshot {
+    pub(crate) volume: VolumeDir,
+    pub(crate) name: NamePart,
+    pub(crate) dir: SnapshotDir,
+    /// The group that it is one of.
+    pub(crate) group: Option<GroupSnapshotId>,
+}
+
+// === impl WantedSnapshot ===
+
+impl WantedSnapshot {
+    pub(crate) fn doing(&self) -> String {
+        format!("taking snapshot {} of volume {}", self.name, self.volume)
+    }
+
+    /// The error when a snapshot with this record has its name or its directory.
+    fn taken_by(&self, record: &SnapshotRecord) -> Error {
+        let why = match &record.group {
+            Some(group) => format!("it is one of group snapshot {group}"),
+            None => format!("it is one of volume {}", record.source),
+        };
+        Error::new(Kind::Conflict, format!("snapshot {} exists", self.name)).because(why)
+    }
+}
+
+/// The error where a filesystem keeps no mark of a group.
+pub(crate) fn unmarked(doing: &str) -> Error {
+    Error::invalid(doing)
+        .because("the filesystem of the base keeps no extended attributes, so nothing would say of a snapshot that it is of a group")
+        .advise("take a snapshot of each volume")
+}
+
 impl Directories {
     /// The size of a volume that has a record.
     pub(crate) fn recorded_size(&self, volume: &VolumeDir) -> Result<Option<u64>, Error> {
@@ -38,38 +73,46 @@ impl Directories {
         Ok(record.map(|record| record.capacity))
     }
 
+    pub(crate) fn wanted(&self, request: &CreateSnapshot) -> Result<WantedSnapshot, Error> {
+        let volume = VolumeDir::parse(&request.source)?;
+        let name = NamePart::of(&request.name);
+        Ok(WantedSnapshot {
+            dir: SnapshotDir::of(&volume, &name, self.id_room),
+            volume,
+            name,
+            group: None,
+        })
+    }
+
     pub(crate) fn create_snapshot(
         &self,
         call: &Call,
-        request: &CreateSnapshot,
+        wanted: &WantedSnapshot,
         created: SystemTime,
     ) -> Result<Snapshot, Error> {
-        let volume = VolumeDir::parse(&request.source)?;
-        let name = NamePart::of(&request.name);
-        let dir = SnapshotDir::of(&volume, &name, self.id_room);
-        let doing = format!("taking snapshot {name} of volume {volume}");
-        if let Some(found) = self.store.look_for(Collection::Snapshots, dir.as_str())? {
-            return self.same(&dir, &found, (&volume, &name));
+        let (volume, dir) = (wanted.volume.as_str(), wanted.dir.as_str());
+        let doing = wanted.doing();
+        if let Some(found) = self.store.look_for(Collection::Snapshots, dir)? {
+            return self.same(&found, wanted);
         }
         let source = self
             .store
-            .look_for(Collection::Volumes, volume.as_str())?
+            .look_for(Collection::Volumes, volume)?
             .ok_or_else(|| Error::not_found(format!("volume {volume}")))?;
         let collection = self.store.open_or_create(Collection::Snapshots)?;
-        Self::refuse_taken(&collection, &dir, &name)?;
-        let of = (&volume, &source, created);
-        let taken = self.take(call, &collection, of, (&dir, &name), &doing);
+        Self::refuse_taken(&collection, wanted)?;
+        let taken = self.take(call, &collection, (&source, created), wanted, &doing);
         self.store.clean_up(if taken.is_ok() {
             Duration::ZERO
         } else {
             call.remaining() / 2
         });
         if let Some(record) = taken.map_err(|error| error.with_effect(call.effect()))? {
-            return Ok(self.snapshot(&dir, &record));
+            return Ok(self.snapshot(&wanted.dir, &record));
         }
-        match Store::find(&collection, Collection::Snapshots, dir.as_str())? {
-            Some(found) => self.same(&dir, &found, (&volume, &name)),
-            None => Err(Store::taken(&collection, dir.as_str(), &doing)),
+        match Store::find(&collection, Collection::Snapshots, dir)? {
+            Some(found) => self.same(&found, wanted),
+            None => Err(Store::taken(&collection, dir, &doing)),
         }
     }
 
@@ -78,11 +121,12 @@ impl Directories {
         &self,
         call: &Call,
         collection: &OwnedFd,
-        (volume, source, created): (&VolumeDir, &OwnedFd, SystemTime),
-        (dir, name): (&SnapshotDir, &NamePart),
+        (source, created): (&OwnedFd, SystemTime),
+        wanted: &WantedSnapshot,
         doing: &str,
     ) -> Result<Option<SnapshotRecord>, Error> {
         let fail = |errno| failed_making(doing, errno);
+        let volume = &wanted.volume;
         // What an earlier copy left may be the room that this one needs.
         self.store.clean_up(call.remaining() / 2);
         let base = self.store.open()?;
@@ -98,20 +142,24 @@ impl Directories {
             return Err(Error::not_found(format!("volume {volume}")));
         }
         let record = SnapshotRecord {
-            name: name.as_str().to_owned(),
+            name: wanted.name.as_str().to_owned(),
             source: volume.clone(),
             // Claims are made as large as this: not what its files occupy, but the volume's size.
             size: VolumeRecord::read(source).map_or(copied.allocated, |record| record.capacity),
             created,
+            group: wanted.group.clone(),
         };
-        record.write(staged.dir()).map_err(fail)?;
+        let is_kept = record.write(staged.dir()).map_err(fail)?;
+        if wanted.group.is_some() && !is_kept {
+            return Err(unmarked(doing));
+        }
         crash_points::mark("record");
         // Another process may have given the name to a snapshot of another volume since.
         let turn = staging.lock_names().map_err(fail)?;
         // The snapshot may have been deleted since, while it was not ready.
         call.check(doing)?;
-        Self::refuse_taken(collection, dir, name)?;
-        let outcome = staged.commit(call, collection.as_fd(), dir.as_str());
+        Self::refuse_taken(collection, wanted)?;
+        let outcome = staged.commit(call, collection.as_fd(), wanted.dir.as_str());
         drop(turn);
         match outcome {
             Ok(()) => {}
@@ -122,55 +170,70 @@ impl Directories {
         Ok(Some(record))
     }
 
-    /// Answers for a snapshot that is there already, if it is of that volume and known to be whole.
-    fn same(
-        &self,
-        dir: &SnapshotDir,
-        found: &OwnedFd,
-        (volume, name): (&VolumeDir, &NamePart),
-    ) -> Result<Snapshot, Error> {
+    /// Answers for a snapshot that is there already, if it is that one and known to be whole.
+    pub(crate) fn same(&self, found: &OwnedFd, wanted: &WantedSnapshot) -> Result<Snapshot, Error> {
+        let dir = &wanted.dir;
         match SnapshotRecord::read(found) {
             // Two pairs can make one name: `a-b` and `c`, `a` and `b-c`.
-            Some(record) if record.source != *volume || record.name != name.as_str() => Err(
-                Error::new(Kind::Conflict, format!("snapshot {dir} exists")).because(format!(
-                    "it is `{}` of volume {}",
-                    record.name, record.source
-                )),
-            ),
+            Some(record)
+                if record.source != wanted.volume || record.name != wanted.name.as_str() =>
+            {
+                Err(
+                    Error::new(Kind::Conflict, format!("snapshot {dir} exists")).because(format!(
+                        "it is `{}` of volume {}",
+                        record.name, record.source
+                    )),
+                )
+            }
+            Some(record) if record.group != wanted.group => Err(wanted.taken_by(&record)),
             Some(record) => Ok(self.snapshot(dir, &record)),
             // A snapshot of ours has a record where one can be kept. This may be half of one.
-            None if record::can_be_kept(found) => Err(Error::new(
+            None if wanted.group.is_some() || record::can_be_kept(found) => Err(Error::new(
                 Kind::Conflict,
                 format!("snapshot {dir} exists"),
             )
             .because("it was not made by this program, so it may not be a whole copy")
             .advise("take one with another name; if that one is not needed, delete its directory")),
-            None => self.adopted(dir, found, Some(volume)),
+            None => self.adopted(dir, found, Some(&wanted.volume)),
         }
     }
 
-    /// Refuses a name that a snapshot of another volume has.
-    fn refuse_taken(collection: &OwnedFd, dir: &SnapshotDir, name: &NamePart) -> Result<(), Error> {
+    /// Refuses a name that a snapshot of another volume has, unless both are of one group.
+    pub(crate) fn refuse_taken(collection: &OwnedFd, wanted: &WantedSnapshot) -> Result<(), Error> {
         let fail = |errno| failed("listing snapshots", errno);
+        let (name, shortened) = (&wanted.name, wanted.name.shortened());
         let listed = disk::open_dir(collection, ".").map_err(fail)?;
         for (entry, _) in disk::entries(listed.as_fd()).map_err(fail)? {
             let Some(other) = entry.to_str().ok().and_then(SnapshotDir::new) else {
                 continue;
             };
-            if other == *dir || !other.may_be_called(name) {
+            let may_be = other.may_be_called(name) || other.may_end(&shortened);
+            if other == wanted.dir || !may_be {
                 continue;
             }
             let found = Store::listed(collection, Collection::Snapshots, other.as_str())?;
-            if let Some(record) = found.as_ref().and_then(SnapshotRecord::read)
-                && record.name == name.as_str()
-            {
-                return Err(
-                    Error::new(Kind::Conflict, format!("snapshot {name} exists"))
-                        .because(format!("it is one of volume {}", record.source)),
-                );
+            let Some(record) = found.as_ref().and_then(SnapshotRecord::read) else {
+                continue;
+            };
+            let is_of_group = record.group.is_some() && record.group == wanted.group;
+            if record.name == name.as_str() && !is_of_group {
+                return Err(wanted.taken_by(&record));
             }
         }
         Ok(())
+    }
+
+    /// Refuses to delete one of a group alone.
+    fn refuse_member(&self, dir: &SnapshotDir) -> Result<(), Error> {
+        let found = self.store.look_for(Collection::Snapshots, dir.as_str())?;
+        let recorded = found
+            .and_then(SnapshotRecord::read)
+            .and_then(|record| record.group);
+        let of_group = self.pending.group(dir).or(recorded);
+        of_group.map_or(Ok(()), |group| {
+            let why = format!("it is one of group snapshot {group}, and goes with it");
+            Err(Error::invalid(format!("deleting snapshot {dir}")).because(why))
+        })
     }
 
     pub(crate) fn delete_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<(), Error> {
@@ -179,8 +242,9 @@ impl Directories {
             // No volume and no name can have made it: there is no such snapshot.
             return Ok(());
         }
+        self.refuse_member(&dir)?;
         self.pending
-            .stop(&dir, &format!("deleting snapshot {dir}"))?;
+            .stop(&dir, None, &format!("deleting snapshot {dir}"))?;
         self.store.remove(call, Collection::Snapshots, dir.as_str())
     }
 
@@ -259,7 +323,7 @@ impl Directories {
         }
     }
 
-    fn snapshot(&self, dir: &SnapshotDir, record: &SnapshotRecord) -> Snapshot {
+    pub(crate) fn snapshot(&self, dir: &SnapshotDir, record: &SnapshotRecord) -> Snapshot {
         Snapshot {
             id: dir.id(),
             source: record.source.id(),
@@ -267,7 +331,7 @@ impl Directories {
             created: record.created,
             ready: true,
             topology: self.topology(),
-            group: None,
+            group: record.group.clone(),
         }
     }
 

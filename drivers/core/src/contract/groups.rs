@@ -1,5 +1,7 @@
 //! Snapshots of several volumes at one moment, and the ranges of snapshots.
 
+use std::collections::BTreeMap;
+
 use super::{Fresh, call, expect, expect_kind};
 use crate::driver::{BlockRange, GroupSnapshot};
 use crate::error::{Error, Kind};
@@ -11,8 +13,18 @@ use crate::volume::PageRequest;
 const NAME: &str = "contract-g";
 
 async fn try_group(fresh: &Fresh, volumes: &[VolumeId]) -> Result<GroupSnapshot, Error> {
+    try_group_with(fresh, volumes, fresh.grouping).await
+}
+
+async fn try_group_with(
+    fresh: &Fresh,
+    volumes: &[VolumeId],
+    parameters: &[(&str, &str)],
+) -> Result<GroupSnapshot, Error> {
     let name = SnapshotName::parse(NAME).expect("a name of the suite");
-    let parameters = Parameters::default();
+    let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    let parameters: BTreeMap<_, _> = parameters.iter().map(own).collect();
+    let parameters = Parameters::new(parameters);
     let driver = &fresh.driver;
     driver
         .create_group(&call(), CreateGroup::new(&name, volumes, &parameters))
@@ -27,6 +39,23 @@ fn members(group: &GroupSnapshot) -> Vec<SnapshotId> {
 fn sorted(mut group: GroupSnapshot) -> GroupSnapshot {
     group.snapshots.sort_by(|a, b| a.id.cmp(&b.id));
     group
+}
+
+pub(super) async fn a_class_that_asks_for_more_than_there_is_is_refused(fresh: &Fresh) {
+    if fresh.grouping.is_empty() {
+        return;
+    }
+    let volumes = [fresh.create("contract-a").await.id];
+    for (key, _) in fresh.grouping {
+        for parameters in [&[(*key, "contract-unknown")][..], &[]] {
+            let refused = try_group_with(fresh, &volumes, parameters).await;
+            let error = refused.expect_err("what the driver does not promise");
+            assert_eq!(error.kind(), Kind::Invalid, "{}", error.chain());
+            assert!(error.chain().contains(key), "{}", error.chain());
+        }
+    }
+    let left = fresh.snapshots(None, &PageRequest::default()).await.entries;
+    assert!(left.is_empty(), "a refused group has left {left:?}");
 }
 
 pub(super) async fn groups_are_cut_whole_once_and_go_whole(fresh: &Fresh) {

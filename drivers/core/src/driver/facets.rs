@@ -191,7 +191,7 @@ pub trait Modifier: Send + Sync {
     async fn modify_volume(&self, call: &Call, request: ModifyVolume<'_>) -> Result<(), Error>;
 }
 
-/// Snapshots of several volumes, taken at one moment.
+/// Snapshots of several volumes, taken as a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupSnapshot {
     /// Its id.
@@ -221,11 +221,12 @@ pub fn without_groups(verb: &'static str, why: &'static str) -> Error {
     }
 }
 
-/// Snapshots of several volumes at one moment.
+/// Snapshots of several volumes at one moment, or one after the other where the parameters say that this is enough.
 #[async_trait]
 pub trait Groups: Send + Sync {
-    /// Takes a snapshot of each volume, all at one moment or none. Idempotent by name and volumes, in
-    /// any order; no volume is named twice. `Conflict`: the name is taken by a group of other volumes.
+    /// Takes a snapshot of each volume, all or none: at one moment, unless the parameters ask for less. Where they are taken one
+    /// after the other, what a killed call has taken is completed by a retry. Idempotent by name and volumes, in
+    /// any order; no volume is named twice. `Invalid`: the storage cannot do what the parameters ask for. `Conflict`: the name is taken by a group of other volumes.
     /// `NotFound`: a volume is missing. `Busy`: these volumes cannot be cut at one moment.
     async fn create_group(
         &self,

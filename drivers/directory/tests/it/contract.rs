@@ -11,7 +11,7 @@ async fn local_hostpath_keeps_the_contract_of_a_driver() {
         let base = dir.path().join("base");
         // The suite also deletes before it makes anything.
         let driver = crate::common::driver(&base, "  createBase: true\n");
-        Fresh::new(Arc::new(driver), dir)
+        Fresh::new(Arc::new(driver), dir).grouping(&[("consistency", "none")])
     })
     .await;
 }

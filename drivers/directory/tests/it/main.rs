@@ -8,6 +8,7 @@ mod contract;
 mod copies;
 mod examples;
 mod fidelity;
+mod groups;
 mod kopia;
 mod names;
 mod pending;

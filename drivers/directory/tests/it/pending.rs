@@ -15,10 +15,10 @@ use rustix::fs::{FlockOperation, XattrFlags};
 use crate::common::{Place, call, driver, id, leftovers, request, restore, snapshot};
 
 /// The lock that a copy takes at its end.
-struct NameLock(File);
+pub(crate) struct NameLock(File);
 
 impl NameLock {
-    fn take(base: &Path) -> Self {
+    pub(crate) fn take(base: &Path) -> Self {
         let folder = base.join(".omnibus-csi/makers");
         std::fs::create_dir_all(&folder).expect("folder");
         let file = File::create(folder.join("names")).expect("lock");
@@ -26,7 +26,7 @@ impl NameLock {
         Self(file)
     }
 
-    fn release(self) {
+    pub(crate) fn release(self) {
         drop(self.0);
     }
 }
