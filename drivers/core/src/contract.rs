@@ -86,6 +86,7 @@ where
     snapshots::snapshots_are_idempotent_and_whole(&make().await).await;
     snapshots::snapshots_outlive_their_volume_or_keep_it(&make().await).await;
     snapshots::snapshots_become_volumes(&make().await).await;
+    snapshots::content_may_be_used_in_the_other_way(&make().await).await;
     modify::volumes_are_changed_as_asked_or_not_at_all(&make().await).await;
     modify::parameters_count_at_creation(&make().await).await;
     modify::changes_at_once_end_with_one_of_them(&make().await).await;

@@ -366,7 +366,10 @@ impl AccessRules {
     /// Why a volume does not support this capability, or `None`.
     pub fn refusal(&self, capability: &VolumeCapability) -> Option<String> {
         let modes = match &capability.access {
-            Access::Block if !self.block => return Some("block access is not supported".into()),
+            Access::Block if !self.block => {
+                let why = "block access is not supported: the volumes are directories, not devices";
+                return Some(why.into());
+            }
             Access::Mount(_) if !self.mount => return Some("mount access is not supported".into()),
             Access::Block => &self.block_modes,
             Access::Mount(mount) => {

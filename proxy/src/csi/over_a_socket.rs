@@ -5,6 +5,7 @@ mod absent;
 mod addons;
 mod groups;
 mod health;
+mod modes;
 mod nodes;
 mod ranges;
 

@@ -1,10 +1,13 @@
 //! Snapshots: taken once, complete, and volumes from them.
 
+use csi_types::capability::{Access, AccessMode, MountAccess, VolumeCapability};
+
 use super::{Fresh, call, expect, expect_kind};
+use crate::driver::AccessRules;
 use crate::error::Kind;
 use crate::request::{DeleteSnapshot, DeleteVolume, GetSnapshot};
 use crate::text::MAX_STRING;
-use crate::volume::{PageRequest, Snapshot, Source};
+use crate::volume::{CreateVolume, PageRequest, Snapshot, Source, Volume};
 
 async fn shown_everywhere(fresh: &Fresh, snapshot: &Snapshot) {
     let verbs = fresh.driver.capabilities();
@@ -172,4 +175,63 @@ pub(super) async fn snapshots_become_volumes(fresh: &Fresh) {
     let late = fresh.try_create("contract-r2", from).await;
     expect_kind("restore of what is gone", late, &[Kind::NotFound]);
     assert!(!fresh.exists(&fresh.id("contract-r2")).await);
+}
+
+/// A capability of that access, in a mode that is offered for it.
+fn used_as(rules: &AccessRules, access: Access) -> VolumeCapability {
+    let modes = match &access {
+        Access::Block => &rules.block_modes,
+        Access::Mount(_) => &rules.mount_modes,
+    };
+    let known = |mode: &&AccessMode| **mode != AccessMode::Unknown;
+    let mode = *modes.iter().find(known).expect("some mode is offered");
+    VolumeCapability { access, mode }
+}
+
+async fn create_twice(fresh: &Fresh, request: &CreateVolume) -> Volume {
+    let doing = format!("create {}", request.id);
+    let driver = &fresh.driver;
+    let made = expect(&doing, driver.create_volume(&call(), request).await);
+    let again = expect(&doing, driver.create_volume(&call(), request).await);
+    assert_eq!(again, made);
+    made
+}
+
+/// Content that was a filesystem becomes a raw device, and the way back: whether a caller may do that is judged above the
+/// driver.
+pub(super) async fn content_may_be_used_in_the_other_way(fresh: &Fresh) {
+    let rules = fresh.driver.access_rules();
+    let verbs = fresh.driver.capabilities();
+    if !rules.block || !rules.mount {
+        return;
+    }
+    let mount = || Access::Mount(MountAccess::default());
+    for (round, from, to) in [("b", mount(), Access::Block), ("m", Access::Block, mount())] {
+        let mut request = fresh.request(&format!("contract-{round}"), None);
+        request.capabilities = vec![used_as(&rules, from)];
+        let volume = create_twice(fresh, &request).await;
+        let mut sources = Vec::new();
+        let mut cut = None;
+        if verbs.snapshots {
+            let snapshot = fresh
+                .snapshot(&volume.id, &format!("contract-s{round}"))
+                .await;
+            sources.push(Source::Snapshot(snapshot.id.clone()));
+            cut = Some(snapshot);
+        }
+        if verbs.clones {
+            sources.push(Source::Volume(volume.id.clone()));
+        }
+        for (number, source) in sources.into_iter().enumerate() {
+            let name = format!("contract-{round}{number}");
+            let mut request = fresh.request(&name, Some(source));
+            request.capabilities = vec![used_as(&rules, to.clone())];
+            let made = create_twice(fresh, &request).await;
+            fresh.delete(&made.id).await;
+        }
+        if let Some(cut) = &cut {
+            delete(fresh, cut).await;
+        }
+        fresh.delete(&volume.id).await;
+    }
 }

@@ -262,3 +262,62 @@ fn what_is_written_to_a_raw_device_is_never_taken_for_an_unfinished_filesystem()
         bench.nothing_is_left(before);
     });
 }
+
+/// A volume that is made of another one has its blocks, however either is used.
+#[test]
+fn a_filesystem_is_restored_as_a_raw_device_and_a_raw_device_as_a_filesystem() {
+    bench(|bench| {
+        let before = bench.mounts();
+        let copied = |from: &str, to: &str| {
+            let (from, to) = (bench.storage.file(from), bench.storage.file(to));
+            fs::copy(from, to).expect("copy");
+        };
+        let blocks = |name: &str| fs::read(bench.storage.file(name)).expect("volume");
+        bench.storage.put("mounted", 64 * MIB);
+        bench.stage_device("mounted", "s").expect("stage");
+        fs::write(bench.path("k/s/f"), "content").expect("write");
+        bench.unstage("s").expect("unstage");
+
+        // The device is shown as it is: nothing is mounted, made or changed.
+        copied("mounted", "raw");
+        let children = bench.children.load(Ordering::Relaxed);
+        bench.stage_block("raw", "s").expect("stage");
+        let request = raw(bench.device_request("raw", "t"));
+        bench.publish(request).expect("publish");
+        let shown = fs::read(bench.path("k/t")).expect("read");
+        assert!(shown == blocks("mounted"), "other blocks");
+        assert_eq!(bench.children.load(Ordering::Relaxed), children);
+        bench.unpublish("t").expect("unpublish");
+        bench.unstage("s").expect("unstage");
+        assert!(blocks("raw") == blocks("mounted"), "changed blocks");
+
+        // A program that restores a backup writes the blocks, and the volume is mounted afterwards.
+        bench.storage.put("written", 64 * MIB);
+        bench.stage_block("written", "s").expect("stage");
+        let device = fs::OpenOptions::new()
+            .write(true)
+            .open(bench.path("k/s/block_device"));
+        let mut device = device.expect("open");
+        device.write_all(&shown).expect("write");
+        device.sync_all().expect("sync");
+        drop(device);
+        bench.unstage("s").expect("unstage");
+        for volume in ["written", "raw"] {
+            let restored = format!("of-{volume}");
+            copied(volume, &restored);
+            bench.stage_device(&restored, "s").expect("stage");
+            assert_eq!(fs::read(bench.path("k/s/f")).expect("read"), b"content");
+            bench.unstage("s").expect("unstage");
+        }
+
+        // What is no filesystem is never made one.
+        bench.storage.put("data", 64 * MIB);
+        bench.stage_block("data", "s").expect("stage");
+        write(&bench.path("k/s/block_device"), "a database of my own").expect("write");
+        bench.unstage("s").expect("unstage");
+        copied("data", "kept");
+        refused(bench.stage_device("kept", "s"), Kind::Busy);
+        assert!(blocks("kept") == blocks("data"), "changed blocks");
+        bench.nothing_is_left(before);
+    });
+}
