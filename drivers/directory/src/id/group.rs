@@ -9,7 +9,7 @@ use driver_core::{Error, SnapshotId, SnapshotName, VolumeId};
 use sha2::{Digest, Sha256};
 
 use super::{MAX_ENTRY, NamePart, SnapshotDir, SnapshotHandle, VolumeDir, is_name_byte};
-use crate::digest::hex;
+use csi_types::hex;
 
 /// The character between the two parts. No digit is one.
 const MARK: char = '+';
