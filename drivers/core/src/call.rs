@@ -124,6 +124,15 @@ impl Call {
             Effect::None
         }
     }
+
+    /// The outcome of work of this call. After the first change of the call no error says that nothing was done,
+    /// whichever step it is of.
+    pub fn outcome<T>(&self, ended: Result<T, Error>) -> Result<T, Error> {
+        ended.map_err(|error| match self.effect() {
+            Effect::None => error,
+            possible @ Effect::Possible => error.with_effect(possible),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -147,6 +156,26 @@ mod tests {
         );
         call.undone();
         assert_eq!(call.clone().effect(), Effect::None, "of all its clones");
+    }
+
+    #[test]
+    fn after_the_first_change_no_error_says_that_nothing_was_done() {
+        let call = Call::within(Duration::from_mins(1));
+        let effect = |kind, effect| {
+            let ended: Result<(), Error> = Err(Error::new(kind, "copy").with_effect(effect));
+            call.outcome(ended).expect_err("it failed").effect()
+        };
+        for kind in Kind::ALL {
+            assert_eq!(effect(kind, Effect::None), Effect::None);
+            assert_eq!(effect(kind, Effect::Possible), Effect::Possible);
+        }
+        call.changing();
+        for kind in Kind::ALL {
+            assert_eq!(effect(kind, Effect::None), Effect::Possible);
+        }
+        call.undone();
+        assert_eq!(effect(Kind::OutOfSpace, Effect::None), Effect::None);
+        assert_eq!(call.outcome(Ok(1)).expect("it has ended well"), 1);
     }
 
     #[test]

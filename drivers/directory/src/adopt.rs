@@ -153,8 +153,7 @@ impl Directories {
                 .advise("`omnibus-csi export-pvs` writes its objects"));
         };
         if plan.state == AdoptionState::Open {
-            change(call, || record.write(&found))
-                .map_err(|errno| failed(doing, errno).with_effect(call.effect()))?;
+            change(call, || record.write(&found)).map_err(|errno| failed(doing, errno))?;
             crash_points::mark("record");
         }
         Ok(self.volume(&dir, Some(record)))

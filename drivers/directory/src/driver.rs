@@ -184,7 +184,9 @@ impl DirectoryDriver {
         let work = move || work(&directories, &work_call);
         let task = node_utils::blocking::spawn_on_account(doing, work).await?;
         let ended = task.await;
-        ended.unwrap_or_else(|join| Err(Error::new(Kind::Internal, doing).because(join)))
+        let ended =
+            ended.unwrap_or_else(|join| Err(Error::new(Kind::Internal, doing).because(join)));
+        call.outcome(ended)
     }
 
     /// Whose parameters of classes are its own.
@@ -420,9 +422,8 @@ impl Snapshots for DirectoryDriver {
     ) -> Result<Snapshot, Error> {
         let SnapshotDriver::Backup(tool) = self.snapshot_driver(&request.parameters)? else {
             let wanted = self.directories.wanted(request)?;
-            return self
-                .copied_snapshot(call, wanted, Some(self.patience))
-                .await;
+            let copied = self.copied_snapshot(call, wanted, Some(self.patience));
+            return call.outcome(copied.await);
         };
         let request = request.clone();
         self.run(call, "taking a snapshot", move |directories, call| {
@@ -458,5 +459,39 @@ impl Snapshots for DirectoryDriver {
             directories.list_all_snapshots(call, &filter, &page)
         })
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use driver_core::Effect;
+    use driver_core::config::NoEnvironment;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_work_of_a_call_says_no_less_than_the_call() {
+        let text = "driver: local-hostpath\nlocal-hostpath:\n  shareBasePath: /nowhere\n  \
+                    controllerBasePath: /nowhere\n";
+        let document = Document::parse(text, &NoEnvironment).expect("document");
+        let node = NodeId::parse("node-1").expect("node");
+        let driver = from_document(&document, &node, None, None).expect("driver");
+        for (changes, effect) in [(false, Effect::None), (true, Effect::Possible)] {
+            let call = Call::within(Duration::from_mins(1));
+            // As that of a step that is refused after one that was taken.
+            let work = move |_: &Directories, call: &Call| -> Result<(), Error> {
+                if changes {
+                    call.changing();
+                }
+                Err(Error::new(Kind::OutOfSpace, "record the size"))
+            };
+            let error = driver.run(&call, "expanding a volume", work).await;
+            let error = error.expect_err("there is no room");
+            assert_eq!(
+                (error.kind(), error.effect()),
+                (Kind::OutOfSpace, effect),
+                "{changes}"
+            );
+        }
     }
 }

@@ -239,7 +239,7 @@ impl Quotas {
         bytes: u64,
         doing: &str,
     ) -> Result<(), Error> {
-        let fail = |errno| refused(doing, errno).with_effect(call.effect());
+        let fail = |errno| refused(doing, errno);
         let volume = object_digest(Collection::Volumes.dir(), volume);
         let Some(limited) = self.limited(dir, &volume) else {
             return Ok(());

@@ -44,7 +44,6 @@ impl Directories {
             Known::Cut => repository.forget(call, found.as_str()),
             Known::Nothing => Ok(()),
         }
-        .map_err(|error| error.with_effect(call.effect()))
     }
 
     pub(crate) fn get_any_snapshot(&self, call: &Call, id: &SnapshotId) -> Result<Snapshot, Error> {
@@ -211,8 +210,7 @@ impl Directories {
             if exists { Ok(()) } else { Err(missing()) }
         };
         let made = repository.backup(call, &path, (&volume, &name), (&doing, &is_whole));
-        let backup = made.map_err(|error| error.with_effect(call.effect()))?;
-        described(repository, call, &backup, self.topology())
+        described(repository, call, &made?, self.topology())
     }
 
     /// The directory of a volume as the tool is given it. compat: "restic": democratic-csi finds snapshots by it.

@@ -107,7 +107,7 @@ impl Directories {
         } else {
             call.remaining() / 2
         });
-        if let Some(record) = taken.map_err(|error| error.with_effect(call.effect()))? {
+        if let Some(record) = taken? {
             return Ok(self.snapshot(&wanted.dir, &record));
         }
         match Store::find(&collection, Collection::Snapshots, dir)? {

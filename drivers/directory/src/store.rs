@@ -215,10 +215,7 @@ impl Store {
     }
 
     fn try_remove(&self, call: &Call, collection: Collection, name: &str) -> Result<(), Error> {
-        let fail = |errno| {
-            let error = failed(format!("deleting {} {name}", collection.noun()), errno);
-            error.with_effect(call.effect())
-        };
+        let fail = |errno| failed(format!("deleting {} {name}", collection.noun()), errno);
         let Some(base) = self.base.open_to_delete()? else {
             return Ok(());
         };

@@ -578,8 +578,7 @@ impl Directories {
             let quotas = self.layout.quotas;
             quotas.grow(call, &found, dir.as_str(), capacity, &doing)?;
             let grown = VolumeRecord { capacity, ..record };
-            change(call, || grown.write(&found))
-                .map_err(|errno| failed(doing, errno).with_effect(call.effect()))?;
+            change(call, || grown.write(&found)).map_err(|errno| failed(doing, errno))?;
             crash_points::mark("record");
         }
         Ok(done(capacity))
