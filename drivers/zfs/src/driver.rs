@@ -326,10 +326,7 @@ impl Driver for ZfsDriver {
         let dataset = self.layout().volume(&request.id)?;
         self.check_place(request)?;
         let verb = self.creation(request, &dataset)?;
-        let made = self.converge(call, &verb).await?;
-        // It exists, whichever call created it.
-        self.volume(&made)
-            .map_err(|error| error.with_effect(Effect::Possible))
+        self.shown(call, &verb, |made| self.volume(made)).await
     }
 
     async fn delete_volume(&self, call: &Call, request: DeleteVolume<'_>) -> Result<(), Error> {
@@ -582,10 +579,8 @@ impl Snapshots for ZfsDriver {
             Ok(verb) => verb,
             Err(error) => return Err(self.unless_partial(call, &place, error).await),
         };
-        let taken = self.converge(call, &verb).await;
-        let taken = self.about(call, &request.source, taken).await?;
-        self.snapshot(&taken)
-            .map_err(|error| error.with_effect(Effect::Possible))
+        let taken = self.shown(call, &verb, |taken| self.snapshot(taken)).await;
+        self.about(call, &request.source, taken).await
     }
 
     async fn delete_snapshot(&self, call: &Call, request: DeleteSnapshot<'_>) -> Result<(), Error> {

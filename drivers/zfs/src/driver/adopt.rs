@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use csi_types::Attachment;
 use driver_core::{
-    AdoptVolume, Adopter, Adoption, AdoptionState, Call, CreateVolume, Effect, Error, Kind,
-    MadeFor, Secrets, SizeRange, TopologyRequirement, Volume, VolumeId, VolumeName,
+    AdoptVolume, Adopter, Adoption, AdoptionState, Call, CreateVolume, Error, Kind, MadeFor,
+    Secrets, SizeRange, TopologyRequirement, Volume, VolumeId, VolumeName,
 };
 
 use super::{ASKED, ZfsDriver};
@@ -205,8 +205,7 @@ impl Adopter for ZfsDriver {
 
     async fn adopt_volume(&self, call: &Call, request: &AdoptVolume) -> Result<Volume, Error> {
         let wanted = self.adoptable(call, request).await?;
-        let made = self.converge(call, &self.adoption(&wanted)).await?;
-        self.volume(&made)
-            .map_err(|error| error.with_effect(Effect::Possible))
+        let verb = self.adoption(&wanted);
+        self.shown(call, &verb, |made| self.volume(made)).await
     }
 }

@@ -153,6 +153,18 @@ async fn sleep(call: &Call, pause: Duration) {
 }
 
 impl ZfsDriver {
+    /// Converges, and shows what the verb has made. It exists then, whichever call made it: that it cannot be shown is
+    /// no proof that nothing was done.
+    pub(super) async fn shown<V: Verb, T>(
+        &self,
+        call: &Call,
+        verb: &V,
+        show: impl FnOnce(&V::Done) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let made = self.converge(call, verb).await?;
+        show(&made).map_err(|error| error.with_effect(Effect::Possible))
+    }
+
     /// Observes, plans and applies until the verb is done.
     pub(super) async fn converge<V: Verb>(&self, call: &Call, verb: &V) -> Result<V::Done, Error> {
         let mut run = RunState::default();

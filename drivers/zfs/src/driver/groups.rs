@@ -1,9 +1,7 @@
 //! Groups of snapshots.
 
 use async_trait::async_trait;
-use driver_core::{
-    Call, CreateGroup, Effect, Error, GroupMembers, GroupSnapshot, Groups, Kind, missing,
-};
+use driver_core::{Call, CreateGroup, Error, GroupMembers, GroupSnapshot, Groups, Kind, missing};
 
 use super::ZfsDriver;
 use crate::id::GroupPlace;
@@ -73,11 +71,10 @@ impl Groups for ZfsDriver {
             // There is all of it or nothing, so one of its snapshots tells.
             Err(error) => return Err(self.unless_partial(call, &group.members[0].1, error).await),
         };
-        let taken = self.converge(call, &verb).await;
+        let taken = self.shown(call, &verb, |taken| self.group(&group, taken));
+        let taken = taken.await;
         let doing = format!("find volumes {}", listed(request.volumes));
-        let taken = missing::confirmed(taken, self.look_for_parent(call, &doing)).await?;
-        self.group(&group, &taken)
-            .map_err(|error| error.with_effect(Effect::Possible))
+        missing::confirmed(taken, self.look_for_parent(call, &doing)).await
     }
 
     async fn delete_group(&self, call: &Call, request: GroupMembers<'_>) -> Result<(), Error> {

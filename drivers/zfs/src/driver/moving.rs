@@ -420,9 +420,8 @@ impl Mover for ZfsDriver {
         let mut verb = self.move_to(request, &target)?;
         let last = self.converge(call, &EndMove { target: &verb }).await?;
         verb.create.received = Some(last);
-        let made = self.converge(call, &verb.create).await?;
-        self.volume(&made)
-            .map_err(|error| error.with_effect(Effect::Possible))
+        self.shown(call, &verb.create, |made| self.volume(made))
+            .await
     }
 
     async fn give_up_move(&self, call: &Call, request: &CreateVolume) -> Result<(), Error> {

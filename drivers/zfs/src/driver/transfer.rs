@@ -214,9 +214,7 @@ impl ZfsDriver {
         let mut verb = self.creation(&plain, &dataset)?;
         (verb.request, verb.received) = (request, Some(leaf.clone()));
         self.arrive(call, &verb, &leaf, from).await?;
-        let made = self.converge(call, &verb).await?;
-        self.volume(&made)
-            .map_err(|error| error.with_effect(Effect::Possible))
+        self.shown(call, &verb, |made| self.volume(made)).await
     }
 
     /// Ensures that all of the content exists, under the volume's name.
