@@ -77,6 +77,9 @@ struct RunState {
     plans: usize,
     /// Whether something may have been changed.
     changed: bool,
+    /// Whether something of what the verb is about was begun before the step that failed, by this call or an earlier
+    /// one.
+    begun: bool,
     /// Whether the end of a plan was not observed: it may still be running.
     unseen: bool,
     /// What the backend keeps of an observation that was not enough.
@@ -170,6 +173,12 @@ impl ZfsDriver {
         let mut run = RunState::default();
         let end = self.rounds(call, verb, &mut run).await;
         let Err(error) = end else { return end };
+        // That the last step provably did nothing says nothing about those before it.
+        let error = if run.begun {
+            error.with_effect(Effect::Possible)
+        } else {
+            error
+        };
         if V::COMPENSATES && run.changed && !run.unseen {
             self.compensate(call, verb, &run.asked).await;
         }
@@ -219,12 +228,6 @@ impl ZfsDriver {
         verb: &V,
         run: &mut RunState,
     ) -> Result<V::Done, Error> {
-        // After the first plan, any failure may have changed something. A verb may also know that
-        // an earlier call has started the work.
-        let in_call = |error: Error| match call.effect() {
-            Effect::None => error,
-            Effect::Possible => error.with_effect(Effect::Possible),
-        };
         let doing = verb.doing();
         let (mut guess, mut seen) = (verb.guess(), None);
         let (mut wait, mut last) = (Wait::new(), None);
@@ -232,14 +235,14 @@ impl ZfsDriver {
         while rounds < ROUNDS {
             rounds += 1;
             call.check(&doing)?;
-            let before = call.effect();
+            // After the first plan, any failure may have changed something.
+            run.begun = call.effect() == Effect::Possible;
             let round = if let Some(guess) = guess.take() {
-                self.guessed(call, verb, &guess, run).await?
+                self.guessed(call, verb, &guess, run).await
             } else {
-                let planned = self.planned(call, verb, seen.take(), run).await;
-                planned.map_err(in_call)?
+                self.planned(call, verb, seen.take(), run).await
             };
-            let failed = match round {
+            let failed = match round? {
                 Round::Done(end) => return Ok(end),
                 Round::Seen(observed) => {
                     seen = observed;
@@ -254,22 +257,19 @@ impl ZfsDriver {
             }
             match wait.after(call, failed).await {
                 Then::Again(error) => last = Some(error),
-                // That this plan provably did nothing says nothing about the plans before it.
-                Then::Tell(error) if before == Effect::Possible => {
-                    return Err(error.with_effect(before));
-                }
                 Then::Tell(error) => return Err(error),
             }
         }
+        run.begun = call.effect() == Effect::Possible;
         let why = "the applied changes are repeatedly missing in the next observation";
-        Err(in_call(match last {
+        Err(match last {
             // The kind of this error, such as a missing object, does not answer the request of the
             // caller.
             Some(last) => Error::new(Kind::Pending, doing).because(last),
             None => Error::new(Kind::Internal, doing)
                 .because(why)
                 .advise("see whether something else changes the same dataset on the storage host"),
-        }))
+        })
     }
 
     /// Plans from what was seen, or observes first, and applies the plan.
@@ -322,10 +322,13 @@ impl ZfsDriver {
                 run.changed = true;
                 Ok(end.map_or(Round::Seen(Some(observed)), Round::Done))
             }
-            Err(failed) if verb.is_begun(&run.asked) => {
-                Ok(Round::Failed(failed.with_effect(Effect::Possible)))
+            Err(failed) => {
+                // A verb may know that an earlier call has started the work.
+                if verb.is_begun(&run.asked) {
+                    (run.begun, run.changed) = (true, true);
+                }
+                Ok(Round::Failed(failed))
             }
-            Err(failed) => Ok(Round::Failed(failed)),
         }
     }
 
@@ -359,12 +362,11 @@ impl ZfsDriver {
             is_undone();
             return Ok(Round::Seen(seen));
         }
-        run.changed = true;
+        (run.begun, run.changed) = (true, true);
         let Some(seen) = seen else {
             return Ok(verb.guessed().map_or(Round::Seen(None), Round::Done));
         };
-        let outcome = verb.plan(&run.asked, &seen, 0);
-        match outcome.map_err(|error| error.with_effect(Effect::Possible))? {
+        match verb.plan(&run.asked, &seen, 0)? {
             Outcome::End(plan, end) if guess.is_all_of(&plan.steps) => Ok(Round::Done(end)),
             // There is more to do: observe again.
             _ => Ok(Round::Seen(None)),
