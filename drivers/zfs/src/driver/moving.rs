@@ -7,8 +7,7 @@
 use async_trait::async_trait;
 use driver_core::transfer::{Bookmark, Bytes, CopyTag, ExportInfo, TransferFormat};
 use driver_core::{
-    Call, CreateVolume, Effect, Error, Kind, Moment, MoveSource, MoveState, Mover, Round, Volume,
-    VolumeId,
+    Call, CreateVolume, Error, Kind, Moment, MoveSource, MoveState, Mover, Round, Volume, VolumeId,
 };
 
 use super::transfer::LoggedStream;
@@ -218,31 +217,25 @@ impl ZfsDriver {
         from: &dyn MoveSource,
     ) -> Result<Round, Error> {
         let doing = verb.doing();
-        let in_call = |error: Error| match call.effect() {
-            Effect::None => error,
-            possible @ Effect::Possible => error.with_effect(possible),
-        };
         let mut last = None;
         for _ in 0..ATTEMPTS {
             call.check(&doing)?;
-            let seen = self.observe_with(call, verb.request()).await;
-            let pool = seen.map_err(in_call)?;
-            let next = verb.next(&pool).map_err(in_call)?;
+            let pool = self.observe_with(call, verb.request()).await?;
+            let next = verb.next(&pool)?;
             match self.attempt(call, verb, &pool, &next, from).await {
                 Ok(bytes) => {
-                    let ended = self.ended_at(call, verb, &next).await;
-                    let moment = ended.map_err(in_call)?;
+                    let moment = self.ended_at(call, verb, &next).await?;
                     return Ok(Round { bytes, moment });
                 }
                 Err(Unfinished::Again(error)) => last = Some(error),
-                Err(Unfinished::Failed(error)) => return Err(in_call(error)),
+                Err(Unfinished::Failed(error)) => return Err(error),
             }
         }
         let pending = Error::new(Kind::Pending, doing);
-        Err(in_call(match last {
+        Err(match last {
             Some(last) => pending.because(last),
             None => pending,
-        }))
+        })
     }
 
     /// One attempt at a round. Returns the bytes that came.
@@ -412,7 +405,7 @@ impl Mover for ZfsDriver {
     ) -> Result<Round, Error> {
         let target = self.target_of(request)?;
         let verb = self.move_to(request, &target)?;
-        self.round(call, &verb, from).await
+        call.outcome(self.round(call, &verb, from).await)
     }
 
     async fn moved_in(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error> {

@@ -213,7 +213,7 @@ impl ZfsDriver {
         };
         let mut verb = self.creation(&plain, &dataset)?;
         (verb.request, verb.received) = (request, Some(leaf.clone()));
-        self.arrive(call, &verb, &leaf, from).await?;
+        call.outcome(self.arrive(call, &verb, &leaf, from).await)?;
         self.shown(call, &verb, |made| self.volume(made)).await
     }
 
@@ -226,17 +226,10 @@ impl ZfsDriver {
         from: &dyn ExportStream,
     ) -> Result<(), Error> {
         let doing = format!("create volume `{}`", verb.request.id);
-        let in_call = |error: Error| match call.effect() {
-            Effect::None => error,
-            possible @ Effect::Possible => error.with_effect(possible),
-        };
         let mut last = None;
         for _ in 0..ATTEMPTS {
             call.check(&doing)?;
-            let pool = self
-                .observe(call, verb.queries_before())
-                .await
-                .map_err(in_call)?;
+            let pool = self.observe(call, verb.queries_before()).await?;
             let part = match verb.arrival(&pool)? {
                 Arrival::Content => return Ok(()),
                 Arrival::Nothing => None,
@@ -245,14 +238,14 @@ impl ZfsDriver {
             let bookmark = part.as_ref().and_then(Dataset::resumes);
             let (mut whole, mut properties) = (None, Vec::new());
             if part.is_none() {
-                let measure = from.info(call).await.map_err(in_call)?;
+                let measure = from.info(call).await?;
                 properties = verb.properties_of(&pool, measure.minimum_size)?;
                 whole = measure.bytes;
             }
             if let Some(plan) = verb.parent(&pool)
                 && let Err(error) = self.done(call, &plan).await
             {
-                return Err(self.given_room(call, verb, in_call(error)).await);
+                return Err(self.given_room(call, verb, error).await);
             }
             let stream = match (from.open(call, bookmark.as_ref()).await, &part) {
                 (Ok(Stream::Bytes(stream)), _) => stream,
@@ -266,11 +259,11 @@ impl ZfsDriver {
                         why = %error.chain(),
                         "an interrupted copy cannot resume, and restarts"
                     );
-                    self.done(call, &given_up(part)).await.map_err(in_call)?;
+                    self.done(call, &given_up(part)).await?;
                     last = Some(error);
                     continue;
                 }
-                (Err(error), _) => return Err(in_call(error)),
+                (Err(error), _) => return Err(error),
             };
             let to = verb.export_ref.dataset;
             let mut stream = LoggedStream::new(stream, to, whole);
@@ -284,25 +277,25 @@ impl ZfsDriver {
             };
             match self.backend.receive(call, &incoming, &mut stream).await {
                 Ok(()) => return Ok(()),
-                Err(Interrupted::Source(error)) => return Err(in_call(error)),
+                Err(Interrupted::Source(error)) => return Err(error),
                 Err(Interrupted::Here(failed)) => match (failed.next, &part) {
                     // It may be complete or have another owner by now: the next observation shows
                     // it.
                     (Next::Observe, _) => last = Some(failed.error),
                     // The existing part may be what fills the pool.
                     (Next::Tell, Some(part)) if failed.error.kind() == Kind::Internal => {
-                        self.done(call, &given_up(part)).await.map_err(in_call)?;
+                        self.done(call, &given_up(part)).await?;
                         last = Some(failed.error);
                     }
-                    _ => return Err(self.given_room(call, verb, in_call(failed.error)).await),
+                    _ => return Err(self.given_room(call, verb, failed.error).await),
                 },
             }
         }
         let pending = Error::new(Kind::Pending, doing);
-        Err(in_call(match last {
+        Err(match last {
             Some(last) => pending.because(last),
             None => pending,
-        }))
+        })
     }
 
     /// Removes the part of a copy that ran out of space: it would take the space of others, and the
