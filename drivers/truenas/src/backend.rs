@@ -416,7 +416,15 @@ impl Backend for Api {
         let looked = Known::began(then).filter(|_| !has_waited);
         let checked = self.check(call, &dialect, &plan.guards, looked, guards::FRESH);
         let checked = checked.await?;
-        Box::pin(self.run(call, &dialect, plan, then, checked)).await
+        let run = Run::new(self, call, &dialect);
+        let applied = Box::pin(self.applied(call, &dialect, &run, plan, (then, checked))).await;
+        applied.map_err(|failed| {
+            if run.is_done() {
+                failed.with_effect(Effect::Possible)
+            } else {
+                failed
+            }
+        })
     }
 
     fn asks_one_by_one(&self) -> bool {
@@ -445,21 +453,14 @@ impl Backend for Api {
 impl Api {
     /// Does the steps, and looks at what they do not touch while they run, where that is not known. The guards are
     /// known to hold since `checked`.
-    async fn run(
+    async fn applied(
         &self,
         call: &Call,
         dialect: &Dialect,
+        run: &Run<'_>,
         plan: &Plan,
-        then: &Request,
-        checked: Instant,
+        (then, checked): (&Request, Instant),
     ) -> Result<Observed, Failed> {
-        let after = |error: Error| {
-            Failed::terminal(error.with_effect(if plan.is_empty() {
-                Effect::None
-            } else {
-                Effect::Possible
-            }))
-        };
         // An empty plan is there to look at all of it in turn.
         let mut known = if plan.is_empty() {
             Known::new()
@@ -479,17 +480,16 @@ impl Api {
         let mut early = known.missing(&then.queries);
         early.retain(|query| !touched::is_touched(plan, query));
         let wanted = looks(&known, &early, then.is_new);
-        let run = Run::new(self, call, dialect);
         let (done, rows, looked) = tokio::join!(
             run.all(plan, checked),
             self.nas.pool_rows(call, dialect, &wanted, &known.rows),
             self.nas.answers(call, dialect, &commands),
         );
         done?;
-        let rows = rows.map_err(after)?;
-        let looked = looked.map_err(after)?;
+        let rows = rows.map_err(Failed::terminal)?;
+        let looked = looked.map_err(Failed::terminal)?;
         known.lay(&early, rows);
-        known.follow(plan, &run);
+        known.follow(plan, run);
         answers = if changes_exports {
             vec![None; then.export.len()]
         } else {
@@ -504,12 +504,13 @@ impl Api {
             self.nas.pool_rows(call, dialect, &wanted, &known.rows),
             self.nas.answers(call, dialect, &commands),
         )
-        .map_err(after)?;
+        .map_err(Failed::terminal)?;
         known.lay(&late, rows);
-        run.are_gone(&known.rows.state(&doomed).map_err(after)?)?;
+        let left = known.rows.state(&doomed).map_err(Failed::terminal)?;
+        run.are_gone(&left)?;
         let export = filled(answers, looked);
         known.lay_exports(&then.export, &export);
-        let pool = known.rows.state(&then.queries).map_err(after)?;
+        let pool = known.rows.state(&then.queries).map_err(Failed::terminal)?;
         let kept = Some(Opaque::new(known));
         Ok(Observed { pool, export, kept })
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use driver_core::{Call, Effect, Error, Kind};
+use driver_core::{Call, Error, Kind};
 use driver_zfs::export::Opaque;
 use driver_zfs::name::{DatasetName, Object, SnapshotRef};
 use driver_zfs::observed::{Query, State};
@@ -79,7 +79,8 @@ impl<'a> Run<'a> {
         self.answered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_done(&self) -> bool {
+    /// Whether anything was done: then no failure says that nothing was.
+    pub(super) fn is_done(&self) -> bool {
         self.done.load(Ordering::Relaxed)
     }
 
@@ -135,21 +136,10 @@ impl<'a> Run<'a> {
         }
         // Connecting may take long, and the destruction would wait for that.
         let dialect = self.api.dialect(self.call).await;
-        let held = match dialect {
-            Ok(dialect) => {
-                let (api, looked) = (self.api, Some(checked));
-                let held = api.check(self.call, &dialect, &guards, looked, RIGHT_BEFORE);
-                held.await.map(drop)
-            }
-            Err(error) => Err(Failed::terminal(error)),
-        };
-        held.map_err(|failed| {
-            if self.is_done() {
-                failed.with_effect(Effect::Possible)
-            } else {
-                failed
-            }
-        })
+        let dialect = dialect.map_err(Failed::terminal)?;
+        let (api, looked) = (self.api, Some(checked));
+        let held = api.check(self.call, &dialect, &guards, looked, RIGHT_BEFORE);
+        held.await.map(drop)
     }
 
     async fn job(&self, job: &Job<'_>) -> Done {
@@ -775,8 +765,7 @@ impl<'a> Run<'a> {
             Some(name) => Err(Failed {
                 next: Next::Wait,
                 error: Error::new(Kind::Busy, format!("destroy {name}"))
-                    .because("TrueNAS says that it is done, and it is still there: it is in use")
-                    .with_effect(Effect::Possible),
+                    .because("TrueNAS says that it is done, and it is still there: it is in use"),
             }),
         }
     }
