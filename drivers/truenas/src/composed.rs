@@ -217,6 +217,88 @@ impl<B: Backend> Composed<B> {
             .map(drop)
             .map_err(|error| failed(format!("grow {name}"), &error, first))
     }
+
+    /// Applies a plan in parts; `done` says whether one of them was done.
+    async fn applied(
+        &self,
+        call: &Call,
+        plan: &Plan,
+        then: &Request,
+        done: &mut bool,
+    ) -> Result<Observed, Failed> {
+        let host = of_host(then);
+        let nothing = Request::of([]);
+        let mut parts = parts(&plan.steps).into_iter().peekable();
+        let itself = Object::from(plan.lock.clone());
+        // All of them before the first part.
+        let mut guards = plan.guards.clone();
+        let mut seen = None;
+        let mut made = Made::default();
+        // Whether the host was asked for the guards since it was changed last.
+        let mut is_checked = true;
+        let about = |guards, steps| part_of(plan, guards, steps);
+        // Its turn, and what has to be true, also where the first part is none of the host.
+        if !matches!(parts.peek(), Some(Part::Host(_))) {
+            let first = about(std::mem::take(&mut guards), Vec::new());
+            let then = if parts.peek().is_none() {
+                &host
+            } else {
+                &nothing
+            };
+            let looked = self.host.apply(call, &first, then).await?;
+            if parts.peek().is_none() {
+                seen = Some(looked);
+            }
+        }
+        while let Some(part) = parts.next() {
+            let outcome = match part {
+                Part::Host(steps) => {
+                    if *done {
+                        let touched: Vec<Object> = steps.iter().filter_map(changed).collect();
+                        guards = identities(&plan.guards, |object| touched.contains(object));
+                    }
+                    is_checked = false;
+                    let steps = steps.into_iter().filter_map(|step| resolved(step, &made));
+                    let part = about(std::mem::take(&mut guards), steps.collect());
+                    let last = parts.peek().is_none();
+                    let then = if last { &host } else { &nothing };
+                    let applied = self.host.apply(call, &part, then).await;
+                    applied.map(|looked| seen = Some(looked).filter(|_| last))
+                }
+                Part::Exports(exports) => {
+                    let removes = exports.iter().any(|export| export.change.removes());
+                    let still = if removes && !is_checked {
+                        is_checked = true;
+                        let guards = identities(&plan.guards, |object| *object == itself);
+                        let still = about(guards, Vec::new());
+                        self.host.apply(call, &still, &nothing).await.map(drop)
+                    } else {
+                        Ok(())
+                    };
+                    match still {
+                        Ok(()) => self.exports(call, exports, !*done, &mut made).await,
+                        Err(failed) => Err(failed),
+                    }
+                }
+                Part::Grow(name, size) => self.grow(call, &name, size, !*done).await,
+            };
+            outcome?;
+            *done = true;
+        }
+        let looked = async {
+            match seen {
+                Some(seen) => Ok(seen.pool),
+                None => self.host.observe(call, &host).await.map(|seen| seen.pool),
+            }
+        };
+        let (pool, export) =
+            tokio::try_join!(looked, self.answers(call, then)).map_err(Failed::terminal)?;
+        Ok(Observed {
+            pool,
+            export,
+            kept: None,
+        })
+    }
 }
 
 impl<B: Backend> Serves for Composed<B> {
@@ -260,86 +342,14 @@ impl<B: Backend> Backend for Composed<B> {
     }
 
     async fn apply(&self, call: &Call, plan: &Plan, then: &Request) -> Result<Observed, Failed> {
-        let host = of_host(then);
-        let nothing = Request::of([]);
-        let mut parts = parts(&plan.steps).into_iter().peekable();
-        let itself = Object::from(plan.lock.clone());
-        // All of them before the first part.
-        let mut guards = plan.guards.clone();
         let mut done = false;
-        let mut seen = None;
-        let mut made = Made::default();
-        // Whether the host was asked for the guards since it was changed last.
-        let mut is_checked = true;
-        let about = |guards, steps| part_of(plan, guards, steps);
-        // Its turn, and what has to be true, also where the first part is none of the host.
-        if !matches!(parts.peek(), Some(Part::Host(_))) {
-            let first = about(std::mem::take(&mut guards), Vec::new());
-            let then = if parts.peek().is_none() {
-                &host
+        let applied = Box::pin(self.applied(call, plan, then, &mut done)).await;
+        applied.map_err(|failed| {
+            if done {
+                failed.with_effect(Effect::Possible)
             } else {
-                &nothing
-            };
-            let looked = self.host.apply(call, &first, then).await?;
-            if parts.peek().is_none() {
-                seen = Some(looked);
+                failed
             }
-        }
-        while let Some(part) = parts.next() {
-            let outcome = match part {
-                Part::Host(steps) => {
-                    if done {
-                        let touched: Vec<Object> = steps.iter().filter_map(changed).collect();
-                        guards = identities(&plan.guards, |object| touched.contains(object));
-                    }
-                    is_checked = false;
-                    let steps = steps.into_iter().filter_map(|step| resolved(step, &made));
-                    let part = about(std::mem::take(&mut guards), steps.collect());
-                    let last = parts.peek().is_none();
-                    let then = if last { &host } else { &nothing };
-                    let applied = self.host.apply(call, &part, then).await;
-                    applied.map(|looked| seen = Some(looked).filter(|_| last))
-                }
-                Part::Exports(exports) => {
-                    let removes = exports.iter().any(|export| export.change.removes());
-                    let still = if removes && !is_checked {
-                        is_checked = true;
-                        let guards = identities(&plan.guards, |object| *object == itself);
-                        let still = about(guards, Vec::new());
-                        self.host.apply(call, &still, &nothing).await.map(drop)
-                    } else {
-                        Ok(())
-                    };
-                    match still {
-                        Ok(()) => self.exports(call, exports, !done, &mut made).await,
-                        Err(failed) => Err(failed),
-                    }
-                }
-                Part::Grow(name, size) => self.grow(call, &name, size, !done).await,
-            };
-            outcome.map_err(|failed| {
-                if done {
-                    failed.with_effect(Effect::Possible)
-                } else {
-                    failed
-                }
-            })?;
-            done = true;
-        }
-        let after = |error: Error| {
-            Failed::terminal(error.with_effect(if done { Effect::Possible } else { Effect::None }))
-        };
-        let looked = async {
-            match seen {
-                Some(seen) => Ok(seen.pool),
-                None => self.host.observe(call, &host).await.map(|seen| seen.pool),
-            }
-        };
-        let (pool, export) = tokio::try_join!(looked, self.answers(call, then)).map_err(after)?;
-        Ok(Observed {
-            pool,
-            export,
-            kept: None,
         })
     }
 
