@@ -36,30 +36,41 @@ pub(super) fn release(path: &AbsolutePath) -> Result<(), Error> {
 
 /// As [`release`], with `before` done before a file is deleted.
 fn release_with(path: &AbsolutePath, before: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
-    for layer in 0..LAYERS {
-        let effect = if layer == 0 {
-            Effect::None
+    let mut begun = false;
+    release_layers(path, before, &mut begun).map_err(|error| {
+        if begun {
+            error.with_effect(Effect::Possible)
         } else {
-            Effect::Possible
-        };
-        let unmounted = mount::unmount(path.as_path()).map_err(|error| {
-            let error = mount_failed(format!("unmount `{path}`"), error);
-            error.with_effect(effect)
-        })?;
-        let effect = if unmounted { Effect::Possible } else { effect };
+            error
+        }
+    })
+}
+
+/// Unmounts one layer after the other and deletes what is below them; `begun` says whether anything was taken away.
+fn release_layers(
+    path: &AbsolutePath,
+    before: impl Fn() -> Result<(), Error>,
+    begun: &mut bool,
+) -> Result<(), Error> {
+    for _ in 0..LAYERS {
+        let unmounted = mount::unmount(path.as_path())
+            .map_err(|error| mount_failed(format!("unmount `{path}`"), error))?;
+        *begun |= unmounted;
         match rustix::fs::rmdir(path.as_path()) {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
             // One more layer, stacked by an older driver or by a retry.
             Err(Errno::BUSY) if unmounted => {}
             Err(Errno::NOTDIR) => {
-                if delete_file(path, &before).map_err(|error| error.with_effect(effect))? {
+                if delete_file(path, &before)? {
                     return Ok(());
                 }
             }
-            Err(errno) => return Err(refused(path, errno).with_effect(effect)),
+            Err(errno) => return Err(refused(path, errno)),
         }
+        // A file may have lost its read-only device by now.
+        *begun = true;
     }
-    Err(refused(path, Errno::BUSY).with_effect(Effect::Possible))
+    Err(refused(path, Errno::BUSY))
 }
 
 /// Deletes what is not a directory; `false` if another mount is in the way.

@@ -34,11 +34,20 @@ pub(super) async fn unstage(
     let work = {
         let (context, path) = (Arc::clone(context), path.clone());
         move || {
-            let attached = uncover(&context, &path)?;
-            if attached.is_empty() {
-                release(&path)?;
-            }
-            Ok(attached)
+            let mut unmounted = false;
+            let attached = uncover(&context, &path, &mut unmounted).and_then(|attached| {
+                if attached.is_empty() {
+                    release(&path)?;
+                }
+                Ok(attached)
+            });
+            attached.map_err(|error| {
+                if unmounted {
+                    error.with_effect(Effect::Possible)
+                } else {
+                    error
+                }
+            })
         }
     };
     let attached =
@@ -46,18 +55,23 @@ pub(super) async fn unstage(
     if attached.is_empty() {
         return Ok(());
     }
-    detach(context, &limits, &attached).await?;
-    context.changed("detached");
-    let work = {
-        let context = Arc::clone(context);
-        move || {
-            forget(&path)?;
-            context.changed("record cleared");
-            release(&path)
-        }
+    let finished = async {
+        detach(context, &limits, &attached).await?;
+        context.changed("detached");
+        let work = {
+            let context = Arc::clone(context);
+            move || {
+                forget(&path)?;
+                context.changed("record cleared");
+                release(&path)
+            }
+        };
+        blocking::run(limits, Doing::changing(doing), work).await
     };
-    let finished = blocking::run(limits, Doing::changing(doing), work).await;
-    finished.map_err(|error| error.with_effect(Effect::Possible))
+    // Nothing is mounted any more.
+    finished
+        .await
+        .map_err(|error| error.with_effect(Effect::Possible))
 }
 
 /// Detaches everything that can be; returns the first failure.
@@ -70,29 +84,33 @@ pub(super) async fn detach(
     for facts in attached {
         if let Err(error) = context.devices.detach(facts, limits.deadline()).await {
             tracing::warn!(%facts, error = %error.chain(), "not detached");
-            result = result.and(Err(error.with_effect(Effect::Possible)));
+            result = result.and(Err(error));
         }
     }
     result
 }
 
-/// Unmounts the filesystem or the device node of the volume, all layers; returns what has to be detached.
-fn uncover(context: &Context, path: &AbsolutePath) -> Result<Vec<Facts>, Error> {
+/// Unmounts the filesystem or the device node of the volume, all layers; returns what has to be detached. `unmounted`
+/// says whether any layer was there.
+fn uncover(
+    context: &Context,
+    path: &AbsolutePath,
+    unmounted: &mut bool,
+) -> Result<Vec<Facts>, Error> {
     let mut attached = Vec::new();
-    let mut effect = Effect::None;
-    let Some(place) = unmount(context, path, &mut attached, &mut effect)? else {
+    let Some(place) = unmount(context, path, &mut attached, unmounted)? else {
         return Ok(attached);
     };
     if !place.is_directory() {
         return Ok(attached);
     }
-    for facts in record::read(&place).map_err(|error| error.with_effect(effect))? {
+    for facts in record::read(&place)? {
         note(&mut attached, facts);
     }
     let block = path.child(BLOCK_DEVICE);
-    if let Some(file) = unmount(context, &block, &mut attached, &mut effect)? {
+    if let Some(file) = unmount(context, &block, &mut attached, unmounted)? {
         drop(file);
-        release(&block).map_err(|error| error.with_effect(effect))?;
+        release(&block)?;
         context.changed("file of the device removed");
     }
     Ok(attached)
@@ -104,7 +122,7 @@ fn unmount(
     context: &Context,
     path: &AbsolutePath,
     attached: &mut Vec<Facts>,
-    effect: &mut Effect,
+    unmounted: &mut bool,
 ) -> Result<Option<Place>, Error> {
     for _ in 0..LAYERS {
         let place = match Place::open(path.as_path()) {
@@ -125,13 +143,12 @@ fn unmount(
             }
         };
         drop(place);
-        let unmounted = mount::unmount(path.as_path()).map_err(|error| {
-            mount_failed(format!("unmount `{path}`"), error).with_effect(*effect)
-        })?;
-        if !unmounted {
+        let was_mounted = mount::unmount(path.as_path())
+            .map_err(|error| mount_failed(format!("unmount `{path}`"), error))?;
+        if !was_mounted {
             return Ok(None);
         }
-        *effect = Effect::Possible;
+        *unmounted = true;
         context.changed("unmounted");
     }
     Ok(None)

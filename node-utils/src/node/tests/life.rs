@@ -159,6 +159,21 @@ fn a_refusal_that_leaves_directories_behind_does_not_claim_that_nothing_changed(
 }
 
 #[test]
+fn an_unstage_that_unmounts_and_finds_content_below_does_not_claim_that_nothing_changed() {
+    bench(|bench| {
+        fs::create_dir(bench.path("k/s")).expect("dir");
+        fs::write(bench.path("k/s/f"), "data").expect("file");
+        bench.bind("v/one", "k/s");
+        let error = refused(bench.unstage("s"), Kind::Busy);
+        assert_eq!(error.effect(), Effect::Possible);
+        assert_eq!(bench.layers("k/s"), 0);
+        let error = refused(bench.unstage("s"), Kind::Busy);
+        assert_eq!(error.effect(), Effect::None);
+        assert_eq!(fs::read(bench.path("k/s/f")).expect("read"), b"data");
+    });
+}
+
+#[test]
 fn what_an_older_driver_mounted_is_taken_over() {
     bench(|bench| {
         bench.bind("v/one", "k/s");
