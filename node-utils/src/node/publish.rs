@@ -165,14 +165,8 @@ fn names(flags: &[&str]) -> String {
 
 /// Mounts the volume at the opened, empty target.
 fn show(plan: &Plan<'_>, target: &Place) -> Result<(), Error> {
-    if plan.exclusive {
-        exclusive::check(plan.request, &plan.staged, plan.source.as_ref(), target)?;
-    }
-    let attributes = plan.added.and(plan.asked);
-    let regrouped = regroup(plan, attributes)?;
-    mount::bind(&plan.staged, target, attributes).map_err(|error| {
-        let doing = format!("bind the volume to `{}`", plan.request.target);
-        let error = mount_failed(doing, error);
+    let mut regrouped = false;
+    bind(plan, target, &mut regrouped).map_err(|error| {
         if regrouped {
             error.with_effect(Effect::Possible)
         } else {
@@ -181,11 +175,24 @@ fn show(plan: &Plan<'_>, target: &Place) -> Result<(), Error> {
     })
 }
 
-/// Gives the volume to the group of the request, unless this publication is read-only or the volume is. Returns
+/// Gives the volume to its group and binds it to the target; `regrouped` says whether its group may have changed.
+fn bind(plan: &Plan<'_>, target: &Place, regrouped: &mut bool) -> Result<(), Error> {
+    if plan.exclusive {
+        exclusive::check(plan.request, &plan.staged, plan.source.as_ref(), target)?;
+    }
+    let attributes = plan.added.and(plan.asked);
+    regroup(plan, attributes, regrouped)?;
+    mount::bind(&plan.staged, target, attributes).map_err(|error| {
+        let doing = format!("bind the volume to `{}`", plan.request.target);
+        mount_failed(doing, error)
+    })
+}
+
+/// Gives the volume to the group of the request, unless this publication is read-only or the volume is. `changed` says
 /// whether anything may have changed.
-fn regroup(plan: &Plan<'_>, attributes: Attributes) -> Result<bool, Error> {
+fn regroup(plan: &Plan<'_>, attributes: Attributes, changed: &mut bool) -> Result<(), Error> {
     let Some(group) = plan.group else {
-        return Ok(false);
+        return Ok(());
     };
     let staging = &plan.request.staging;
     if matches!(plan.request.attachment, Attachment::Smb(_)) {
@@ -193,14 +200,13 @@ fn regroup(plan: &Plan<'_>, attributes: Attributes) -> Result<bool, Error> {
         if plan.staged.gid != group {
             tracing::warn!(path = %staging, group, "the share was mounted for another group: unstage it first");
         }
-        return Ok(false);
+        return Ok(());
     }
     if attributes.is_read_only() || flags(&plan.staged, staging.path())?.is_read_only() {
-        return Ok(false);
+        return Ok(());
     }
+    *changed = true;
     group::apply(&plan.staged, staging.path().as_str(), group)
-        .map_err(|error| error.with_effect(Effect::Possible))?;
-    Ok(true)
 }
 
 fn flags(place: &Place, path: &AbsolutePath) -> Result<Attributes, Error> {
