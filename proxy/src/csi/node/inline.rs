@@ -132,14 +132,7 @@ pub(super) async fn publish(
                 secrets: csi_types::StageSecrets::default(),
             };
             let mounted = plugin.node.verbs().stage(jobs::limits(task), wanted).await;
-            mounted.map_err(|error| {
-                let effect = task.call.effect();
-                if error.effect() == driver_core::Effect::None {
-                    error.with_effect(effect)
-                } else {
-                    error
-                }
-            })
+            task.call.outcome(mounted)
         }
     }
 }

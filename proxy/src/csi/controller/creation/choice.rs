@@ -255,15 +255,13 @@ fn only_owner(mut owners: Vec<Candidate>) -> Result<Option<Candidate>, Error> {
     let here = first.connection.scope();
     if let Some(other) = owners.iter().find(|other| other.connection.scope() != here) {
         let (one, other) = (first.connection.name(), other.connection.name());
-        return Err(
-            Error::new(Kind::Busy, "choose one of the connections of the class")
-                .because(format!(
-                    "both connection `{one}` and connection `{other}` have the volume"
-                ))
-                .advise("delete it by hand at the storage where it is not wanted")
-                // Forgetting it would lose both.
-                .with_effect(Effect::Possible),
-        );
+        let refusal = Error::new(Kind::Busy, "choose one of the connections of the class")
+            .because(format!(
+                "both connection `{one}` and connection `{other}` have the volume"
+            ))
+            .advise("delete it by hand at the storage where it is not wanted");
+        // Forgetting it would lose both.
+        return Err(careful(refusal, Some(Found::Whole)));
     }
     let at = owners.iter().position(|owner| owner.able.is_ok());
     Ok(Some(owners.swap_remove(at.unwrap_or_default())))
@@ -320,16 +318,16 @@ impl Candidate {
     /// The error while this connection cannot say whether it has the volume.
     fn in_doubt(&self, error: &Error) -> Error {
         let name = self.connection.name();
-        Error::new(error.kind(), "choose one of the connections of the class")
-            // Not by this call: an earlier one may have created it, and must not be forgotten.
-            .with_effect(Effect::Possible)
+        let refusal = Error::new(error.kind(), "choose one of the connections of the class")
             .because(format!(
                 "connection `{name}` may have the volume: {}",
                 error.chain()
             ))
             .advise(format!(
                 "repair its storage, or set `proxy.perDriver.newVolumes: false` in the file of `{name}`"
-            ))
+            ));
+        // Not by this call: an earlier one may have created it, and must not be forgotten.
+        careful(refusal, Some(Found::Begun))
     }
 
     /// The free space, as far as it is known.
