@@ -17,6 +17,14 @@ use crate::routing::connection::Connection;
 /// The most names that an error lists.
 const MAX_LISTED: usize = 10;
 
+/// Why a class names no connections.
+enum Unnamed {
+    /// It is wrong.
+    Wrong(Error),
+    /// A connection is missing, which may hold a part of the volume.
+    Missing(Error),
+}
+
 // === impl Connections ===
 
 impl Connections {
@@ -26,7 +34,11 @@ impl Connections {
         &self,
         parameters: &Parameters,
     ) -> Result<Vec<Arc<Connection>>, Error> {
-        let class = self.of_class(parameters)?;
+        let class = match self.of_class(parameters) {
+            Ok(class) => class,
+            Err(Unnamed::Wrong(error)) => return Err(error),
+            Err(Unnamed::Missing(error)) => return Err(with_possible_effect(error)),
+        };
         let opened = join_all(class.iter().map(LazyConnection::open)).await;
         let opened = opened.into_iter();
         opened
@@ -46,8 +58,7 @@ impl Connections {
             return Ok(served.cloned().collect());
         }
         // A query changes nothing.
-        let asked = self.of_class(parameters);
-        asked.map_err(|error| error.with_effect(Effect::None))
+        self.of_class(parameters).map_err(Unnamed::into_error)
     }
 
     /// The connections that a fence is about, and whether its parameters name them: those, or all, with one that stands for
@@ -61,15 +72,17 @@ impl Connections {
         if self.is_routed() && !are_named {
             return Ok((self.listed(), false));
         }
-        let asked = self.of_class(parameters);
         // Nothing is changed yet.
-        let asked = asked.map_err(|error| error.with_effect(Effect::None))?;
+        let asked = self.of_class(parameters).map_err(Unnamed::into_error)?;
         Ok((asked, are_named))
     }
 
     /// The connections that a class names, each once.
-    fn of_class(&self, parameters: &Parameters) -> Result<Vec<Arc<LazyConnection>>, Error> {
-        let wrong = |why: &str| Err(Error::invalid("request field `parameters`").because(why));
+    fn of_class(&self, parameters: &Parameters) -> Result<Vec<Arc<LazyConnection>>, Unnamed> {
+        let wrong = |why: &str| {
+            let error = Error::invalid("request field `parameters`").because(why);
+            Err(Unnamed::Wrong(error))
+        };
         let Naming::Named(names) = &self.inner.naming else {
             let lazy = self.table().get(&ConnectionName::unnamed()).cloned();
             return Ok(lazy.into_iter().collect());
@@ -78,7 +91,7 @@ impl Connections {
         if let Some(legacy) = &self.legacy {
             let unknown = self.unknown();
             let lazy = self.find(&legacy.connection);
-            let missing = || with_possible_effect(missing_one(&legacy.connection, unknown));
+            let missing = || Unnamed::Missing(missing_one(&legacy.connection, unknown));
             return Ok(vec![lazy.ok_or_else(missing)?]);
         }
         let value = |key: &str| {
@@ -91,7 +104,7 @@ impl Connections {
             (Some(_), Some(_)) => {
                 return wrong("`connection` and `connections` cannot both be given");
             }
-            (None, None) => return Err(without_connection(parameters)),
+            (None, None) => return Err(Unnamed::Wrong(without_connection(parameters))),
         };
         // First, because what becomes known is in the table before it is said that all are known.
         let unknown_ones = self.unknown();
@@ -100,21 +113,32 @@ impl Connections {
             (Vec::<Arc<LazyConnection>>::with_capacity(texts.len()), None);
         for text in &texts {
             let name = ConnectionName::parse(text)
-                .map_err(|error| Error::invalid(unknown(text)).because(error))?;
+                .map_err(|error| Unnamed::Wrong(Error::invalid(unknown(text)).because(error)))?;
             let name = names.meant(&name);
             match table.get(name) {
                 Some(lazy) if found.iter().any(|known| known.name() == lazy.name()) => {}
                 Some(lazy) => found.push(Arc::clone(lazy)),
                 None if unknown_ones.is_some() => {
-                    return Err(with_possible_effect(missing_one(name, unknown_ones)));
+                    return Err(Unnamed::Missing(missing_one(name, unknown_ones)));
                 }
                 None => drop(missing.get_or_insert(*text)),
             }
         }
         match missing {
-            Some(text) if found.is_empty() => Err(not_there(&table, text)),
-            Some(text) => Err(missed(text)),
+            Some(text) if found.is_empty() => Err(Unnamed::Wrong(not_there(&table, text))),
+            Some(text) => Err(Unnamed::Missing(missed(text))),
             None => Ok(found),
+        }
+    }
+}
+
+// === impl Unnamed ===
+
+impl Unnamed {
+    /// The error of a call that makes nothing.
+    fn into_error(self) -> Error {
+        match self {
+            Self::Wrong(error) | Self::Missing(error) => error,
         }
     }
 }
@@ -150,7 +174,6 @@ fn unknown(text: &str) -> String {
 fn missed(text: &str) -> Error {
     Error::invalid(unknown(text))
         .because("it does not exist, and may hold a part of the volume")
-        .with_effect(Effect::Possible)
         .advise(
             "put its file there, with `proxy.perDriver.newVolumes: false` if nothing is to be made there, \
              or take it out of the class",

@@ -7,8 +7,8 @@ use csi_proto::v1::node_server::Node as _;
 use csi_proto::v1::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    AccessRules, BackendIdentity, CreateVolume, DeleteVolume, Driver, Effect, InlineFound,
-    InlineVolumes, Kind, NodeId, Parameters, Volume, VolumeName,
+    AccessRules, BackendIdentity, CreateVolume, DeleteVolume, Driver, InlineFound, InlineVolumes,
+    Kind, NodeId, Parameters, Volume, VolumeName,
 };
 use node_utils::Tools;
 use secrecy::ExposeSecret as _;
@@ -93,7 +93,7 @@ impl InlineVolumes for Pods {
         _: &AbsolutePath,
     ) -> Result<(), Error> {
         if *self.refuse.lock().expect("refuse") {
-            return Err(Error::new(Kind::Unreachable, "ask the pool").with_effect(Effect::None));
+            return Err(Error::new(Kind::Unreachable, "ask the pool"));
         }
         call.changing();
         self.volumes.lock().expect("volumes").remove(id);
