@@ -174,11 +174,7 @@ fn unseen(error: RunError, doing: String, effect: Effect) -> Error {
         ),
         _ => (Kind::Internal, "see the log of this process"),
     };
-    let effect = error.effect_of(effect);
-    Error::new(kind, doing)
-        .with_effect(effect)
-        .because(error)
-        .advise(advice)
+    error.of_work(kind, doing, effect).advise(advice)
 }
 
 /// It ended, and not well.

@@ -127,7 +127,17 @@ impl RunError {
 
     /// The error of the work that the command was for: as uncertain as the command itself.
     pub fn while_doing(self, kind: Kind, doing: impl Into<String>) -> csi_types::Error {
-        let effect = self.effect();
+        self.of_work(kind, doing, Effect::Possible)
+    }
+
+    /// The error of the work that a command of this effect was for: without effect if it never started.
+    pub fn of_work(
+        self,
+        kind: Kind,
+        doing: impl Into<String>,
+        command: Effect,
+    ) -> csi_types::Error {
+        let effect = self.effect_of(command);
         csi_types::Error::new(kind, doing)
             .with_effect(effect)
             .because(self)

@@ -374,11 +374,7 @@ fn to_error(error: RunError, doing: String, effect: Effect) -> Error {
         ),
         _ => (Kind::Internal, "run the same command on the node"),
     };
-    let effect = error.effect_of(effect);
-    Error::new(kind, doing)
-        .with_effect(effect)
-        .because(error)
-        .advise(advice)
+    error.of_work(kind, doing, effect).advise(advice)
 }
 
 // === impl Credentials ===
