@@ -74,11 +74,12 @@ fn kept_for(said: &str) -> Option<Duration> {
 pub(super) fn of_export(error: &RunError, effect: Effect) -> Failed {
     tracing::debug!(%error, "a command of an export failed");
     let said = describe(error, "run a command of the export");
-    let mut failed = read(error, effect, find(OF_HOST, error.stderr()), said);
-    if failed.next == Next::Queue && error.stderr().trim().starts_with(NO_TURN) {
-        failed.error = failed.error.with_effect(Effect::None);
-    }
-    failed
+    let reason = find(OF_HOST, error.stderr());
+    let effect = match reason {
+        Some((_, _, Next::Queue, _)) if error.stderr().trim().starts_with(NO_TURN) => Effect::None,
+        _ => effect,
+    };
+    read(error, effect, reason, said)
 }
 
 /// The error of a failed command whose message means `reason`.

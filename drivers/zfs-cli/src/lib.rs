@@ -186,24 +186,31 @@ impl<R: Runner + 'static> Backend for Cli<R> {
         let locked = Locked::new(&self.runner, lock);
         let work = locked.run_all(&commands);
         let batch = progress::logged(work, &self.runner, &self.tools, plan, self.telling).await;
-        let mut outputs = batch.into_outputs().map_err(|error| {
-            let doing = match doing.get(error.step) {
-                Some(doing) => doing.clone(),
-                None => looking(then, error.step - changing),
-            };
-            let mut failed = understood(&error.source, doing.as_deref(), Effect::Possible);
-            if error.step < guards && failure::is_stale(&error.source) {
-                failed.next = Next::Observe;
+        let applied = match batch.into_outputs() {
+            Ok(mut outputs) => {
+                let seen = query::observed(then, outputs.split_off(changing));
+                seen.map_err(|error| (true, Failed::terminal(error)))
             }
-            // A command that could not be started has changed nothing; those before it have.
-            if error.step > guards {
-                failed.error = failed.error.with_effect(Effect::Possible);
+            Err(error) => {
+                let doing = match doing.get(error.step) {
+                    Some(doing) => doing.clone(),
+                    None => looking(then, error.step - changing),
+                };
+                let mut failed = understood(&error.source, doing.as_deref(), Effect::Possible);
+                if error.step < guards && failure::is_stale(&error.source) {
+                    failed.next = Next::Observe;
+                }
+                Err((error.step > guards, failed))
             }
-            failed
-        })?;
-        let queries = outputs.split_off(changing);
-        query::observed(then, queries)
-            .map_err(|error| Failed::terminal(error.with_effect(Effect::Possible)))
+        };
+        // A command that could not be started has changed nothing; those before it have.
+        applied.map_err(|(is_begun, failed)| {
+            if is_begun {
+                failed.with_effect(Effect::Possible)
+            } else {
+                failed
+            }
+        })
     }
 
     async fn look_and_do(
