@@ -202,8 +202,7 @@ impl<B: Backend> ZfsInline<B> {
         for _ in 0..ROUNDS {
             call.check("work on an inline volume")?;
             let seen = self.observe(call, vec![query()]).await?;
-            let with_effect = |error: Error| error.with_effect(call.effect());
-            let Some(plan) = plan(&seen).map_err(with_effect)? else {
+            let Some(plan) = plan(&seen)? else {
                 return Ok(());
             };
             match self.backend.apply(call, &plan, &Request::of([])).await {
@@ -302,7 +301,7 @@ impl<B: Backend> InlineVolumes for ZfsInline<B> {
         let properties = self.properties(wanted)?;
         let query = || Query::Dataset(dataset.clone());
         let plan = |seen: &State| self.creation(&dataset, wanted, &properties, seen);
-        self.converge(call, query, plan).await?;
+        call.outcome(self.converge(call, query, plan).await)?;
         let asset = AttachedName::parse(dataset.as_str()).map_err(|error| {
             Error::invalid(format!("tell the node of {dataset}")).because(error)
         })?;
@@ -323,7 +322,7 @@ impl<B: Backend> InlineVolumes for ZfsInline<B> {
         };
         let query = || Query::Family(dataset.clone());
         let plan = |seen: &State| self.removal(&dataset, id, seen);
-        self.converge(call, query, plan).await
+        call.outcome(self.converge(call, query, plan).await)
     }
 
     async fn list_inline(&self, call: &Call) -> Result<Vec<InlineFound>, Error> {
