@@ -34,18 +34,25 @@ fn advice(error: &ApiError) -> Option<&'static str> {
     })
 }
 
+fn effect_of(error: &ApiError) -> Effect {
+    match error.effect() {
+        ApiEffect::None => Effect::None,
+        ApiEffect::Possible => Effect::Possible,
+    }
+}
+
 /// What a failed call means.
 pub(crate) fn understood(doing: impl Into<String>, error: &ApiError) -> Error {
-    let failure = Error::new(kind_of(error), doing);
+    meaning(doing, error, effect_of(error))
+}
+
+fn meaning(doing: impl Into<String>, error: &ApiError, effect: Effect) -> Error {
+    let failure = Error::new(kind_of(error), doing).with_effect(effect);
     let failure = match advice(error) {
         Some(advice) => failure.advise(advice),
         None => failure,
     };
-    let effect = match error.effect() {
-        ApiEffect::None => Effect::None,
-        ApiEffect::Possible => Effect::Possible,
-    };
-    failure.because(error.clone()).with_effect(effect)
+    failure.because(error.clone())
 }
 
 /// A question that failed: its answer is unknown, whatever the NAS had against it.
@@ -74,15 +81,14 @@ pub(crate) fn failed(doing: impl Into<String>, error: &ApiError, alone: bool) ->
         }
         _ => Next::Tell,
     };
-    let failure = understood(doing, error);
-    let effect = match failure.effect() {
+    let effect = match effect_of(error) {
         _ if !alone => Effect::Possible,
         Effect::Possible if was_only_checked(error) => Effect::None,
         effect => effect,
     };
     Failed {
         next,
-        error: failure.with_effect(effect),
+        error: meaning(doing, error, effect),
     }
 }
 
