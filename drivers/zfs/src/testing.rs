@@ -111,6 +111,17 @@ impl MemoryHost {
     }
 
     fn apply_now(&self, plan: &Plan, then: &Request) -> Result<Observed, Failed> {
+        let mut begun = false;
+        self.applied(plan, then, &mut begun).map_err(|failed| {
+            if begun {
+                failed.with_effect(Effect::Possible)
+            } else {
+                failed
+            }
+        })
+    }
+
+    fn applied(&self, plan: &Plan, then: &Request, begun: &mut bool) -> Result<Observed, Failed> {
         let mut state = self.state();
         state.exchanges += 1;
         if let Some(Intervention(change)) = lock(&self.before).take() {
@@ -118,15 +129,13 @@ impl MemoryHost {
         }
         // Running work still holds the lock.
         state.finish();
-        if let Err(failed) = state.apply(plan) {
+        if let Err(failed) = state.apply(plan, begun) {
             if let Some(Intervention(change)) = lock(&self.after).take() {
                 change(&mut state);
             }
             return Err(failed);
         }
-        state
-            .observe(then)
-            .map_err(|error| Failed::terminal(error.with_effect(Effect::Possible)))
+        state.observe(then).map_err(Failed::terminal)
     }
 
     /// Its state; tests change it as others would.
@@ -153,7 +162,7 @@ impl Backend for MemoryHost {
         let mut state = self.state();
         state.exchanges += 1;
         if state.is_cut() {
-            return Err(state::lost().error.with_effect(Effect::None));
+            return Err(state::cut());
         }
         state.observe(request)
     }

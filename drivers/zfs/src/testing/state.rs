@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use driver_core::{Effect, Error, Kind};
+use driver_core::{Error, Kind};
 
 use super::export::Targets;
 use super::pool::MemoryPool;
@@ -96,12 +96,9 @@ fn parts(node: &Node) -> Vec<Part> {
     }
 }
 
-pub(super) fn lost() -> Failed {
-    Failed::terminal(
-        Error::new(Kind::Unreachable, "change the pool in memory")
-            .because("the connection was cut")
-            .with_effect(Effect::Possible),
-    )
+/// The error of a question.
+pub(super) fn cut() -> Error {
+    Error::new(Kind::Unreachable, "reach the pool in memory").because("the connection was cut")
 }
 
 // === impl HostState ===
@@ -145,8 +142,8 @@ impl HostState {
         })
     }
 
-    /// Applies a plan, up to its failure or interruption.
-    pub(super) fn apply(&mut self, plan: &Plan) -> Result<(), Failed> {
+    /// Applies a plan, up to its failure or interruption; `begun` says whether a part of it may be done.
+    pub(super) fn apply(&mut self, plan: &Plan, begun: &mut bool) -> Result<(), Failed> {
         for guard in &plan.guards {
             let still = match &guard.still {
                 Still::Itself(guid) => self.pool.guid(&guard.object) == Some(*guid),
@@ -163,22 +160,23 @@ impl HostState {
         self.made.clear();
         for (done, part) in parts.iter().enumerate() {
             if self.is_cut() {
+                *begun = true;
                 if self.goes_on {
                     self.running = parts[done..].to_vec();
                 } else if let Part::End { to, .. } = part {
                     self.pool.end_copy(to, None)?;
                 }
-                return Err(lost());
+                return Err(Failed::terminal(cut()));
             }
-            self.part(part).map_err(|mut failed| {
-                if done > 0 {
-                    failed.error = failed.error.with_effect(Effect::Possible);
-                }
-                failed
-            })?;
+            self.part(part)?;
+            *begun = true;
             self.steps += 1;
         }
-        if self.is_cut() { Err(lost()) } else { Ok(()) }
+        *begun = true;
+        if self.is_cut() {
+            return Err(Failed::terminal(cut()));
+        }
+        Ok(())
     }
 
     /// Completes interrupted work that continues.

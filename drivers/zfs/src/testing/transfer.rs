@@ -54,7 +54,7 @@ pub(super) fn send(
 ) -> Result<Box<dyn Bytes>, Error> {
     state.exchanges += 1;
     if state.is_cut() {
-        return Err(state::lost().error.with_effect(Effect::None));
+        return Err(state::cut());
     }
     let token = resume.map(Bookmark::as_str);
     let pieces = state.pool.pieces(from, since, token)?;
@@ -79,11 +79,23 @@ fn here(error: Error) -> Interrupted {
         Kind::Conflict | Kind::NotFound => Next::Observe,
         _ => Next::Tell,
     };
-    let error = error.with_effect(Effect::Possible);
     Interrupted::Here(Failed { next, error })
 }
 
 pub(super) async fn receive(
+    host: &MemoryHost,
+    incoming: &Incoming,
+    stream: &mut dyn Bytes,
+) -> Result<(), Interrupted> {
+    let received = received(host, incoming, stream).await;
+    // What has come stays.
+    received.map_err(|interrupted| match interrupted {
+        Interrupted::Here(failed) => Interrupted::Here(failed.with_effect(Effect::Possible)),
+        source @ Interrupted::Source(_) => source,
+    })
+}
+
+async fn received(
     host: &MemoryHost,
     incoming: &Incoming,
     stream: &mut dyn Bytes,
@@ -93,7 +105,7 @@ pub(super) async fn receive(
     while let Some(bytes) = stream.next().await.map_err(Interrupted::Source)? {
         let mut state = host.state();
         if state.is_cut() {
-            return Err(Interrupted::Here(state::lost()));
+            return Err(here(state::cut()));
         }
         let foreign = || Error::new(Kind::Internal, "receive a stream").because("it is none");
         let (snapshot, piece) = read(&bytes).ok_or_else(|| here(foreign()))?;
@@ -109,7 +121,7 @@ pub(super) async fn receive(
         state.steps += 1;
     }
     if host.state().is_cut() {
-        return Err(Interrupted::Here(state::lost()));
+        return Err(here(state::cut()));
     }
     if started {
         return Ok(());
@@ -138,7 +150,7 @@ pub(super) fn send_records(
 ) -> Result<Box<dyn Bytes>, Error> {
     state.exchanges += 1;
     if state.is_cut() {
-        return Err(state::lost().error.with_effect(Effect::None));
+        return Err(state::cut());
     }
     let bytes = state.pool.records(of, since)?;
     Ok(Box::new(Recorded(Some(bytes))))

@@ -2,7 +2,7 @@
 //! dataset.
 
 use csi_types::hex;
-use driver_core::{Effect, Error, Kind};
+use driver_core::{Error, Kind};
 
 use super::{Cut, Held, MemoryPool};
 use crate::backend::{Base, Incoming};
@@ -145,7 +145,6 @@ impl MemoryPool {
         let to = &incoming.to.dataset;
         let failed = |next, kind, why: &str| {
             let error = Error::new(kind, format!("receive {to}")).because(why.to_owned());
-            let error = error.with_effect(Effect::Possible);
             Failed { next, error }
         };
         let refused = |kind, why: &str| failed(Next::Observe, kind, why);
