@@ -41,31 +41,28 @@ impl ZfsDriver {
             At::Attached(snapshot) => Query::Snapshot(snapshot.clone()),
             At::Detached(dataset) => Query::Dataset(dataset.clone()),
         };
-        match self.observe(call, vec![query]).await {
-            Ok(seen) => {
-                let is_started = match &place.at {
-                    At::Attached(name) => seen.snapshot(name).is_some_and(|s| !s.is_doomed()),
-                    At::Detached(name) => {
-                        let owner = self.settings.policy.owner();
-                        let ours = |dataset: &&Dataset| !owner.is_another(dataset);
-                        seen.dataset(name).as_ref().is_some_and(ours)
-                    }
-                };
-                let effect = if is_started {
-                    Effect::Possible
-                } else {
-                    Effect::None
-                };
-                why.with_effect(effect)
-            }
+        let may_be_started = match self.observe(call, vec![query]).await {
+            Ok(seen) => match &place.at {
+                At::Attached(name) => seen.snapshot(name).is_some_and(|s| !s.is_doomed()),
+                At::Detached(name) => {
+                    let owner = self.settings.policy.owner();
+                    let ours = |dataset: &&Dataset| !owner.is_another(dataset);
+                    seen.dataset(name).as_ref().is_some_and(ours)
+                }
+            },
             Err(unknown) => {
                 let error = unknown.chain();
                 tracing::warn!(
                     error,
                     "cannot determine whether an earlier call started the snapshot"
                 );
-                why.with_effect(Effect::Possible)
+                true
             }
+        };
+        if may_be_started {
+            why.with_effect(Effect::Possible)
+        } else {
+            why
         }
     }
 }
