@@ -310,7 +310,7 @@ impl Shares {
                     // Also the answer to a parameter that DSM does not take.
                     let gone = self.source(call, request, doing).await.err();
                     if let Some(error) = gone {
-                        return Err(error.with_effect(call.effect()));
+                        return call.outcome(Err(error));
                     }
                 }
                 Err(failure.while_doing(call, doing))

@@ -152,7 +152,7 @@ impl Luns {
         let found = targets.iter().find(|target| target.iqn == chosen.iqn);
         match found {
             Some(target) => Ok(target.id),
-            None => Err(no_target(call, chosen, &targets, made, doing)),
+            None => call.outcome(Err(no_target(call, chosen, &targets, made, doing))),
         }
     }
 
@@ -215,7 +215,6 @@ fn no_target(
             other.name, other.iqn, chosen.iqn
         );
         return Error::new(Kind::Conflict, doing)
-            .with_effect(call.effect())
             .because(why)
             .advise("rename that target, or set iscsi.namePrefix");
     }
