@@ -161,20 +161,19 @@ mod tests {
     #[test]
     fn after_the_first_change_no_error_says_that_nothing_was_done() {
         let call = Call::within(Duration::from_mins(1));
-        let effect = |kind, effect| {
-            let ended: Result<(), Error> = Err(Error::new(kind, "copy").with_effect(effect));
-            call.outcome(ended).expect_err("it failed").effect()
+        let told = |error| {
+            let ended: Result<(), Error> = call.outcome(Err(error));
+            ended.expect_err("it failed")
         };
         for kind in Kind::ALL {
-            assert_eq!(effect(kind, Effect::None), Effect::None);
-            assert_eq!(effect(kind, Effect::Possible), Effect::Possible);
+            let proved = told(Error::new(kind, "copy"));
+            assert_eq!(proved.effect(), Effect::None, "{kind:?}");
+            call.changing();
+            let in_doubt = told(proved);
+            assert_eq!(in_doubt.effect(), Effect::Possible, "{kind:?}");
+            call.undone();
+            assert_eq!(told(in_doubt).effect(), Effect::Possible, "{kind:?}");
         }
-        call.changing();
-        for kind in Kind::ALL {
-            assert_eq!(effect(kind, Effect::None), Effect::Possible);
-        }
-        call.undone();
-        assert_eq!(effect(Kind::OutOfSpace, Effect::None), Effect::None);
         assert_eq!(call.outcome(Ok(1)).expect("it has ended well"), 1);
     }
 

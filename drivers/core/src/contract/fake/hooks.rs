@@ -163,7 +163,7 @@ impl Hooks {
             None => Ok(()),
             Some(Trick::Fail(kind)) => {
                 let doing = format!("{}, as the test wants", verb.name());
-                Err(Error::new(kind, doing).with_effect(call.effect()))
+                call.outcome(Err(Error::new(kind, doing)))
             }
             Some(Trick::Panic) => panic!("{}, as the test wants", verb.name()),
             Some(Trick::Block(gate)) => {
