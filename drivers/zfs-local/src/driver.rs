@@ -198,9 +198,8 @@ impl Driver for NodeZfs {
             // The scheduler then tries another node.
             Err(error) if error.kind() == Kind::NotFound && self.source_is_elsewhere(source) => {
                 let doing = format!("create volume `{}`", request.id);
-                Err(Error::new(Kind::OutOfSpace, doing)
-                    .because("its source is on another node")
-                    .with_effect(error.effect()))
+                let error = error.within(doing).of_kind(Kind::OutOfSpace);
+                Err(error.because("its source is on another node"))
             }
             made => made,
         }
