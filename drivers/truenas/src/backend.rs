@@ -329,10 +329,10 @@ impl Api {
         }
         let turn = self.nas.turn(call, plan.as_str()).await;
         let turn = turn.map_err(|_| {
-            Failed::terminal(
-                Error::new(Kind::Timeout, format!("wait for others at {plan}"))
-                    .with_effect(call.effect()),
-            )
+            Failed::terminal(Error::new(
+                Kind::Timeout,
+                format!("wait for others at {plan}"),
+            ))
         })?;
         Ok((turn, true))
     }
