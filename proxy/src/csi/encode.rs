@@ -7,8 +7,8 @@ use csi_proto::v1;
 use csi_proto::v1::volume_content_source::{SnapshotSource, Type as Content, VolumeSource};
 use driver_core::text::{MAX_MAP, MAX_STRING};
 use driver_core::{
-    Condition, ConditionKind, Conditions, Effect, Elsewhere, Error, GroupSnapshot, Kind, Page,
-    Snapshot, Source, Topology, Volume, VolumeId,
+    Condition, ConditionKind, Conditions, Elsewhere, Error, GroupSnapshot, Kind, Page, Snapshot,
+    Source, Topology, Volume, VolumeId,
 };
 use node_utils::node::{Usage, VolumeStats};
 
@@ -280,9 +280,10 @@ fn checked(what: &str, id: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// A result that cannot be encoded for the orchestrator.
+/// A result that cannot be encoded for the orchestrator. It exists: in a call that makes something no defect is
+/// final.
 fn defect(text: String) -> Error {
-    Error::new(Kind::Internal, text).with_effect(Effect::Possible)
+    Error::new(Kind::Internal, text)
 }
 
 #[cfg(test)]
