@@ -171,7 +171,10 @@ fn nas(document: &Document) -> Result<Nas, ConfigError> {
 /// What the API takes of what may be configured.
 fn fit_for_api(document: &Document, settings: &mut Settings) -> Result<(), ConfigError> {
     let policy = &mut settings.policy;
-    if settings.layout.kind == VolumeKind::Filesystem && (policy.quota || policy.reservation) {
+    let has = |mode| policy.class.has(mode);
+    let has_mode = has(ClassProperty::QuotaMode) || has(ClassProperty::ReservationMode);
+    let may_be_limited = policy.quota || policy.reservation || has_mode;
+    if settings.layout.kind == VolumeKind::Filesystem && may_be_limited {
         policy.smallest = SMALLEST;
     }
     if policy.class.has(ClassProperty::Logbias) {

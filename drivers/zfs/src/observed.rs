@@ -277,6 +277,12 @@ impl Dataset {
         self.properties.number(&name).filter(|size| *size > 0)
     }
 
+    /// The bytes that are reserved for it.
+    pub fn reserved(&self) -> u64 {
+        let reserved = self.properties.number(&PropertyName::REFRESERVATION);
+        reserved.unwrap_or_default()
+    }
+
     /// Where it is mounted, if ZFS mounts it.
     pub fn mountpoint(&self) -> Option<&str> {
         let path = self.properties.get(&PropertyName::MOUNTPOINT)?;

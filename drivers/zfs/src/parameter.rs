@@ -22,12 +22,29 @@ pub enum ClassProperty {
     Compression,
     /// What synchronous writes are for.
     Logbias,
+    /// Whether the size of a filesystem is its quota.
+    QuotaMode,
     /// The largest block of a file.
     Recordsize,
+    /// Whether the size of a volume is reserved.
+    ReservationMode,
     /// How synchronous writes are treated.
     Sync,
     /// The size of the blocks of a zvol.
     Volblocksize,
+}
+
+/// What a class sets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClassChoice {
+    /// The size of the blocks of a zvol.
+    pub block: Option<u64>,
+    /// Whether the size of a filesystem is its quota.
+    pub quota: Option<bool>,
+    /// Whether the size of a volume is reserved.
+    pub reservation: Option<bool>,
+    /// All others.
+    pub settings: Vec<Setting>,
 }
 
 /// What classes may set at one connection.
@@ -61,6 +78,9 @@ fn names(properties: &[ClassProperty]) -> String {
     names.join(", ")
 }
 
+/// What a class says for no quota, and for no reservation.
+const NONE: &str = "none";
+
 fn refused(doing: &str, key: &str, allowed: &[&str]) -> Error {
     Error::invalid(doing)
         .because(format!("a class may not set `{}` here", key.escape_debug()))
@@ -74,22 +94,26 @@ fn refused(doing: &str, key: &str, allowed: &[&str]) -> Error {
 
 impl ClassProperty {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Atime,
         Self::Compression,
         Self::Logbias,
+        Self::QuotaMode,
         Self::Recordsize,
+        Self::ReservationMode,
         Self::Sync,
         Self::Volblocksize,
     ];
 
-    /// The name: of the parameter, and of the property.
+    /// The name of the parameter; but for the modes also that of the property.
     pub fn name(self) -> &'static str {
         match self {
             Self::Atime => "atime",
             Self::Compression => "compression",
             Self::Logbias => "logbias",
+            Self::QuotaMode => "quotaMode",
             Self::Recordsize => "recordsize",
+            Self::ReservationMode => "reservationMode",
             Self::Sync => "sync",
             Self::Volblocksize => "volblocksize",
         }
@@ -101,7 +125,9 @@ impl ClassProperty {
             Self::Atime => PropertyName::ATIME,
             Self::Compression => PropertyName::COMPRESSION,
             Self::Logbias => PropertyName::LOGBIAS,
+            Self::QuotaMode => PropertyName::REFQUOTA,
             Self::Recordsize => PropertyName::RECORDSIZE,
+            Self::ReservationMode => PropertyName::REFRESERVATION,
             Self::Sync => PropertyName::SYNC,
             Self::Volblocksize => PropertyName::VOLBLOCKSIZE,
         }
@@ -110,9 +136,23 @@ impl ClassProperty {
     /// Whether such a volume has it.
     fn is_of(self, kind: VolumeKind) -> bool {
         match self {
-            Self::Atime | Self::Recordsize => kind == VolumeKind::Filesystem,
+            Self::Atime | Self::QuotaMode | Self::Recordsize => kind == VolumeKind::Filesystem,
             Self::Volblocksize => kind == VolumeKind::Zvol,
-            Self::Compression | Self::Logbias | Self::Sync => true,
+            Self::Compression | Self::Logbias | Self::ReservationMode | Self::Sync => true,
+        }
+    }
+
+    /// Why a volume that exists keeps it, if it does.
+    fn fixed(self) -> Option<&'static str> {
+        match self {
+            Self::QuotaMode => Some("the size of a volume without a quota is recorded nowhere"),
+            Self::Volblocksize => Some("ZFS never changes it"),
+            Self::Atime
+            | Self::Compression
+            | Self::Logbias
+            | Self::Recordsize
+            | Self::ReservationMode
+            | Self::Sync => None,
         }
     }
 
@@ -125,6 +165,8 @@ impl ClassProperty {
                  zstd-fast-10, then by tens to 100, 500, 1000"
             }
             Self::Logbias => "latency, throughput",
+            Self::QuotaMode => "refquota, none",
+            Self::ReservationMode => "refreservation, none",
             Self::Recordsize | Self::Volblocksize => "powers of two from 512 to 16M, such as 128K",
             Self::Sync => "standard, always, disabled",
         }
@@ -138,6 +180,8 @@ impl ClassProperty {
             Self::Atime => one_of(&["on", "off"])?,
             Self::Compression => compression(&text)?,
             Self::Logbias => one_of(&["latency", "throughput"])?,
+            Self::QuotaMode => one_of(&["refquota", NONE])?,
+            Self::ReservationMode => one_of(&["refreservation", NONE])?,
             Self::Recordsize | Self::Volblocksize => {
                 BlockSize::parse(&text).ok()?.bytes().to_string()
             }
@@ -193,9 +237,7 @@ impl ClassProperties {
                 allowed.push(one);
             }
         }
-        let mutable = allowed
-            .iter()
-            .filter(|one| **one != ClassProperty::Volblocksize);
+        let mutable = allowed.iter().filter(|one| one.fixed().is_none());
         Ok(Self {
             names: allowed.iter().map(|one| one.name()).collect(),
             mutable: mutable.map(|one| one.name()).collect(),
@@ -224,33 +266,71 @@ impl ClassProperties {
         scope: Scope<'_>,
         parameters: &Parameters,
         doing: &str,
-    ) -> Result<Vec<Setting>, Error> {
+    ) -> Result<ClassChoice, Error> {
+        let mut all = ClassChoice::default();
         if self.allowed.is_empty() {
-            return Ok(Vec::new());
+            return Ok(all);
         }
-        let mut all = Vec::new();
         for property in ClassProperty::ALL {
             if let Some(text) = parameters.get(scope, property.name()) {
                 if !self.has(property) {
                     return Err(refused(doing, property.name(), &self.names));
                 }
-                all.push(Setting::read(property, text, doing)?);
+                all.add(Setting::read(property, text, doing)?);
             }
         }
         Ok(all)
     }
 
     /// What a change of a volume sets: each of these parameters, or nothing.
-    pub fn of_change(&self, parameters: &Parameters, doing: &str) -> Result<Vec<Setting>, Error> {
-        let one = |(key, text): (&String, &String)| {
-            let mutable = self.mutable.contains(&key.as_str());
-            let known = ClassProperty::ALL.into_iter().find(|one| one.name() == key);
-            match known.filter(|_| mutable) {
-                Some(property) => Setting::read(property, text, doing),
-                None => Err(refused(doing, key, &self.mutable)),
+    pub fn of_change(&self, parameters: &Parameters, doing: &str) -> Result<ClassChoice, Error> {
+        let mut all = ClassChoice::default();
+        for (key, text) in parameters.raw() {
+            let known = self.allowed.iter().find(|one| one.name() == key);
+            let property = *known.ok_or_else(|| refused(doing, key, &self.mutable))?;
+            if let Some(why) = property.fixed() {
+                return Err(refused(doing, key, &self.mutable)
+                    .because(format!("a volume that exists keeps its `{key}`: {why}")));
             }
+            all.add(Setting::read(property, text, doing)?);
+        }
+        Ok(all)
+    }
+}
+
+// === impl ClassChoice ===
+
+impl ClassChoice {
+    fn add(&mut self, setting: Setting) {
+        let is_on = setting.value.as_str() != NONE;
+        match setting.property {
+            ClassProperty::Volblocksize => self.block = setting.value.as_str().parse().ok(),
+            ClassProperty::QuotaMode => self.quota = Some(is_on),
+            ClassProperty::ReservationMode => self.reservation = Some(is_on),
+            ClassProperty::Atime
+            | ClassProperty::Compression
+            | ClassProperty::Logbias
+            | ClassProperty::Recordsize
+            | ClassProperty::Sync => self.settings.push(setting),
+        }
+    }
+
+    /// What of it a dataset does not have, or inherit, as a class says it.
+    pub fn lacking(&self, dataset: &Dataset) -> Option<String> {
+        let other = self.settings.iter().find(|one| !one.is_shown(dataset));
+        let said = |on: bool, mode: ClassProperty| {
+            let property = mode.property();
+            let value = if on { property.as_str() } else { NONE };
+            format!("{}={value}", mode.name())
         };
-        parameters.raw().iter().map(one).collect()
+        let is_limited = dataset.size().is_some();
+        let quota = self.quota.filter(|on| *on != is_limited);
+        let is_reserved = dataset.reserved() > 0;
+        let reservation = self.reservation.filter(|on| *on != is_reserved);
+        other
+            .map(Setting::to_string)
+            .or_else(|| quota.map(|on| said(on, ClassProperty::QuotaMode)))
+            .or_else(|| reservation.map(|on| said(on, ClassProperty::ReservationMode)))
     }
 }
 
@@ -265,12 +345,6 @@ impl Setting {
                 .advise(format!("it can be {}", property.values()))
         })?;
         Ok(Self { property, value })
-    }
-
-    /// The size of the blocks of a zvol, if this sets it.
-    pub fn block(&self) -> Option<u64> {
-        let is_block = self.property == ClassProperty::Volblocksize;
-        is_block.then(|| self.value.as_str().parse().ok()).flatten()
     }
 
     /// The property to set.
@@ -328,6 +402,8 @@ mod tests {
             (ClassProperty::Sync, "always", "always"),
             (ClassProperty::Atime, "Off", "off"),
             (ClassProperty::Logbias, "throughput", "throughput"),
+            (ClassProperty::QuotaMode, "RefQuota", "refquota"),
+            (ClassProperty::ReservationMode, "none", "none"),
         ] {
             assert_eq!(shown(property, text).as_deref(), Some(expected), "{text}");
         }
@@ -350,6 +426,8 @@ mod tests {
             (ClassProperty::Sync, "on"),
             (ClassProperty::Atime, "true"),
             (ClassProperty::Logbias, "-o"),
+            (ClassProperty::QuotaMode, "1G"),
+            (ClassProperty::ReservationMode, "auto"),
         ] {
             assert_eq!(shown(property, text), None, "{text}");
         }
@@ -364,9 +442,14 @@ mod tests {
         let zvols = allow(&["volblocksize", "sync", "sync"], VolumeKind::Zvol).unwrap();
         assert_eq!(zvols.names(), ["volblocksize", "sync"]);
         assert_eq!(zvols.mutable(), ["sync"]);
+        let modes = ["quotaMode", "reservationMode"];
+        let files = allow(&modes, VolumeKind::Filesystem).unwrap();
+        assert_eq!(files.names(), modes);
+        assert_eq!(files.mutable(), ["reservationMode"]);
         for (name, kind) in [
             ("recordsize", VolumeKind::Zvol),
             ("atime", VolumeKind::Zvol),
+            ("quotaMode", VolumeKind::Zvol),
             ("volblocksize", VolumeKind::Filesystem),
         ] {
             let (_, why) = allow(&[name], kind).unwrap_err();

@@ -7,8 +7,8 @@ use driver_core::template::Template;
 use driver_core::{CreateVolume, Error, MadeFor, Parameters, SizeRange, Source};
 use serde::Serialize;
 
-use crate::observed::VolumeKind;
-use crate::parameter::{ClassProperties, Setting};
+use crate::observed::{Dataset, VolumeKind};
+use crate::parameter::{ClassChoice, ClassProperties, ClassProperty, Setting};
 use crate::plan::owner::Owner;
 use crate::property::{Property, PropertyName, PropertyValue};
 use crate::step::Permission;
@@ -115,9 +115,14 @@ impl Policy {
         &self,
         kind: VolumeKind,
         request: &CreateVolume,
-        class: &[Setting],
+        class: &ClassChoice,
     ) -> Result<Vec<Property>, Error> {
         let mut all = rendered(&self.dataset_properties, &request.parameters)?;
+        all.retain(|property| {
+            let is_quota = property.name == PropertyName::REFQUOTA;
+            let is_reservation = property.name == PropertyName::REFRESERVATION;
+            !(is_quota && class.quota.is_some() || is_reservation && class.reservation.is_some())
+        });
         if kind == VolumeKind::Zvol {
             // compat: "ZFS": the size is rounded to these blocks, so only they are set.
             all.retain(|property| property.name != PropertyName::VOLBLOCKSIZE);
@@ -126,22 +131,59 @@ impl Policy {
             };
             all.extend(given(PropertyName::DEDUP, &self.dedup));
             all.extend(given(PropertyName::COMPRESSION, &self.compression));
-            if self.thin {
+            if !self.reserves(kind, class) {
                 all.push(Property::new(PropertyName::REFRESERVATION, 0.into()));
             }
         }
-        all.extend(class.iter().map(Setting::property));
+        all.extend(class.settings.iter().map(Setting::property));
         all.extend(self.contract(request));
         Ok(merged(all))
     }
 
+    /// Whether the size of a new filesystem is its quota. Otherwise nothing limits it.
+    pub fn limits(&self, class: &ClassChoice) -> bool {
+        class.quota.unwrap_or(self.quota)
+    }
+
+    /// Whether volumes show their size: a filesystem has none where neither the configuration nor a class gives it a
+    /// quota.
+    pub fn shows_size(&self, kind: VolumeKind) -> bool {
+        let has_mode = self.class.has(ClassProperty::QuotaMode);
+        kind == VolumeKind::Zvol || self.quota || has_mode
+    }
+
+    /// Whether the size of a new volume is reserved.
+    pub fn reserves(&self, kind: VolumeKind, class: &ClassChoice) -> bool {
+        let configured = match kind {
+            VolumeKind::Filesystem => self.reservation,
+            VolumeKind::Zvol => !self.thin,
+        };
+        class.reservation.unwrap_or(configured)
+    }
+
+    /// Whether the reservation of a filesystem grows with it. Where classes decide, one that has none gets none.
+    pub fn reserves_growth(&self, dataset: &Dataset) -> bool {
+        if self.class.has(ClassProperty::ReservationMode) {
+            dataset.reserved() > 0
+        } else {
+            self.reservation
+        }
+    }
+
+    /// Whether a volume of that kind may have a reservation that grows by this driver: that of a zvol grows by ZFS.
+    pub fn may_reserve_growth(&self, kind: VolumeKind) -> bool {
+        let has_mode = self.class.has(ClassProperty::ReservationMode);
+        kind == VolumeKind::Filesystem && (self.reservation || has_mode)
+    }
+
     /// The reservation of a copy or a clone of a zvol, as a new one has it: ZFS sets it only for
     /// zvols that are created empty. compat: "ZFS".
-    pub fn reservation_of_copy(&self) -> Option<Property> {
+    pub fn reservation_of_copy(&self, class: &ClassChoice) -> Option<Property> {
         let name = PropertyName::REFRESERVATION;
         let given = self.dataset_properties.iter().any(|(key, _)| *key == name);
-        let value = PropertyValue::parse("auto").ok()?;
-        (!self.thin && !given).then(|| Property::new(name, value))
+        let given = given && class.reservation.is_none();
+        let reserves = self.reserves(VolumeKind::Zvol, class);
+        (reserves && !given).then(|| Property::new(name, PropertyValue::auto()))
     }
 
     /// The marks of a volume: that it is ours, and which request created it.
@@ -199,9 +241,10 @@ impl Policy {
     }
 
     /// The properties that are the size of a filesystem.
-    pub fn size_of_filesystem(&self, size: u64) -> Vec<Property> {
-        let quota = self.quota.then_some(PropertyName::REFQUOTA);
-        let reservation = self.reservation.then_some(PropertyName::REFRESERVATION);
+    pub fn size_of_filesystem(&self, size: u64, class: &ClassChoice) -> Vec<Property> {
+        let quota = self.limits(class).then_some(PropertyName::REFQUOTA);
+        let reserves = self.reserves(VolumeKind::Filesystem, class);
+        let reservation = reserves.then_some(PropertyName::REFRESERVATION);
         let properties = quota.into_iter().chain(reservation);
         properties
             .map(|name| Property::new(name, size.into()))

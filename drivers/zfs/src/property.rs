@@ -302,6 +302,11 @@ impl PropertyValue {
         Self("true".to_owned())
     }
 
+    /// The reservation of a zvol that is enough for all of it. ZFS makes it a number.
+    pub(crate) fn auto() -> Self {
+        Self("auto".to_owned())
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -74,7 +74,8 @@ async fn shown(nas: &Simulator, dataset: &str, field: &str) -> String {
 async fn a_volume_is_changed_as_its_class_says_also_after_the_program_was_killed_amid_it() {
     let nas = nas(Options::new(Generation::V25_10)).await;
     let place = Place::new();
-    let launch = Launch::new(allowing(&nas, "truenas-api-nfs", &["compression", "sync"]));
+    let list = ["compression", "quotaMode", "sync"];
+    let launch = Launch::new(allowing(&nas, "truenas-api-nfs", &list));
     let mut server = launch.start(&place).await;
     let client = server.client();
     assert!(is_advertised(&client).await);
@@ -120,6 +121,10 @@ async fn a_volume_is_changed_as_its_class_says_also_after_the_program_was_killed
         (
             ("recordsize", "1M"),
             "the mutable parameters are: compression, sync",
+        ),
+        (
+            ("quotaMode", "none"),
+            "a volume keeps what the StorageClass",
         ),
         (("sync", "off"), "standard, always, disabled"),
     ] {

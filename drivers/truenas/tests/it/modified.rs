@@ -100,12 +100,62 @@ async fn a_disk_gets_the_blocks_of_its_class_and_the_nas_refuses_what_it_does_no
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_reserved_for_a_disk_is_what_its_class_says() {
+    let [reserved, none] = ["refreservation", "none"].map(|value| [("reservationMode", value)]);
+    for generation in [Generation::V24_10, Generation::V25_10, Generation::V26Rc] {
+        let nas = appliance(generation).await;
+        let zfs = "  volumeParameters: [reservationMode]";
+        let driver = driver(&nas, "truenas-api-iscsi", zfs);
+        let driver = driver.as_ref();
+        for (name, class, other) in [("pvc-1", reserved, none), ("pvc-2", none, reserved)] {
+            let mut asked = request(driver, name, None);
+            asked.parameters = pairs(&class);
+            for _ in 0..2 {
+                let made = driver.create_volume(&call(), &asked).await;
+                made.unwrap_or_else(|error| panic!("{generation:?}: {}", error.chain()));
+            }
+            let size = shown(&nas, &asked.id, "volsize").await.0;
+            let is_reserved = async || shown(&nas, &asked.id, "refreservation").await.0 == size;
+            assert_eq!(is_reserved().await, class == reserved, "{generation:?}");
+            modify(driver, &asked.id, &other).await.expect("changed");
+            assert_eq!(is_reserved().await, other == reserved, "{generation:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_share_has_the_quota_and_the_reservation_of_its_class() {
+    for generation in [Generation::V24_10, Generation::V25_10, Generation::V26Rc] {
+        let nas = appliance(generation).await;
+        let zfs = "  volumeParameters: [quotaMode, reservationMode]";
+        let driver = driver(&nas, "truenas-api-nfs", zfs);
+        let driver = driver.as_ref();
+        let reserved = [("reservationMode", "refreservation")];
+        for (name, mode, quota) in [("pvc-1", "refquota", "2147483648"), ("pvc-2", "none", "0")] {
+            let mut asked = request(driver, name, None);
+            asked.parameters = pairs(&[("quotaMode", mode)]);
+            let made = driver.create_volume(&call(), &asked).await;
+            made.unwrap_or_else(|error| panic!("{generation:?}: {}", error.chain()));
+            assert_eq!(shown(&nas, &asked.id, "refquota").await.0, quota);
+            let changed = modify(driver, &asked.id, &reserved).await;
+            if mode == "none" {
+                assert_eq!(changed.expect_err("no size").kind(), Kind::Invalid);
+            } else {
+                changed.expect("changed");
+            }
+            assert_eq!(shown(&nas, &asked.id, "refreservation").await.0, quota);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_api_cannot_set_is_refused_when_the_connection_is_read() {
     let nas = appliance(Generation::V25_10).await;
     for (kind, list, words) in [
         ("truenas-api-nfs", "logbias", "API of TrueNAS"),
         ("truenas-api-nfs", "volblocksize", "filesystem"),
         ("truenas-api-iscsi", "recordsize", "volume"),
+        ("truenas-api-iscsi", "quotaMode", "volume"),
         ("truenas-api-iscsi", "sharenfs", "known are atime"),
     ] {
         let text = config(&nas, kind, &format!("  volumeParameters: [{list}]"));

@@ -10,7 +10,6 @@ use crate::config::BlockSize;
 use crate::export::Asked;
 use crate::id::{self, At, SnapshotPlace};
 use crate::name::DatasetName;
-use crate::parameter::Setting;
 use crate::plan::ExportRef;
 use crate::plan::create::{Create, Original};
 use crate::plan::snapshot::{self, TakeSnapshot};
@@ -76,12 +75,11 @@ impl ZfsDriver {
         let from = from.transpose().map_err(|error| refused().because(error))?;
         let doing = format!("create volume `{}`", request.id);
         let allowed = &self.settings.policy.class;
-        let mut class = allowed.of_new(self.scope(), &request.parameters, &doing)?;
-        let block = match class.iter().find_map(Setting::block) {
+        let class = allowed.of_new(self.scope(), &request.parameters, &doing)?;
+        let block = match class.block {
             Some(block) => block,
             None => self.block(&request.parameters)?,
         };
-        class.retain(|one| one.block().is_none());
         Ok(Create {
             policy: &self.settings.policy,
             kind: self.kind(),

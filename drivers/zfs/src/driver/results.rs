@@ -106,7 +106,7 @@ impl ZfsDriver {
         let has_access = |(_, id): &(&NodeId, &NodeId)| self.export.lets_in(&subject, id);
         let published_to = recorded_nodes.iter().filter(has_access);
         let published_to = published_to.map(|(node, _)| node.clone()).collect();
-        let limited = self.kind() == VolumeKind::Zvol || self.settings.policy.quota;
+        let limited = self.settings.policy.shows_size(self.kind());
         Ok(Volume {
             capacity: dataset.size().filter(|_| limited),
             attachment: current.unwrap_or(recorded),

@@ -13,6 +13,7 @@ use crate::export::{Act, ExportStatus};
 use crate::id::Layout;
 use crate::name::DatasetName;
 use crate::observed::{Dataset, Observed, Query, Request, State, VolumeKind};
+use crate::parameter::ClassChoice;
 use crate::policy::{Policy, value_of};
 use crate::property::{Property, PropertyName, PropertyValue};
 use crate::step::{Plan, Step};
@@ -201,7 +202,8 @@ impl Adopt<'_> {
     fn resized(&self, dataset: &Dataset) -> Result<Vec<Property>, Error> {
         let limited = self.layout.kind == VolumeKind::Zvol || self.policy.quota;
         let asked = self.size.map(|size| self.chosen(size)).transpose()?;
-        let current = dataset.size().filter(|_| limited);
+        let shows_size = self.policy.shows_size(self.layout.kind);
+        let current = dataset.size().filter(|_| shows_size);
         match (current, asked) {
             (Some(current), Some(asked)) if current != asked => {
                 let why = format!("it has {current} bytes, and --size says {asked}");
@@ -235,7 +237,8 @@ impl Adopt<'_> {
                 .refused(Kind::OutOfRange, why)
                 .advise("say a larger --size"));
         }
-        Ok(self.policy.size_of_filesystem(size))
+        let class = ClassChoice::default();
+        Ok(self.policy.size_of_filesystem(size, &class))
     }
 
     fn chosen(&self, size: u64) -> Result<u64, Error> {

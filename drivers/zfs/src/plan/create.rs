@@ -16,7 +16,7 @@ use super::{ExportRef, Leftover, Outcome, Verb, is_complete};
 use crate::id::At;
 use crate::name::{DatasetName, NameError, Object, SnapshotLeaf, SnapshotRef};
 use crate::observed::{Dataset, Observed, Query, Request, State, VolumeKind};
-use crate::parameter::Setting;
+use crate::parameter::ClassChoice;
 use crate::policy::Policy;
 use crate::property::{Property, Value};
 use crate::step::{Plan, Step};
@@ -38,8 +38,8 @@ pub struct Create<'a> {
     pub received: Option<SnapshotLeaf>,
     /// The size of the blocks of a new zvol.
     pub block: u64,
-    /// What its class sets, besides that.
-    pub class: Vec<Setting>,
+    /// What its class sets.
+    pub class: ClassChoice,
 }
 
 /// What a volume is made from.
@@ -136,6 +136,11 @@ impl Create<'_> {
         Error::new(kind, format!("create volume `{}`", self.request.id))
     }
 
+    /// Whether it is a filesystem whose size is its quota.
+    fn is_limited(&self) -> bool {
+        self.kind == VolumeKind::Filesystem && self.policy.limits(&self.class)
+    }
+
     /// The size to create, at least that of its source.
     fn size(&self, source: Option<u64>, block: u64) -> Result<u64, Error> {
         let refused = || self.refused(Kind::OutOfRange);
@@ -183,7 +188,7 @@ impl Verb for Create<'_> {
             let parent = self.name().parent().filter(|_| from.copy);
             queries.extend(parent.map(Query::Dataset));
         }
-        let of_class = self.class.iter().map(|one| one.property().name);
+        let of_class = self.class.settings.iter().map(|one| one.property().name);
         let properties = self.export_ref.export.reads().into_iter();
         Ok(Request {
             queries,

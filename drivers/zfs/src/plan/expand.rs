@@ -88,7 +88,7 @@ impl Expand<'_> {
             VolumeKind::Zvol => vec![PropertyName::VOLSIZE],
             VolumeKind::Filesystem => {
                 let quota = dataset.size().map(|_| PropertyName::REFQUOTA);
-                let reserved = self.policy.reservation;
+                let reserved = self.policy.reserves_growth(dataset);
                 let reservation = reserved.then_some(PropertyName::REFRESERVATION);
                 quota.into_iter().chain(reservation).collect()
             }
@@ -124,7 +124,7 @@ impl Verb for Expand<'_> {
         };
         // The export may need a change; what is reserved grows with the quota.
         let export = self.announce(&State::default(), None).ok()?;
-        let reserved = self.policy.reservation && self.kind == VolumeKind::Filesystem;
+        let reserved = self.policy.may_reserve_growth(self.kind);
         if !export.is_empty() || reserved {
             return None;
         }

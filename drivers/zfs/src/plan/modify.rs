@@ -1,12 +1,12 @@
 //! Changing properties of a volume, all with one command.
 
-use driver_core::{Error, VolumeId};
+use driver_core::{Error, Kind, VolumeId};
 
 use super::{Outcome, Verb, is_complete};
 use crate::name::DatasetName;
 use crate::observed::{Dataset, Observed, Query, Request, State, VolumeKind};
-use crate::parameter::Setting;
-use crate::property::{Property, PropertyValue};
+use crate::parameter::{ClassChoice, Setting};
+use crate::property::{Property, PropertyName, PropertyValue};
 use crate::step::{Plan, Step};
 
 /// Changes properties of a volume.
@@ -18,8 +18,8 @@ pub struct Modify<'a> {
     pub id: &'a VolumeId,
     /// Its dataset.
     pub dataset: &'a DatasetName,
-    /// The wanted values.
-    pub wanted: &'a [Setting],
+    /// What is wanted.
+    pub wanted: &'a ClassChoice,
 }
 
 // === impl Modify ===
@@ -28,6 +28,40 @@ impl Modify<'_> {
     fn volume<'p>(&self, pool: &'p State) -> Option<&'p Dataset> {
         let found = pool.dataset(self.dataset);
         found.filter(|dataset| is_complete(dataset) && dataset.kind == self.kind)
+    }
+
+    /// The wanted reservation, if the volume has another one.
+    fn reservation(&self, volume: &Dataset) -> Result<Option<Property>, Error> {
+        let Some(is_wanted) = self.wanted.reservation else {
+            return Ok(None);
+        };
+        let (has, size) = (volume.reserved(), volume.size());
+        let is_so = match (is_wanted, size) {
+            (false, _) => has == 0,
+            (true, Some(size)) => has >= size,
+            (true, None) => has > 0,
+        };
+        if is_so {
+            return Ok(None);
+        }
+        let value = match (is_wanted, self.kind, size) {
+            (false, ..) => PropertyValue::from(0),
+            (true, VolumeKind::Zvol, _) => PropertyValue::auto(),
+            (true, VolumeKind::Filesystem, Some(size)) => size.into(),
+            (true, VolumeKind::Filesystem, None) => {
+                return Err(Error::new(Kind::Invalid, self.doing())
+                    .because("it has no quota: the size to reserve for it is recorded nowhere")
+                    .advise("leave `reservationMode` out of the class of this volume"));
+            }
+        };
+        Ok(Some(Property::new(PropertyName::REFRESERVATION, value)))
+    }
+
+    /// What it reserved before, if a plan of this verb may have changed that. ZFS inherits no reservation.
+    fn reserved_before(&self, before: &Dataset, now: &Dataset) -> Option<Property> {
+        let lacks = |volume: &Dataset| matches!(self.reservation(volume), Ok(Some(_)));
+        let is_changed = lacks(before) && !lacks(now);
+        is_changed.then(|| Property::new(PropertyName::REFRESERVATION, before.reserved().into()))
     }
 }
 
@@ -39,9 +73,10 @@ impl Verb for Modify<'_> {
     }
 
     fn request(&self, _pool: &State) -> Result<Request, Error> {
+        let settings = self.wanted.settings.iter();
         Ok(Request {
             queries: vec![Query::Dataset(self.dataset.clone())],
-            properties: self.wanted.iter().map(|one| one.property().name).collect(),
+            properties: settings.map(|one| one.property().name).collect(),
             ..Request::default()
         })
     }
@@ -49,8 +84,10 @@ impl Verb for Modify<'_> {
     fn plan(&self, _asked: &State, seen: &Observed, _done: usize) -> Result<Outcome<()>, Error> {
         let volume = self.volume(&seen.pool);
         let dataset = volume.ok_or_else(|| Error::not_found(self.doing()))?;
-        let missing = self.wanted.iter().filter(|one| !one.is_at(dataset));
-        let properties: Vec<Property> = missing.map(Setting::property).collect();
+        let settings = self.wanted.settings.iter();
+        let missing = settings.filter(|one| !one.is_at(dataset));
+        let mut properties: Vec<Property> = missing.map(Setting::property).collect();
+        properties.extend(self.reservation(dataset)?);
         if properties.is_empty() {
             return Ok(Outcome::Done(()));
         }
@@ -75,6 +112,7 @@ impl Verb for Modify<'_> {
         plan.guard(before.name.clone(), before.guid);
         let changed = self
             .wanted
+            .settings
             .iter()
             .filter(|one| !one.is_at(before) && one.is_at(now));
         for name in changed.map(|one| one.property().name) {
@@ -91,6 +129,11 @@ impl Verb for Modify<'_> {
                 },
             });
         }
+        let reserved = self.reserved_before(before, now);
+        plan.add(reserved.map(|property| Step::Set {
+            object: now.name.clone().into(),
+            properties: vec![property],
+        }));
         Ok((!plan.is_empty()).then_some(plan))
     }
 }

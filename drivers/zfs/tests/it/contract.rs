@@ -16,13 +16,26 @@ const MUTABLE: Mutable = Mutable {
     bad: ("compression", "zstd-20"),
 };
 
+/// Of zvols, which all have a size to reserve.
+const OF_ZVOLS: Mutable = Mutable {
+    good: &[
+        ("compression", ["zstd-7", "lz4"]),
+        ("reservationMode", ["refreservation", "none"]),
+    ],
+    bad: ("reservationMode", "auto"),
+};
+
 async fn keep(kind: VolumeKind, zfs: &'static str, coy: bool) {
     keep_with(kind, zfs, coy, false).await;
 }
 
 async fn keep_with(kind: VolumeKind, zfs: &'static str, coy: bool, nodes: bool) {
     keep_contract(|| async {
-        let zfs = format!("{zfs}  volumeParameters: [sync, compression]\n");
+        let (third, mutable) = match kind {
+            VolumeKind::Filesystem => ("quotaMode", MUTABLE),
+            VolumeKind::Zvol => ("reservationMode", OF_ZVOLS),
+        };
+        let zfs = format!("{zfs}  volumeParameters: [sync, compression, {third}]\n");
         let mut export = MemoryExport::new(kind);
         (export.coy, export.nodes) = (coy, nodes);
         let driver = ZfsDriver::new(settings(kind, &zfs).unwrap(), MemoryHost::new(), export);
@@ -32,7 +45,7 @@ async fn keep_with(kind: VolumeKind, zfs: &'static str, coy: bool, nodes: bool) 
             let mut state = host.backend().state();
             state.cut_after = parts.map(|parts| state.steps + parts);
         });
-        fresh.changing(MUTABLE)
+        fresh.changing(mutable)
     })
     .await;
 }

@@ -22,6 +22,7 @@ mod health;
 mod kept;
 mod leftovers;
 mod migrated;
+mod modes;
 mod modified;
 mod moves;
 mod orphans;

@@ -15,7 +15,7 @@ use crate::orphans::call;
 use crate::short::*;
 use crate::world::*;
 
-fn allowing(kind: VolumeKind, zfs: &str) -> MemoryDriver {
+pub(crate) fn allowing(kind: VolumeKind, zfs: &str) -> MemoryDriver {
     let settings = settings(kind, zfs).unwrap();
     ZfsDriver::new(settings, MemoryHost::new(), MemoryExport::new(kind))
 }
@@ -25,7 +25,7 @@ fn pairs(all: &[(&str, &str)]) -> Parameters {
     Parameters::new(all.iter().map(pair).collect())
 }
 
-fn of_class(id: u8, source: &From, copy: bool, class: &[(&str, &str)]) -> CreateVolume {
+pub(crate) fn of_class(id: u8, source: &From, copy: bool, class: &[(&str, &str)]) -> CreateVolume {
     let mut request = request(id, source, copy);
     let own = request.parameters.raw().clone().into_iter();
     let class = pairs(class).raw().clone();
@@ -33,7 +33,11 @@ fn of_class(id: u8, source: &From, copy: bool, class: &[(&str, &str)]) -> Create
     request
 }
 
-async fn modify(driver: &MemoryDriver, id: u8, class: &[(&str, &str)]) -> Result<(), Error> {
+pub(crate) async fn modify(
+    driver: &MemoryDriver,
+    id: u8,
+    class: &[(&str, &str)],
+) -> Result<(), Error> {
     let (id, parameters) = (volume(id), pairs(class));
     driver
         .modify_volume(&call(), ModifyVolume::new(&id, &parameters))
@@ -41,7 +45,7 @@ async fn modify(driver: &MemoryDriver, id: u8, class: &[(&str, &str)]) -> Result
 }
 
 /// The own properties of a volume.
-fn own(driver: &MemoryDriver, id: u8) -> BTreeMap<String, String> {
+pub(crate) fn own(driver: &MemoryDriver, id: u8) -> BTreeMap<String, String> {
     let things = driver.backend().state().pool.things();
     let own = &things[&dataset(id).into()].own;
     own.iter()
@@ -49,7 +53,7 @@ fn own(driver: &MemoryDriver, id: u8) -> BTreeMap<String, String> {
         .collect()
 }
 
-fn is(error: &Error, kind: Kind, words: &str) {
+pub(crate) fn is(error: &Error, kind: Kind, words: &str) {
     assert_eq!(error.kind(), kind, "{}", error.chain());
     let text = format!("{}; {}", error.chain(), error.advice().unwrap_or_default());
     assert!(text.contains(words), "{words} is not in: {text}");

@@ -127,7 +127,11 @@ async fn the_space_reserved_for_new_zvols_is_reserved_for_interrupted_clones_and
     let kind = VolumeKind::Zvol;
     let given = "  zvolEnableReservation: true\n  datasetProperties: {refreservation: 1M}\n";
     for (zfs, of_new, of_copy) in [
-        ("  zvolEnableReservation: true\n", None, Some("auto")),
+        (
+            "  zvolEnableReservation: true\n",
+            Some("67108864"),
+            Some("67108864"),
+        ),
         ("", Some("0"), Some("0")),
         (given, Some("1M"), Some("1M")),
     ] {

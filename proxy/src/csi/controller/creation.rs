@@ -189,7 +189,8 @@ fn takes(connection: &Connection, id: &VolumeId, mutable: &Parameters) -> Result
         _ if mutable.raw().is_empty() => Ok(()),
         Some(modifier) => {
             let doing = || format!("create volume `{id}`");
-            only_mutable(modifier, mutable, doing)
+            let of_new = connection.driver().class_keys();
+            only_mutable(modifier, of_new, mutable, doing)
         }
         None => Err(connection
             .lacks("take mutable parameters of a volume")

@@ -183,7 +183,8 @@ pub(super) async fn modify(
     let Some(modifier) = connection.driver().modifier() else {
         return Err(connection.lacks("modify volume"));
     };
-    only_mutable(modifier, &request.parameters, || {
+    let of_new = connection.driver().class_keys();
+    only_mutable(modifier, of_new, &request.parameters, || {
         format!("modify volume `{id}`")
     })?;
     let object = Object::Volume(id.clone());
@@ -204,8 +205,10 @@ pub(super) async fn modify(
 }
 
 /// Refuses a mutable parameter that cannot be changed: whatever a class of attributes says, volumes can be given later, too.
+/// `of_new` are the parameters that count for new volumes.
 pub(super) fn only_mutable(
     modifier: &dyn Modifier,
+    of_new: &[&str],
     parameters: &Parameters,
     doing: impl Fn() -> String,
 ) -> Result<(), Error> {
@@ -213,11 +216,19 @@ pub(super) fn only_mutable(
     let fixed = |key: &&String| !mutable.contains(&key.as_str());
     match parameters.raw().keys().find(fixed) {
         None => Ok(()),
-        Some(key) => Err(Error::invalid(doing())
-            .because(format!("parameter `{}` is not mutable", key.escape_debug()))
-            .advise(format!(
-                "the mutable parameters are: {}",
-                mutable.join(", ")
-            ))),
+        Some(key) => {
+            let why = if of_new.contains(&key.as_str()) {
+                ": a volume keeps what the StorageClass gave it when it was made"
+            } else {
+                ""
+            };
+            let key = key.escape_debug();
+            Err(Error::invalid(doing())
+                .because(format!("parameter `{key}` is not mutable{why}"))
+                .advise(format!(
+                    "the mutable parameters are: {}",
+                    mutable.join(", ")
+                )))
+        }
     }
 }

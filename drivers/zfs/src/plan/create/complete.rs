@@ -149,7 +149,7 @@ impl Create<'_> {
 
     /// The required size of the existing dataset.
     fn resized(&self, dataset: &Dataset) -> Result<Vec<Property>, Error> {
-        let limited = self.kind == VolumeKind::Zvol || self.policy.quota;
+        let limited = self.kind == VolumeKind::Zvol || self.is_limited();
         let current = dataset.size().filter(|_| limited);
         if is_complete(dataset) {
             return match current {
@@ -176,7 +176,8 @@ impl Create<'_> {
             VolumeKind::Filesystem => {
                 // Data received from another connection was not measured before.
                 let held = self.received.is_some().then(|| dataset.held());
-                let wanted = self.policy.size_of_filesystem(self.size(held, 1)?);
+                let size = self.size(held, 1)?;
+                let wanted = self.policy.size_of_filesystem(size, &self.class);
                 Ok(wanted
                     .into_iter()
                     .filter(|p| !dataset.properties.has(p))
@@ -194,7 +195,7 @@ impl Create<'_> {
     ) -> Result<Plan, Error> {
         self.recognise(dataset, pool)?;
         let resized = self.resized(dataset)?;
-        let other = self.class.iter().find(|one| !one.is_shown(dataset));
+        let other = self.class.lacking(dataset);
         if let Some(other) = other.filter(|_| is_complete(dataset)) {
             return Err(self.conflict(format!("does not have {other}, which its class asks for")));
         }
@@ -230,8 +231,10 @@ impl Create<'_> {
             properties.extend(contract.into_iter().filter(|property| !own(property)));
             properties.extend(self.late(dataset, status)?);
             // The class may have changed since an attempt that made it.
-            let missing = self.class.iter().filter(|one| !one.is_shown(dataset));
+            let settings = self.class.settings.iter();
+            let missing = settings.filter(|one| !one.is_shown(dataset));
             properties.extend(missing.map(Setting::property));
+            properties.extend(self.unwanted(dataset));
         }
         if !properties.is_empty() {
             let object = self.name().clone().into();
@@ -244,7 +247,7 @@ impl Create<'_> {
         if !complete {
             // After its size: ZFS turns it into a number. And after the snapshots: the space that
             // they hold would have to be free once more.
-            plan.add(self.reservation().map(|property| Step::Set {
+            plan.add(self.reservation(dataset).map(|property| Step::Set {
                 object: self.name().clone().into(),
                 properties: vec![property],
             }));
@@ -278,7 +281,7 @@ impl Create<'_> {
     /// separately.
     fn late(&self, dataset: &Dataset, status: &dyn ExportStatus) -> Result<Vec<Property>, Error> {
         let of_export = status.properties();
-        let sized = self.policy.quota && self.kind == VolumeKind::Filesystem;
+        let sized = self.is_limited();
         let mut all = self
             .policy
             .of_volume(self.kind, self.request, &self.class)?;
@@ -291,12 +294,28 @@ impl Create<'_> {
         Ok(all)
     }
 
-    /// The missing reservation of a zvol that was not created empty.
-    fn reservation(&self) -> Option<Property> {
+    /// The quota and the reservation of an earlier attempt, if the class now says that there is none.
+    fn unwanted(&self, dataset: &Dataset) -> Vec<Property> {
+        let is_limited = self.kind == VolumeKind::Filesystem && dataset.size().is_some();
+        let quota = is_limited && self.class.quota == Some(false);
+        let reservation = dataset.reserved() > 0 && self.class.reservation == Some(false);
+        [
+            (PropertyName::REFQUOTA, quota),
+            (PropertyName::REFRESERVATION, reservation),
+        ]
+        .into_iter()
+        .filter(|(_, is_unwanted)| *is_unwanted)
+        .map(|(name, _)| Property::new(name, 0.into()))
+        .collect()
+    }
+
+    /// The missing reservation of a zvol that was not created empty, or by an attempt whose class said that there is none.
+    fn reservation(&self, dataset: &Dataset) -> Option<Property> {
         let is_filled = self.from.is_some() || self.received.is_some();
-        let reserves = self.kind == VolumeKind::Zvol && is_filled;
+        let is_short = self.class.reservation == Some(true) && dataset.reserved() == 0;
+        let reserves = self.kind == VolumeKind::Zvol && (is_filled || is_short);
         reserves
-            .then(|| self.policy.reservation_of_copy())
+            .then(|| self.policy.reservation_of_copy(&self.class))
             .flatten()
     }
 

@@ -39,7 +39,7 @@ impl Create<'_> {
         };
         let content = self.content(from, pool)?;
         let size = self.size(content.size, content.block.unwrap_or(self.block))?;
-        if self.policy.quota && self.kind == VolumeKind::Filesystem && content.used > Some(size) {
+        if self.is_limited() && content.used > Some(size) {
             let used = content.used.unwrap_or_default();
             let why = format!("its source has {used} bytes");
             return Err(self.refused(Kind::OutOfRange).because(why));
@@ -85,7 +85,7 @@ impl Create<'_> {
             all.push(property);
         };
         if self.kind == VolumeKind::Filesystem {
-            let size = self.policy.size_of_filesystem(size);
+            let size = self.policy.size_of_filesystem(size, &self.class);
             size.into_iter().for_each(&mut lay_over);
         }
         let subject = self.export_ref.subject(pool);

@@ -270,7 +270,9 @@ impl MemoryPool {
         let own = self.own_mut(object)?;
         for Property { name, value } in properties {
             if refusal.as_ref() != Some(name) {
-                own.insert(name.clone(), value.to_string());
+                let is_auto = *name == PropertyName::REFRESERVATION && value.as_str() == "auto";
+                let size = own.get(&PropertyName::VOLSIZE).filter(|_| is_auto).cloned();
+                own.insert(name.clone(), size.unwrap_or_else(|| value.to_string()));
             }
         }
         match refusal.filter(|refused| properties.iter().any(|p| p.name == *refused)) {
@@ -345,6 +347,8 @@ impl MemoryPool {
                 if let Some(held) = self.datasets.get_mut(dataset) {
                     held.block = block.unwrap_or(held.block);
                     held.own.insert(PropertyName::VOLSIZE, size.to_string());
+                    let reserved = held.own.entry(PropertyName::REFRESERVATION);
+                    reserved.or_insert_with(|| size.to_string());
                 }
             }
         }
