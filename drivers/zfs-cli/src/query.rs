@@ -77,10 +77,15 @@ const OUTPUT: usize = 32 << 20;
 /// Every kind of object.
 const ALL_KINDS: &str = "filesystem,volume,snapshot";
 
-/// Properties as `zfs get` takes them.
+/// Properties as `zfs get` takes them, each once: a class and an export may ask for the same one.
 pub(super) fn properties(extra: &[PropertyName]) -> String {
-    let names = ALWAYS.iter().chain(extra).map(PropertyName::as_str);
-    names.collect::<Vec<_>>().join(",")
+    let mut names: Vec<&str> = Vec::new();
+    for name in ALWAYS.iter().chain(extra).map(PropertyName::as_str) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(",")
 }
 
 /// A query by this command of `zfs` within these pools.

@@ -20,6 +20,7 @@ use driver_zfs::Export;
 use driver_zfs::export::{Act, Subject};
 use driver_zfs::name::DatasetName;
 use driver_zfs::observed::VolumeKind;
+use driver_zfs::parameter::ShareChoices;
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
 use driver_zfs_cli::ZfsTools;
 use driver_zfs_cli::exec::{Command, Output};
@@ -49,6 +50,8 @@ pub struct ShareExport {
     protocol: Protocol,
     server: Server,
     properties: Vec<Property>,
+    /// Others, which a class may choose instead of some of them.
+    choices: ShareChoices,
     tools: ZfsTools,
     /// The access list, if access is per node.
     access: Option<Access>,
@@ -71,19 +74,89 @@ struct ShareConfig {
 struct SetDatasetProperties {
     #[serde(default)]
     properties: BTreeMap<String, Scalar>,
+    /// Others, by the name that a class chooses them by.
+    #[serde(default)]
+    choices: BTreeMap<String, BTreeMap<String, Scalar>>,
     /// The names of nodes, for access only by the nodes that a volume is published to. Only for NFS.
     #[serde(default)]
     nodes: Option<NodesConfig>,
 }
 
+/// Whether a property shares a dataset.
+fn is_on(property: &Property) -> bool {
+    property.value.as_str() != "off"
+}
+
 // === impl Protocol ===
 
 impl Protocol {
-    fn section(self) -> &'static str {
+    pub(crate) fn section(self) -> &'static str {
         match self {
             Self::Nfs => "nfs",
             Self::Smb => "smb",
         }
+    }
+
+    /// Reads properties that stand at `key`.
+    fn read(
+        self,
+        given: BTreeMap<String, Scalar>,
+        key: &str,
+    ) -> Result<Vec<Property>, ConfigError> {
+        let native = self.property();
+        let mut properties = Vec::new();
+        for (name, value) in given {
+            let name = PropertyName::parse(&name)
+                .ok()
+                .filter(|name| *name == native || name.as_str() == "share")
+                .ok_or_else(|| {
+                    ConfigError::at(key, format!("may hold `share` and `{native}` alone"))
+                })?;
+            // YAML may have read the words of ZFS as truth values.
+            let text = match value.as_str() {
+                "1" => "on",
+                "0" => "off",
+                text => text,
+            };
+            if text.is_empty() {
+                continue;
+            }
+            let value = PropertyValue::parse(text)
+                .map_err(|error| ConfigError::at(key, error.to_string()))?;
+            properties.push(Property::new(name, value));
+        }
+        Ok(properties)
+    }
+
+    /// Reads the choices of classes, at `key`. Each shares a dataset, as these properties of all others do.
+    fn choices(
+        self,
+        given: BTreeMap<String, BTreeMap<String, Scalar>>,
+        properties: &[Property],
+        key: &str,
+    ) -> Result<ShareChoices, ConfigError> {
+        let mut choices = ShareChoices::default();
+        let native = self.property();
+        if !given.is_empty() && !properties.iter().any(is_on) {
+            let problem =
+                "needs `properties` that share a dataset, for classes that choose nothing";
+            return Err(ConfigError::at(key, problem));
+        }
+        for (name, options) in given {
+            let key = format!("{key}.{name}");
+            let options = self.read(options, &key)?;
+            if !options
+                .iter()
+                .any(|option| option.name == native && is_on(option))
+            {
+                let problem = format!("has to share a dataset: it needs `{native}`, and not `off`");
+                return Err(ConfigError::at(key, problem));
+            }
+            choices
+                .add(&name, options)
+                .map_err(|error| ConfigError::at(key, error.to_string()))?;
+        }
+        Ok(choices)
     }
 
     /// The property that shares a dataset, in addition to `share`.
@@ -114,32 +187,19 @@ impl ShareExport {
         let server =
             Server::parse(&config.host).map_err(|error| at("shareHost", &error.to_string()))?;
         let given = config.set_dataset_properties.unwrap_or_default();
-        let key = "shareStrategySetDatasetProperties.properties";
-        let native = protocol.property();
-        let mut properties = Vec::new();
-        for (name, value) in given.properties {
-            let name = PropertyName::parse(&name)
-                .ok()
-                .filter(|name| *name == native || name.as_str() == "share")
-                .ok_or_else(|| at(key, &format!("may hold `share` and `{native}` alone")))?;
-            // YAML may have read the words of ZFS as truth values.
-            let text = match value.as_str() {
-                "1" => "on",
-                "0" => "off",
-                text => text,
-            };
-            if text.is_empty() {
-                continue;
-            }
-            let value = PropertyValue::parse(text).map_err(|error| at(key, &error.to_string()))?;
-            properties.push(Property::new(name, value));
-        }
+        let key = format!("{section}.shareStrategySetDatasetProperties");
+        let mut properties = protocol.read(given.properties, &format!("{key}.properties"))?;
+        let choices = protocol.choices(given.choices, &properties, &format!("{key}.choices"))?;
         let access = match &given.nodes {
             None => None,
             Some(nodes) => {
-                let key = format!("{section}.shareStrategySetDatasetProperties.nodes");
+                let key = format!("{key}.nodes");
                 if protocol == Protocol::Smb {
                     let problem = "is of NFS: ZFS gives no lists of nodes to SMB";
+                    return Err(ConfigError::at(key, problem));
+                }
+                if !choices.is_empty() {
+                    let problem = "goes with no `choices`: each node has its place in the one list of options";
                     return Err(ConfigError::at(key, problem));
                 }
                 let access = Access::read(nodes, &properties, &key)?;
@@ -152,17 +212,37 @@ impl ShareExport {
             protocol,
             server,
             properties,
+            choices,
             tools,
             access,
             is_noted: AtomicBool::new(false),
         })
     }
 
+    /// The choices of classes.
+    pub fn choices(&self) -> &ShareChoices {
+        &self.choices
+    }
+
+    /// The properties of a volume: the options that its class chose count before those of the configuration. A volume whose
+    /// choice is in no configuration any more keeps what it has: others may let in more.
+    fn wanted(&self, subject: &Subject<'_>) -> Vec<Property> {
+        let Some(name) = subject.remembered(&PropertyName::SHARE_OPTIONS) else {
+            return self.properties.clone();
+        };
+        let Some(chosen) = self.choices.options(name) else {
+            tracing::debug!(volume = %subject.id, "the choice of its share options is not in the configuration");
+            return Vec::new();
+        };
+        let is_chosen = |one: &&Property| chosen.iter().any(|other| other.name == one.name);
+        let others = self.properties.iter().filter(|one| !is_chosen(one));
+        others.chain(chosen).cloned().collect()
+    }
+
     /// Whether the host should share it.
     fn is_shared(&self) -> bool {
-        let off = |property: &Property| property.value.as_str() == "off";
         // The property says which nodes, and the observation whether ZFS has shared it.
-        self.access.is_some() || self.properties.iter().any(|property| !off(property))
+        self.access.is_some() || self.properties.iter().any(is_on)
     }
 
     /// Its name in SMB, as ZFS gives it. compat: "Exports of a ZFS host".
@@ -227,8 +307,12 @@ impl Export for ShareExport {
 
     fn reads(&self) -> Vec<PropertyName> {
         let names = self.properties.iter().map(|property| property.name.clone());
-        let nodes = self.access.as_ref().and_then(|_| Nodes::property().ok());
-        names.chain(nodes).collect()
+        let others = match &self.access {
+            Some(_) => Nodes::property().ok(),
+            None => Some(PropertyName::SHARE_OPTIONS),
+        };
+        let of_choices = (!self.choices.is_empty()).then(|| self.protocol.property());
+        names.chain(others).chain(of_choices).collect()
     }
 
     fn export_name(&self, _subject: &Subject<'_>) -> Result<(), Error> {
@@ -298,8 +382,9 @@ impl Export for ShareExport {
             let volume = subject.volume;
             volume.is_some_and(|volume| volume.properties.has(property))
         };
-        let unset = self.properties.iter().filter(|property| !has(property));
-        let mut acts: Vec<_> = unset.cloned().map(Act::Remember).collect();
+        let unset = self.wanted(subject).into_iter();
+        let unset = unset.filter(|property| !has(&property));
+        let mut acts: Vec<_> = unset.map(Act::Remember).collect();
         if acts.is_empty() && !facts.missing.is_empty() {
             acts.push(Act::Do(self.script("make", subject.dataset)));
         }

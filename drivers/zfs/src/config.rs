@@ -23,7 +23,7 @@ use crate::driver::Settings;
 use crate::id::Layout;
 use crate::name::DatasetName;
 use crate::observed::VolumeKind;
-use crate::parameter::ClassProperties;
+use crate::parameter::{ClassProperties, ShareChoices};
 use crate::policy::Policy;
 use crate::property::{PropertyName, PropertyValue};
 use crate::step::Permission;
@@ -85,6 +85,9 @@ pub struct ZfsConfig {
     /// What a deletion may delete as well.
     #[serde(default)]
     pub deletion: DeletionConfig,
+    /// The choices of classes for shares. The export gives them: they are in its own section.
+    #[serde(skip)]
+    pub share_choices: ShareChoices,
 }
 
 /// `zfs.deletion`.
@@ -268,9 +271,15 @@ impl ZfsConfig {
             dedup: word("zvolDedup", &self.zvol_dedup)?,
             compression: word("zvolCompression", &self.zvol_compression)?,
             permissions: self.permissions()?,
-            class: ClassProperties::allow(&self.volume_parameters, kind).map_err(
-                |(name, why)| ConfigError::at("zfs.volumeParameters", format!("`{name}` {why}")),
-            )?,
+            class: self.class(kind)?,
+        })
+    }
+
+    /// The list of all that classes may set.
+    fn class(&self, kind: VolumeKind) -> Result<ClassProperties, ConfigError> {
+        let allowed = ClassProperties::allow(&self.volume_parameters, kind, &self.share_choices);
+        allowed.map_err(|(name, why)| {
+            ConfigError::at("zfs.volumeParameters", format!("`{name}` {why}"))
         })
     }
 

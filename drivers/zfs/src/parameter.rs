@@ -4,6 +4,7 @@
 //! A value becomes a property only by [`ClassProperty::parse`], which writes it as ZFS shows it. Nothing else of a class
 //! reaches ZFS, but for the templates of the configuration.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use driver_core::parameters::Scope;
@@ -28,13 +29,15 @@ pub enum ClassProperty {
     Recordsize,
     /// Whether the size of a volume is reserved.
     ReservationMode,
+    /// The options of its share, by the name of a choice.
+    ShareOptions,
     /// How synchronous writes are treated.
     Sync,
     /// The size of the blocks of a zvol.
     Volblocksize,
 }
 
-/// What a class sets.
+/// The settings of a class.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClassChoice {
     /// The size of the blocks of a zvol.
@@ -43,9 +46,27 @@ pub struct ClassChoice {
     pub quota: Option<bool>,
     /// Whether the size of a volume is reserved.
     pub reservation: Option<bool>,
+    /// The options of its share.
+    pub share: Option<ShareChoice>,
     /// All others.
     pub settings: Vec<Setting>,
 }
+
+/// The choices that a connection offers for its shares, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShareChoices(BTreeMap<String, Vec<Property>>);
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShareChoice {
+    name: PropertyValue,
+    options: Vec<Property>,
+}
+
+/// Why a choice has no such name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("has to be a word of at most {MAX_CHOICE} small letters, digits, dashes and underscores")]
+pub struct ChoiceNameError;
 
 /// What classes may set at one connection.
 #[derive(Debug, Clone, Default)]
@@ -53,6 +74,7 @@ pub struct ClassProperties {
     allowed: Vec<ClassProperty>,
     names: Vec<&'static str>,
     mutable: Vec<&'static str>,
+    shares: ShareChoices,
 }
 
 /// A property with its value.
@@ -71,6 +93,12 @@ pub enum NotAllowable {
     /// Volumes of this connection do not have it.
     #[error("is no property of a {0}, which volumes of this driver are")]
     OtherKind(VolumeKind),
+    /// Nothing can be chosen for its shares.
+    #[error(
+        "has nothing to choose from: only zfs-generic-nfs and zfs-generic-smb offer options of shares, by \
+         shareStrategySetDatasetProperties.choices"
+    )]
+    NoChoices,
 }
 
 fn names(properties: &[ClassProperty]) -> String {
@@ -78,8 +106,22 @@ fn names(properties: &[ClassProperty]) -> String {
     names.join(", ")
 }
 
-/// What a class says for no quota, and for no reservation.
+/// The word of a class for no quota, and for no reservation.
 const NONE: &str = "none";
+/// The longest name of a choice, in bytes.
+const MAX_CHOICE: usize = 63;
+
+fn is_choice(name: &str) -> bool {
+    let is_plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_');
+    !name.is_empty() && name.len() <= MAX_CHOICE && name.bytes().all(is_plain)
+}
+
+fn cannot_be(doing: &str, name: &str, text: &str, values: &str) -> Error {
+    let shown: String = text.chars().take(64).flat_map(char::escape_debug).collect();
+    Error::invalid(doing)
+        .because(format!("`{name}` cannot be `{shown}`"))
+        .advise(format!("it can be {values}"))
+}
 
 fn refused(doing: &str, key: &str, allowed: &[&str]) -> Error {
     Error::invalid(doing)
@@ -94,18 +136,19 @@ fn refused(doing: &str, key: &str, allowed: &[&str]) -> Error {
 
 impl ClassProperty {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Atime,
         Self::Compression,
         Self::Logbias,
         Self::QuotaMode,
         Self::Recordsize,
         Self::ReservationMode,
+        Self::ShareOptions,
         Self::Sync,
         Self::Volblocksize,
     ];
 
-    /// The name of the parameter; but for the modes also that of the property.
+    /// The name of the parameter; but for modes and options also that of the property.
     pub fn name(self) -> &'static str {
         match self {
             Self::Atime => "atime",
@@ -114,6 +157,7 @@ impl ClassProperty {
             Self::QuotaMode => "quotaMode",
             Self::Recordsize => "recordsize",
             Self::ReservationMode => "reservationMode",
+            Self::ShareOptions => "shareOptions",
             Self::Sync => "sync",
             Self::Volblocksize => "volblocksize",
         }
@@ -128,6 +172,7 @@ impl ClassProperty {
             Self::QuotaMode => PropertyName::REFQUOTA,
             Self::Recordsize => PropertyName::RECORDSIZE,
             Self::ReservationMode => PropertyName::REFRESERVATION,
+            Self::ShareOptions => PropertyName::SHARE_OPTIONS,
             Self::Sync => PropertyName::SYNC,
             Self::Volblocksize => PropertyName::VOLBLOCKSIZE,
         }
@@ -136,7 +181,9 @@ impl ClassProperty {
     /// Whether such a volume has it.
     fn is_of(self, kind: VolumeKind) -> bool {
         match self {
-            Self::Atime | Self::QuotaMode | Self::Recordsize => kind == VolumeKind::Filesystem,
+            Self::Atime | Self::QuotaMode | Self::Recordsize | Self::ShareOptions => {
+                kind == VolumeKind::Filesystem
+            }
             Self::Volblocksize => kind == VolumeKind::Zvol,
             Self::Compression | Self::Logbias | Self::ReservationMode | Self::Sync => true,
         }
@@ -152,6 +199,7 @@ impl ClassProperty {
             | Self::Logbias
             | Self::Recordsize
             | Self::ReservationMode
+            | Self::ShareOptions
             | Self::Sync => None,
         }
     }
@@ -167,6 +215,7 @@ impl ClassProperty {
             Self::Logbias => "latency, throughput",
             Self::QuotaMode => "refquota, none",
             Self::ReservationMode => "refreservation, none",
+            Self::ShareOptions => "the name of a choice",
             Self::Recordsize | Self::Volblocksize => "powers of two from 512 to 16M, such as 128K",
             Self::Sync => "standard, always, disabled",
         }
@@ -182,6 +231,7 @@ impl ClassProperty {
             Self::Logbias => one_of(&["latency", "throughput"])?,
             Self::QuotaMode => one_of(&["refquota", NONE])?,
             Self::ReservationMode => one_of(&["refreservation", NONE])?,
+            Self::ShareOptions => is_choice(&text).then(|| text.clone())?,
             Self::Recordsize | Self::Volblocksize => {
                 BlockSize::parse(&text).ok()?.bytes().to_string()
             }
@@ -222,8 +272,12 @@ fn compression(text: &str) -> Option<String> {
 // === impl ClassProperties ===
 
 impl ClassProperties {
-    /// Reads the names of a configuration, for volumes of this kind.
-    pub fn allow(names: &[String], kind: VolumeKind) -> Result<Self, (String, NotAllowable)> {
+    /// Reads the names of a configuration, for volumes of this kind, whose shares offer these choices.
+    pub fn allow(
+        names: &[String],
+        kind: VolumeKind,
+        shares: &ShareChoices,
+    ) -> Result<Self, (String, NotAllowable)> {
         let mut allowed = Vec::new();
         for name in names {
             let known = ClassProperty::ALL
@@ -233,6 +287,9 @@ impl ClassProperties {
             if !one.is_of(kind) {
                 return Err((name.clone(), NotAllowable::OtherKind(kind)));
             }
+            if one == ClassProperty::ShareOptions && shares.is_empty() {
+                return Err((name.clone(), NotAllowable::NoChoices));
+            }
             if !allowed.contains(&one) {
                 allowed.push(one);
             }
@@ -241,6 +298,7 @@ impl ClassProperties {
         Ok(Self {
             names: allowed.iter().map(|one| one.name()).collect(),
             mutable: mutable.map(|one| one.name()).collect(),
+            shares: shares.clone(),
             allowed,
         })
     }
@@ -276,7 +334,7 @@ impl ClassProperties {
                 if !self.has(property) {
                     return Err(refused(doing, property.name(), &self.names));
                 }
-                all.add(Setting::read(property, text, doing)?);
+                self.read(property, text, &mut all, doing)?;
             }
         }
         Ok(all)
@@ -292,9 +350,84 @@ impl ClassProperties {
                 return Err(refused(doing, key, &self.mutable)
                     .because(format!("a volume that exists keeps its `{key}`: {why}")));
             }
-            all.add(Setting::read(property, text, doing)?);
+            self.read(property, text, &mut all, doing)?;
         }
         Ok(all)
+    }
+
+    /// Adds the value that a class gives to one of them.
+    fn read(
+        &self,
+        property: ClassProperty,
+        text: &str,
+        all: &mut ClassChoice,
+        doing: &str,
+    ) -> Result<(), Error> {
+        if property != ClassProperty::ShareOptions {
+            all.add(Setting::read(property, text, doing)?);
+            return Ok(());
+        }
+        let name = property.parse(text);
+        let chosen = name.and_then(|name| self.shares.choice(name));
+        let refused = || cannot_be(doing, property.name(), text, &self.shares.names());
+        all.share = Some(chosen.ok_or_else(refused)?);
+        Ok(())
+    }
+}
+
+// === impl ShareChoices ===
+
+impl ShareChoices {
+    /// Adds a choice, which sets these properties of a dataset.
+    pub fn add(&mut self, name: &str, options: Vec<Property>) -> Result<(), ChoiceNameError> {
+        if !is_choice(name) {
+            return Err(ChoiceNameError);
+        }
+        self.0.insert(name.to_owned(), options);
+        Ok(())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The properties of a choice.
+    pub fn options(&self, name: &str) -> Option<&[Property]> {
+        self.0.get(name).map(Vec::as_slice)
+    }
+
+    fn choice(&self, name: PropertyValue) -> Option<ShareChoice> {
+        let options = self.0.get(name.as_str())?.clone();
+        Some(ShareChoice { name, options })
+    }
+
+    fn names(&self) -> String {
+        let names: Vec<_> = self.0.keys().map(String::as_str).collect();
+        names.join(", ")
+    }
+}
+
+// === impl ShareChoice ===
+
+impl ShareChoice {
+    fn mark(&self) -> Property {
+        Property::new(PropertyName::SHARE_OPTIONS, self.name.clone())
+    }
+
+    /// The properties of the dataset: the options, and the record of the choice.
+    pub fn properties(&self) -> impl Iterator<Item = Property> {
+        self.options.iter().cloned().chain([self.mark()])
+    }
+
+    /// Whether a dataset has its record.
+    pub fn is_of(&self, dataset: &Dataset) -> bool {
+        dataset.properties.has(&self.mark())
+    }
+
+    /// Whether it sets this property.
+    pub fn sets(&self, name: &PropertyName) -> bool {
+        self.options.iter().any(|option| option.name == *name)
     }
 }
 
@@ -311,11 +444,18 @@ impl ClassChoice {
             | ClassProperty::Compression
             | ClassProperty::Logbias
             | ClassProperty::Recordsize
+            | ClassProperty::ShareOptions
             | ClassProperty::Sync => self.settings.push(setting),
         }
     }
 
-    /// What of it a dataset does not have, or inherit, as a class says it.
+    /// The properties that it sets of a dataset, but for its size.
+    pub fn properties(&self) -> impl Iterator<Item = Property> {
+        let of_share = self.share.iter().flat_map(ShareChoice::properties);
+        self.settings.iter().map(Setting::property).chain(of_share)
+    }
+
+    /// The first of them that a dataset does not have, or inherit, as a class says it.
     pub fn lacking(&self, dataset: &Dataset) -> Option<String> {
         let other = self.settings.iter().find(|one| !one.is_shown(dataset));
         let said = |on: bool, mode: ClassProperty| {
@@ -327,8 +467,10 @@ impl ClassChoice {
         let quota = self.quota.filter(|on| *on != is_limited);
         let is_reserved = dataset.reserved() > 0;
         let reservation = self.reservation.filter(|on| *on != is_reserved);
+        let share = self.share.as_ref().filter(|share| !share.is_of(dataset));
         other
             .map(Setting::to_string)
+            .or_else(|| share.map(|share| format!("shareOptions={}", share.name)))
             .or_else(|| quota.map(|on| said(on, ClassProperty::QuotaMode)))
             .or_else(|| reservation.map(|on| said(on, ClassProperty::ReservationMode)))
     }
@@ -338,12 +480,8 @@ impl ClassChoice {
 
 impl Setting {
     fn read(property: ClassProperty, text: &str, doing: &str) -> Result<Self, Error> {
-        let value = property.parse(text).ok_or_else(|| {
-            let shown: String = text.chars().take(64).flat_map(char::escape_debug).collect();
-            Error::invalid(doing)
-                .because(format!("`{}` cannot be `{shown}`", property.name()))
-                .advise(format!("it can be {}", property.values()))
-        })?;
+        let refused = || cannot_be(doing, property.name(), text, property.values());
+        let value = property.parse(text).ok_or_else(refused)?;
         Ok(Self { property, value })
     }
 
@@ -437,7 +575,7 @@ mod tests {
     fn a_list_holds_what_volumes_of_its_kind_have_and_says_what_can_be_changed() {
         let allow = |names: &[&str], kind| {
             let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-            ClassProperties::allow(&names, kind)
+            ClassProperties::allow(&names, kind, &ShareChoices::default())
         };
         let zvols = allow(&["volblocksize", "sync", "sync"], VolumeKind::Zvol).unwrap();
         assert_eq!(zvols.names(), ["volblocksize", "sync"]);
@@ -459,5 +597,23 @@ mod tests {
             let (_, why) = allow(&[name], VolumeKind::Zvol).unwrap_err();
             assert_eq!(why, NotAllowable::Unknown, "{name}");
         }
+        let (_, why) = allow(&["shareOptions"], VolumeKind::Filesystem).unwrap_err();
+        assert_eq!(why, NotAllowable::NoChoices);
+    }
+
+    #[test]
+    fn a_choice_has_a_name_that_is_one_plain_word() {
+        let mut choices = ShareChoices::default();
+        let long = "a".repeat(64);
+        for name in ["", "Read", "a b", "a/b", "a=b", "-o\n", long.as_str()] {
+            assert_eq!(
+                choices.add(name, Vec::new()),
+                Err(ChoiceNameError),
+                "{name}"
+            );
+        }
+        assert!(choices.is_empty());
+        choices.add("read-only_2", Vec::new()).unwrap();
+        assert_eq!(choices.options("read-only_2"), Some(&[][..]));
     }
 }

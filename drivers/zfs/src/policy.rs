@@ -8,7 +8,7 @@ use driver_core::{CreateVolume, Error, MadeFor, Parameters, SizeRange, Source};
 use serde::Serialize;
 
 use crate::observed::{Dataset, VolumeKind};
-use crate::parameter::{ClassChoice, ClassProperties, ClassProperty, Setting};
+use crate::parameter::{ClassChoice, ClassProperties, ClassProperty};
 use crate::plan::owner::Owner;
 use crate::property::{Property, PropertyName, PropertyValue};
 use crate::step::Permission;
@@ -135,7 +135,7 @@ impl Policy {
                 all.push(Property::new(PropertyName::REFRESERVATION, 0.into()));
             }
         }
-        all.extend(class.settings.iter().map(Setting::property));
+        all.extend(class.properties());
         all.extend(self.contract(request));
         Ok(merged(all))
     }

@@ -129,6 +129,8 @@ impl PropertyName {
     pub const PUBLISHED: Self = Self::constant("omnibus-csi:published");
     /// The networks that are shut out from the volumes of a parent, see [`Fenced`](crate::fenced::Fenced). compat: "ZFS".
     pub const FENCED: Self = Self::constant("omnibus-csi:fenced");
+    /// The choice of share options that a class has made, by its name. compat: "ZFS".
+    pub const SHARE_OPTIONS: Self = Self::constant("omnibus-csi:share_options");
     /// The name of an iSCSI target and its disk on a host with ZFS.
     pub const ISCSI_ASSETS: Self = Self::constant("democratic-csi:iscsi_assets_name");
     /// The number of the NFS share of a volume on TrueNAS.

@@ -3,6 +3,7 @@
 
 #[path = "../../../zfs/tests/common/beside.rs"]
 mod beside;
+mod choices;
 mod clients;
 #[path = "../common/mod.rs"]
 mod common;

@@ -38,7 +38,7 @@ pub struct Create<'a> {
     pub received: Option<SnapshotLeaf>,
     /// The size of the blocks of a new zvol.
     pub block: u64,
-    /// What its class sets.
+    /// The settings of its class.
     pub class: ClassChoice,
 }
 
@@ -188,7 +188,7 @@ impl Verb for Create<'_> {
             let parent = self.name().parent().filter(|_| from.copy);
             queries.extend(parent.map(Query::Dataset));
         }
-        let of_class = self.class.settings.iter().map(|one| one.property().name);
+        let of_class = self.class.properties().map(|one| one.name);
         let properties = self.export_ref.export.reads().into_iter();
         Ok(Request {
             queries,

@@ -5,7 +5,7 @@ use driver_core::{Error, Kind, VolumeId};
 use super::{Outcome, Verb, is_complete};
 use crate::name::DatasetName;
 use crate::observed::{Dataset, Observed, Query, Request, State, VolumeKind};
-use crate::parameter::{ClassChoice, Setting};
+use crate::parameter::{ClassChoice, Setting, ShareChoice};
 use crate::property::{Property, PropertyName, PropertyValue};
 use crate::step::{Plan, Step};
 
@@ -18,7 +18,7 @@ pub struct Modify<'a> {
     pub id: &'a VolumeId,
     /// Its dataset.
     pub dataset: &'a DatasetName,
-    /// What is wanted.
+    /// The wanted settings.
     pub wanted: &'a ClassChoice,
 }
 
@@ -57,7 +57,7 @@ impl Modify<'_> {
         Ok(Some(Property::new(PropertyName::REFRESERVATION, value)))
     }
 
-    /// What it reserved before, if a plan of this verb may have changed that. ZFS inherits no reservation.
+    /// The reservation of before, if a plan of this verb may have changed it. ZFS inherits no reservation.
     fn reserved_before(&self, before: &Dataset, now: &Dataset) -> Option<Property> {
         let lacks = |volume: &Dataset| matches!(self.reservation(volume), Ok(Some(_)));
         let is_changed = lacks(before) && !lacks(now);
@@ -73,10 +73,9 @@ impl Verb for Modify<'_> {
     }
 
     fn request(&self, _pool: &State) -> Result<Request, Error> {
-        let settings = self.wanted.settings.iter();
         Ok(Request {
             queries: vec![Query::Dataset(self.dataset.clone())],
-            properties: settings.map(|one| one.property().name).collect(),
+            properties: self.wanted.properties().map(|one| one.name).collect(),
             ..Request::default()
         })
     }
@@ -87,6 +86,8 @@ impl Verb for Modify<'_> {
         let settings = self.wanted.settings.iter();
         let missing = settings.filter(|one| !one.is_at(dataset));
         let mut properties: Vec<Property> = missing.map(Setting::property).collect();
+        let options = self.wanted.share.iter().flat_map(ShareChoice::properties);
+        properties.extend(options.filter(|one| !dataset.properties.has(one)));
         properties.extend(self.reservation(dataset)?);
         if properties.is_empty() {
             return Ok(Outcome::Done(()));
@@ -110,12 +111,12 @@ impl Verb for Modify<'_> {
         };
         let mut plan = Plan::about(now.name.clone());
         plan.guard(before.name.clone(), before.guid);
-        let changed = self
-            .wanted
-            .settings
-            .iter()
-            .filter(|one| !one.is_at(before) && one.is_at(now));
-        for name in changed.map(|one| one.property().name) {
+        let settings = self.wanted.settings.iter();
+        let settings = settings.filter(|one| !one.is_at(before) && one.is_at(now));
+        let settings = settings.map(Setting::property);
+        let options = self.wanted.share.iter().flat_map(ShareChoice::properties);
+        let options = options.filter(|one| !before.properties.has(one) && now.properties.has(one));
+        for Property { name, .. } in settings.chain(options) {
             let object = now.name.clone().into();
             let had = before.properties.own(&name).map(PropertyValue::parse);
             plan.step(match had {

@@ -30,6 +30,7 @@ mod partial;
 mod prefix;
 mod published;
 mod resumed;
+mod share_options;
 mod short;
 mod sizes;
 mod transfers;

@@ -8,7 +8,7 @@ use crate::context;
 use crate::export::{Act, ExportStatus};
 use crate::name::DatasetName;
 use crate::observed::{Dataset, Snapshot, State, VolumeKind};
-use crate::parameter::Setting;
+use crate::parameter::{Setting, ShareChoice};
 use crate::plan::{going_on, is_complete};
 use crate::property::{Property, PropertyName, PropertyValue};
 use crate::step::{Plan, Step};
@@ -234,6 +234,9 @@ impl Create<'_> {
             let settings = self.class.settings.iter();
             let missing = settings.filter(|one| !one.is_shown(dataset));
             properties.extend(missing.map(Setting::property));
+            let share = self.class.share.iter().filter(|one| !one.is_of(dataset));
+            let options = share.flat_map(ShareChoice::properties);
+            properties.extend(options.filter(|property| !own(property)));
             properties.extend(self.unwanted(dataset));
         }
         if !properties.is_empty() {
@@ -288,7 +291,10 @@ impl Create<'_> {
         all.retain(|property| {
             let name = &property.name;
             let of_size = sized && *name == PropertyName::REFQUOTA;
-            let elsewhere = of_size || of_export.iter().any(|other| other.name == *name);
+            let of_share = self.class.share.as_ref();
+            let elsewhere = of_size
+                || of_share.is_some_and(|share| share.sets(name))
+                || of_export.iter().any(|other| other.name == *name);
             LATE.contains(name) && !elsewhere && !dataset.properties.has(property)
         });
         Ok(all)

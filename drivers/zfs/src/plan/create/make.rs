@@ -90,7 +90,11 @@ impl Create<'_> {
         }
         let subject = self.export_ref.subject(pool);
         let of_export = self.export_ref.export.properties(&subject)?;
-        of_export.into_iter().for_each(&mut lay_over);
+        let share = self.class.share.as_ref();
+        of_export
+            .into_iter()
+            .filter(|property| share.is_none_or(|share| !share.sets(&property.name)))
+            .for_each(&mut lay_over);
         Ok(all)
     }
 
