@@ -2,6 +2,7 @@
 //!
 //! compat: "TrueNAS".
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use csi_types::attachment::{FieldError, Interface, Listed, Portal, Server};
@@ -19,6 +20,7 @@ use crate::api::nfs::NfsOptions;
 use crate::api::nvmet::CreateSubsystem;
 use crate::api::smb::SmbOptions;
 use crate::export::access::Access;
+use crate::export::choices::NfsChoices;
 use crate::export::iscsi::IscsiExport;
 use crate::export::nvmeof::NvmeExport;
 use crate::export::share::{NfsExport, SmbExport, SmbNaming};
@@ -150,7 +152,30 @@ struct NfsConfig {
     share_mapall_group: Option<String>,
     #[serde(default, deserialize_with = "unless_falsy")]
     share_comment_template: Option<Template>,
+    /// Options that a class may choose, by name.
+    #[serde(default)]
+    share_choices: BTreeMap<String, NfsChoice>,
     nodes: Option<NodesConfig>,
+}
+
+/// One choice of options: what it leaves out is as the section says.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NfsChoice {
+    #[serde(default, deserialize_with = "list")]
+    share_allowed_hosts: Vec<String>,
+    #[serde(default, deserialize_with = "list")]
+    share_allowed_networks: Vec<String>,
+    #[serde(default, deserialize_with = "unless_falsy")]
+    share_maproot_user: Option<String>,
+    #[serde(default, deserialize_with = "unless_falsy")]
+    share_maproot_group: Option<String>,
+    #[serde(default, deserialize_with = "unless_falsy")]
+    share_mapall_user: Option<String>,
+    #[serde(default, deserialize_with = "unless_falsy")]
+    share_mapall_group: Option<String>,
+    #[serde(default)]
+    share_read_only: bool,
 }
 
 /// Warns of clients that TrueNAS would refuse with the first volume.
@@ -186,6 +211,61 @@ fn is_network(text: &str) -> bool {
     prefix.parse().is_ok_and(|prefix: u8| prefix <= most)
 }
 
+/// Checks a choice that stands at `key`, and adds to it what the section says.
+fn chosen(choice: NfsChoice, of_all: &NfsOptions, key: &str) -> Result<NfsOptions, ConfigError> {
+    let mut options = NfsOptions {
+        read_only: choice.share_read_only,
+        ..of_all.clone()
+    };
+    let networks = &choice.share_allowed_networks;
+    if let Some(text) = networks.iter().find(|text| !is_network(text)) {
+        let problem = format!("`{}` is not a network", text.escape_debug());
+        return Err(
+            ConfigError::at(format!("{key}.shareAllowedNetworks"), problem)
+                .advise("write it as 192.0.2.0/24; hosts stand in shareAllowedHosts"),
+        );
+    }
+    if !networks.is_empty() || !choice.share_allowed_hosts.is_empty() {
+        options.networks = choice.share_allowed_networks;
+        options.hosts = choice.share_allowed_hosts;
+    }
+    let maps_root = choice.share_maproot_user.is_some() || choice.share_maproot_group.is_some();
+    let maps_all = choice.share_mapall_user.is_some() || choice.share_mapall_group.is_some();
+    if maps_root && maps_all {
+        let problem = "excludes shareMapallUser: TrueNAS takes only one of them";
+        return Err(ConfigError::at(format!("{key}.shareMaprootUser"), problem));
+    }
+    if maps_root || maps_all {
+        options.maproot_user = choice.share_maproot_user;
+        options.maproot_group = choice.share_maproot_group;
+        options.mapall_user = choice.share_mapall_user;
+        options.mapall_group = choice.share_mapall_group;
+    }
+    Ok(options)
+}
+
+/// Reads the choices of classes.
+fn choices(
+    given: BTreeMap<String, NfsChoice>,
+    of_all: &NfsOptions,
+    is_per_node: bool,
+) -> Result<NfsChoices, ConfigError> {
+    let mut choices = NfsChoices::default();
+    if is_per_node && !given.is_empty() {
+        let problem =
+            "goes with no shareChoices: each node has its place in the one list of clients";
+        return Err(ConfigError::at("nfs.nodes", problem));
+    }
+    for (name, choice) in given {
+        let key = format!("nfs.shareChoices.{name}");
+        let options = chosen(choice, of_all, &key)?;
+        choices
+            .add(&name, options)
+            .map_err(|error| ConfigError::at(key, error.to_string()))?;
+    }
+    Ok(choices)
+}
+
 /// Reads the section `nfs`.
 pub(crate) fn nfs(document: &Document) -> Result<NfsExport, ConfigError> {
     let config: NfsConfig = document.section("nfs")?;
@@ -207,21 +287,23 @@ pub(crate) fn nfs(document: &Document) -> Result<NfsExport, ConfigError> {
         ));
     }
     clients(document, &config);
+    let options = NfsOptions {
+        comment: String::new(),
+        networks: config.share_allowed_networks,
+        hosts: config.share_allowed_hosts,
+        read_only: false,
+        maproot_user: config.share_maproot_user,
+        maproot_group: config.share_maproot_group,
+        mapall_user: config.share_mapall_user,
+        mapall_group: config.share_mapall_group,
+        security: Vec::new(),
+        enabled: true,
+    };
     Ok(NfsExport {
         by_api: is_by_api(document),
         server: server("nfs", &config.share_host)?,
-        options: NfsOptions {
-            comment: String::new(),
-            networks: config.share_allowed_networks,
-            hosts: config.share_allowed_hosts,
-            read_only: false,
-            maproot_user: config.share_maproot_user,
-            maproot_group: config.share_maproot_group,
-            mapall_user: config.share_mapall_user,
-            mapall_group: config.share_mapall_group,
-            security: Vec::new(),
-            enabled: true,
-        },
+        choices: choices(config.share_choices, &options, config.nodes.is_some())?,
+        options,
         all_dirs: config.share_alldirs,
         comment: template("nfs.shareCommentTemplate", config.share_comment_template)?,
         access: access("nfs", config.nodes.as_ref(), Form::Address)?,

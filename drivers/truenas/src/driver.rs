@@ -7,7 +7,7 @@ use driver_core::config::{ConfigError, Document, Finding, Severity};
 use driver_core::{BackendIdentity, Driver, DriverFactory};
 use driver_ssh::Ssh;
 use driver_zfs::observed::VolumeKind;
-use driver_zfs::parameter::ClassProperty;
+use driver_zfs::parameter::{ClassProperty, ShareChoices};
 use driver_zfs::step::Permission;
 use driver_zfs::{Export, Settings, ZfsConfig, ZfsDriver};
 use driver_zfs_cli::{Cli, ZfsTools, ssh};
@@ -89,11 +89,16 @@ pub fn from_document(document: &Document) -> Result<Arc<dyn Driver>, ConfigError
     let common = document.common()?;
     let (family, protocol) = common.driver.rsplit_once('-').unwrap_or_default();
     let api = family.ends_with("-api");
+    let none = ShareChoices::default();
     match protocol {
-        "nfs" => build(document, api, config::nfs(document)?, "GENERIC"),
-        "smb" => build(document, api, config::smb(document)?, "SMB"),
-        "iscsi" => build(document, api, config::iscsi(document)?, "GENERIC"),
-        "nvmeof" => build(document, api, config::nvmeof(document)?, "GENERIC"),
+        "nfs" => {
+            let export = config::nfs(document)?;
+            let choices = export.choices.offered().clone();
+            build(document, api, export, "GENERIC", &choices)
+        }
+        "smb" => build(document, api, config::smb(document)?, "SMB", &none),
+        "iscsi" => build(document, api, config::iscsi(document)?, "GENERIC", &none),
+        "nvmeof" => build(document, api, config::nvmeof(document)?, "GENERIC", &none),
         _ => Err(ConfigError::at("driver", "is no driver of TrueNAS")),
     }
 }
@@ -103,20 +108,24 @@ fn build<E>(
     api: bool,
     export: E,
     share_type: &'static str,
+    choices: &ShareChoices,
 ) -> Result<Arc<dyn Driver>, ConfigError>
 where
     E: Export<Command = Command, Output = Answer> + 'static,
 {
+    let mut zfs = ZfsConfig::read(document)?;
+    zfs.offer(choices, document, "nfs.shareChoices");
     if api {
-        over_api(document, export, share_type)
+        over_api(document, &zfs, export, share_type)
     } else {
-        over_ssh(document, export)
+        over_ssh(document, &zfs, export)
     }
 }
 
 /// Datasets and exports through the API.
 fn over_api<E>(
     document: &Document,
+    zfs: &ZfsConfig,
     export: E,
     share_type: &'static str,
 ) -> Result<Arc<dyn Driver>, ConfigError>
@@ -131,7 +140,6 @@ where
         ("zfs.cli", "nothing is run on the NAS"),
     ]);
     let nas = nas(document)?;
-    let zfs = ZfsConfig::read(document)?;
     let mut settings = zfs.settings(&document.common()?, export.kind(), None)?;
     fit_for_api(document, &mut settings)?;
     let backend = Api::new(nas.clone(), identity(&settings, &nas)).sharing_by(share_type);
@@ -139,7 +147,11 @@ where
 }
 
 /// Datasets over SSH, exports through the API.
-fn over_ssh<E>(document: &Document, export: E) -> Result<Arc<dyn Driver>, ConfigError>
+fn over_ssh<E>(
+    document: &Document,
+    zfs: &ZfsConfig,
+    export: E,
+) -> Result<Arc<dyn Driver>, ConfigError>
 where
     E: Export<Command = Command, Output = Answer> + 'static,
 {
@@ -148,11 +160,10 @@ where
             .advise("give it, or use the driver with `api` in its name, which needs the API alone")
     })?;
     let nas = nas(document)?;
-    let zfs = ZfsConfig::read(document)?;
     let settings = zfs.settings(&document.common()?, export.kind(), None)?;
     let identity = identity(&settings, &nas);
     let keys = host.host_keys.clone();
-    let cli = Cli::new(Ssh::new(host), ZfsTools::from_config(&zfs)?, identity).known_by(keys);
+    let cli = Cli::new(Ssh::new(host), ZfsTools::from_config(zfs)?, identity).known_by(keys);
     let backend = Composed::new(cli, nas);
     Ok(Arc::new(ZfsDriver::new(settings, backend, export)))
 }

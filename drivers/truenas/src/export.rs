@@ -5,6 +5,7 @@
 //! never trusted.
 
 pub(crate) mod access;
+pub(crate) mod choices;
 mod connected;
 pub(crate) mod iscsi;
 mod iscsi_change;

@@ -141,7 +141,14 @@ impl Wanted {
             let problem = "has to name the user that is to be made, and that is not root";
             ConfigError::at("httpConnection.username", problem).advise("such as `csi`")
         })?;
-        let zfs = ZfsConfig::read(document)?;
+        let mut zfs = ZfsConfig::read(document)?;
+        if needs.service == "nfs" {
+            zfs.offer(
+                config::nfs(document)?.choices.offered(),
+                document,
+                "nfs.shareChoices",
+            );
+        }
         let settings = zfs.settings(&document.common()?, kind(files), None)?;
         let mut wanted = Self {
             user,

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use driver_core::config::{ConfigError, Document, Finding, Severity};
+use driver_core::config::{ConfigError, Document};
 use driver_core::{Driver, DriverFactory};
 use driver_ssh::{HostKeys, Ssh};
 use driver_zfs::observed::VolumeKind;
-use driver_zfs::parameter::ClassProperty;
 use driver_zfs::{Export, Settings, ZfsConfig, ZfsDriver};
 use driver_zfs_cli::exec::{Command, Local, Output, Runner};
 use driver_zfs_cli::{Cli, ZfsTools, ssh};
@@ -75,8 +74,11 @@ pub fn from_document(document: &Document) -> Result<Arc<dyn Driver>, ConfigError
             };
             let export =
                 ShareExport::from_document(document, protocol, ZfsTools::from_config(&zfs)?)?;
-            zfs.share_choices = export.choices().clone();
-            note_unused_choices(document, protocol, &zfs);
+            let key = format!(
+                "{}.shareStrategySetDatasetProperties.choices",
+                protocol.section()
+            );
+            zfs.offer(export.choices(), document, &key);
             let settings = zfs.settings(&common, VolumeKind::Filesystem, None)?;
             on_host(document, &zfs, settings, export)
         }
@@ -92,23 +94,6 @@ pub fn from_document(document: &Document) -> Result<Arc<dyn Driver>, ConfigError
         }
         _ => Err(ConfigError::at("driver", "is no driver of a host with ZFS")),
     }
-}
-
-/// Reports choices that no class may make.
-fn note_unused_choices(document: &Document, protocol: Protocol, zfs: &ZfsConfig) {
-    let key = ClassProperty::ShareOptions.name();
-    if zfs.share_choices.is_empty() || zfs.volume_parameters.iter().any(|name| name == key) {
-        return;
-    }
-    document.add(Finding {
-        severity: Severity::NoEffect,
-        path: format!(
-            "{}.shareStrategySetDatasetProperties.choices",
-            protocol.section()
-        ),
-        message: format!("have no effect: zfs.volumeParameters has no `{key}`"),
-        advice: Some(format!("add `{key}` to it, or leave them out")),
-    });
 }
 
 /// Here, or on the host of `sshConnection`.

@@ -227,7 +227,7 @@ impl ShareExport {
     /// The properties of a volume: the options that its class chose count before those of the configuration. A volume whose
     /// choice is in no configuration any more keeps what it has: others may let in more.
     fn wanted(&self, subject: &Subject<'_>) -> Vec<Property> {
-        let Some(name) = subject.remembered(&PropertyName::SHARE_OPTIONS) else {
+        let Some(name) = subject.share_choice() else {
             return self.properties.clone();
         };
         let Some(chosen) = self.choices.options(name) else {

@@ -23,7 +23,7 @@ use crate::driver::Settings;
 use crate::id::Layout;
 use crate::name::DatasetName;
 use crate::observed::VolumeKind;
-use crate::parameter::{ClassProperties, ShareChoices};
+use crate::parameter::{ClassProperties, ClassProperty, ShareChoices};
 use crate::policy::Policy;
 use crate::property::{PropertyName, PropertyValue};
 use crate::step::Permission;
@@ -87,7 +87,7 @@ pub struct ZfsConfig {
     pub deletion: DeletionConfig,
     /// The choices of classes for shares. The export gives them: they are in its own section.
     #[serde(skip)]
-    pub share_choices: ShareChoices,
+    share_choices: ShareChoices,
 }
 
 /// `zfs.deletion`.
@@ -203,6 +203,21 @@ impl ZfsConfig {
             });
         }
         Ok(config)
+    }
+
+    /// Lets classes choose one of these, which stand at `key`. Reports them if no class may set that.
+    pub fn offer(&mut self, choices: &ShareChoices, document: &Document, key: &str) {
+        let name = ClassProperty::ShareOptions.name();
+        let is_allowed = self.volume_parameters.iter().any(|one| one == name);
+        if !choices.is_empty() && !is_allowed {
+            document.add(Finding {
+                severity: Severity::NoEffect,
+                path: key.to_owned(),
+                message: format!("has no effect: zfs.volumeParameters has no `{name}`"),
+                advice: Some(format!("add `{name}` to it, or leave this out")),
+            });
+        }
+        self.share_choices = choices.clone();
     }
 
     /// Where volumes of this kind are.

@@ -523,7 +523,13 @@ impl Modifier for ZfsDriver {
             wanted: &wanted,
         };
         let modified = self.converge(call, &verb).await;
-        self.about(call, id, modified).await
+        self.about(call, id, modified).await?;
+        if wanted.share.is_some_and(|share| share.is_by_export()) {
+            // The record of the choice comes first: a call that is cut here is completed by the next one, or by the next
+            // check of the export.
+            self.repair_export(call, id).await?;
+        }
+        Ok(())
     }
 }
 

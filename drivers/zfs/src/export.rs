@@ -300,6 +300,8 @@ pub struct Asked<'a> {
     pub name: &'a VolumeName,
     /// The parameters of its class.
     pub parameters: &'a Parameters,
+    /// The choice of share options that its class makes.
+    pub share_choice: Option<&'a str>,
 }
 
 /// One change for an export.
@@ -373,6 +375,12 @@ impl Subject<'_> {
     /// The record of the dataset in a property, if any.
     pub fn remembered(&self, name: &PropertyName) -> Option<&str> {
         self.volume?.properties.own(name)
+    }
+
+    /// The choice of share options that a class has made: this request, or the last one that did.
+    pub fn share_choice(&self) -> Option<&str> {
+        let asked = self.request.and_then(|request| request.share_choice);
+        asked.or_else(|| self.remembered(&PropertyName::SHARE_OPTIONS))
     }
 
     /// Where the host shows the dataset as a disk, if it is a zvol.

@@ -95,8 +95,8 @@ pub enum NotAllowable {
     OtherKind(VolumeKind),
     /// Nothing can be chosen for its shares.
     #[error(
-        "has nothing to choose from: only zfs-generic-nfs and zfs-generic-smb offer options of shares, by \
-         shareStrategySetDatasetProperties.choices"
+        "has nothing to choose from: shareStrategySetDatasetProperties.choices of zfs-generic-nfs and zfs-generic-smb, \
+         and nfs.shareChoices of TrueNAS, offer options of shares"
     )]
     NoChoices,
 }
@@ -340,6 +340,15 @@ impl ClassProperties {
         Ok(all)
     }
 
+    /// The name of the choice that a class makes for a share.
+    pub fn share_choice(&self, class: &ClassChoice) -> Option<&str> {
+        let (name, _) = self
+            .shares
+            .0
+            .get_key_value(class.share.as_ref()?.name.as_str())?;
+        Some(name)
+    }
+
     /// What a change of a volume sets: each of these parameters, or nothing.
     pub fn of_change(&self, parameters: &Parameters, doing: &str) -> Result<ClassChoice, Error> {
         let mut all = ClassChoice::default();
@@ -423,6 +432,11 @@ impl ShareChoice {
     /// Whether a dataset has its record.
     pub fn is_of(&self, dataset: &Dataset) -> bool {
         dataset.properties.has(&self.mark())
+    }
+
+    /// Whether the dataset has nothing of it but the record: then the export makes the options of it.
+    pub fn is_by_export(&self) -> bool {
+        self.options.is_empty()
     }
 
     /// Whether it sets this property.

@@ -13,6 +13,7 @@ use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
 use super::access::{self, Access, Allowed};
+use super::choices::{self, NfsChoices};
 use super::users::{Connections, Noted, users};
 use super::{comment, enabled, gone, number, problems, remember, unread};
 use crate::Dialect;
@@ -59,6 +60,8 @@ pub(crate) struct NfsExport {
     pub(crate) all_dirs: bool,
     /// Makes the comment.
     pub(crate) comment: Template,
+    /// The options that classes may choose instead.
+    pub(crate) choices: NfsChoices,
     /// What nodes are called, if access is per node.
     pub(crate) access: Option<Access>,
     /// Whether it was said that the NAS does not know who uses a share.
@@ -187,9 +190,17 @@ impl NfsExport {
 
     /// What a new share allows.
     fn new_options(&self, subject: &Subject<'_>) -> Result<NfsOptions, Error> {
+        let chosen = self.choices.of(subject);
+        if let (None, None, Some(name)) = (&self.access, chosen, subject.share_choice()) {
+            // What the connection says of all others may let in more.
+            let doing = format!("share volume `{}`", subject.id);
+            return Err(Error::new(Kind::Invalid, doing)
+                .because(format!("nfs.shareChoices has no `{name}`, which its class chose"))
+                .advise("add it to the configuration again, or choose another one by a VolumeAttributesClass"));
+        }
         let mut options = NfsOptions {
             comment: comment(&self.comment, subject)?,
-            ..self.options.clone()
+            ..chosen.unwrap_or(&self.options).clone()
         };
         if let Some(access) = &self.access {
             options.hosts = hosts(access.names(subject)?);
@@ -208,6 +219,29 @@ impl NfsExport {
         if access::same(wanted, seen) && networks == share.options.networks {
             return Ok(None);
         }
+        let options = NfsOptions {
+            hosts,
+            networks,
+            enabled: true,
+            ..share.options.clone()
+        };
+        Self::update(share, options).map(Some)
+    }
+
+    /// What gives a share the options that a class chose, unless it has them.
+    fn choose(share: &NfsShare, chosen: &NfsOptions) -> Result<Option<Act<Command>>, Error> {
+        if choices::is_so(chosen, &share.options) {
+            return Ok(None);
+        }
+        let options = NfsOptions {
+            comment: share.options.comment.clone(),
+            security: share.options.security.clone(),
+            ..chosen.clone()
+        };
+        Self::update(share, options).map(Some)
+    }
+
+    fn update(share: &NfsShare, options: NfsOptions) -> Result<Act<Command>, Error> {
         if share.paths.len() > 1 {
             let why = "it is of other directories, too";
             return Err(Error::new(
@@ -219,17 +253,12 @@ impl NfsExport {
         }
         let update = UpdateNfsShare {
             id: share.id,
-            options: NfsOptions {
-                hosts,
-                networks,
-                enabled: true,
-                ..share.options.clone()
-            },
+            options,
         };
-        Ok(Some(act(NfsChange::Update(Box::new(update)))))
+        Ok(act(NfsChange::Update(Box::new(update))))
     }
 
-    /// What an existing share lacks of the clients that it has to let in.
+    /// What an existing share lacks of the clients that it has to let in, and of the options that a class chose.
     fn lacks(&self, subject: &Subject<'_>, share: &NfsShare) -> Result<Vec<Act<Command>>, Error> {
         if let Some(access) = &self.access {
             let hosts = hosts(access.names(subject)?);
@@ -237,6 +266,10 @@ impl NfsExport {
         }
         // Of before `nodes` was removed from the configuration.
         let forget = access::forget(subject);
+        if let Some(chosen) = self.choices.of(subject) {
+            let chosen = Self::choose(share, chosen)?;
+            return Ok(chosen.into_iter().chain(forget).collect());
+        }
         if forget.is_none() && share.options.hosts != [NO_NODE] {
             return Ok(Vec::new());
         }
@@ -269,7 +302,9 @@ impl Export for NfsExport {
 
     fn reads(&self) -> Vec<PropertyName> {
         let numbers = [PropertyName::FREENAS_NFS_SHARE];
-        numbers.into_iter().chain(access::property()).collect()
+        let choice = self.access.is_none().then_some(PropertyName::SHARE_OPTIONS);
+        let others = access::property().into_iter().chain(choice);
+        numbers.into_iter().chain(others).collect()
     }
 
     fn export_name(&self, subject: &Subject<'_>) -> Result<String, Error> {

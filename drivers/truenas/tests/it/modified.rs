@@ -1,12 +1,15 @@
 //! Properties that classes set, by the API of each generation.
 
-use driver_core::config::{Document, NoEnvironment};
+use std::sync::Arc;
+
+use driver_core::config::{ConfigError, Document, NoEnvironment};
 use driver_core::{Driver, Effect, Error, Kind, ModifyVolume, Parameters, VolumeId};
 use driver_truenas::from_document;
 use serde_json::json;
 use truenas_sim::{Generation, Simulator};
 
 use crate::costs::{call, create, exchanges, request};
+use crate::taken_over::rows;
 use crate::volumes::{appliance, config, driver};
 
 const FILES: &str = "  volumeParameters: [compression, recordsize, sync, atime]";
@@ -148,6 +151,135 @@ async fn a_share_has_the_quota_and_the_reservation_of_its_class() {
     }
 }
 
+const CHOICES: &str = "  shareChoices:
+    readonly: {shareReadOnly: true}
+    office: {shareAllowedNetworks: [192.0.2.0/24], shareMaprootUser: root, shareMaprootGroup: wheel}
+";
+
+/// A driver whose classes may choose the options of shares, if these choices stand in its section.
+fn choosing(nas: &Simulator, list: &str, choices: &str) -> Result<Arc<dyn Driver>, ConfigError> {
+    let text = config(
+        nas,
+        "truenas-api-nfs",
+        &format!("  volumeParameters: [{list}]"),
+    );
+    let section = "nfs: {shareHost: 10.0.0.5, shareAllowedNetworks: [10.0.0.0/8]}";
+    let of_lines = "nfs:\n  shareHost: 10.0.0.5\n  shareAllowedNetworks: [10.0.0.0/8]\n";
+    let changed = text.replace(section, &format!("{of_lines}{choices}"));
+    assert_ne!(changed, text);
+    from_document(&Document::parse(&changed, &NoEnvironment).expect("a document"))
+}
+
+/// What the only share of the NAS allows: whether it is for reading alone, its networks, and who root is.
+async fn share_of(nas: &Simulator) -> (bool, Vec<String>, String) {
+    let mut shares = rows(nas, "sharing.nfs").await;
+    assert_eq!(shares.len(), 1);
+    let share = shares.remove(0);
+    let networks = share["networks"].as_array().expect("networks").iter();
+    let networks = networks.filter_map(|one| one.as_str().map(str::to_owned));
+    let root = share["maproot_user"].as_str().unwrap_or_default();
+    let is_read_only = share["ro"].as_bool().expect("a truth value");
+    (is_read_only, networks.collect(), root.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_class_chooses_what_its_share_allows_and_another_class_changes_that() {
+    let is = |read_only, network: &str, root: &str| {
+        (read_only, vec![network.to_owned()], root.to_owned())
+    };
+    let read_only = [("shareOptions", "readonly")];
+    let office = [("shareOptions", "office")];
+    for generation in [Generation::V24_10, Generation::V25_10, Generation::V26Rc] {
+        let nas = appliance(generation).await;
+        let driver = choosing(&nas, "shareOptions", CHOICES).expect("a driver");
+        let driver = driver.as_ref();
+        let mut asked = request(driver, "pvc-1", None);
+        asked.parameters = pairs(&read_only);
+        for _ in 0..2 {
+            let made = driver.create_volume(&call(), &asked).await;
+            made.unwrap_or_else(|error| panic!("{generation:?}: {}", error.chain()));
+            assert_eq!(
+                share_of(&nas).await,
+                is(true, "10.0.0.0/8", ""),
+                "{generation:?}"
+            );
+        }
+        for _ in 0..2 {
+            let changed = modify(driver, &asked.id, &office).await;
+            changed.unwrap_or_else(|error| panic!("{generation:?}: {}", error.chain()));
+            assert_eq!(
+                share_of(&nas).await,
+                is(false, "192.0.2.0/24", "root"),
+                "{generation:?}"
+            );
+        }
+        let error = driver
+            .create_volume(&call(), &asked)
+            .await
+            .expect_err("another class");
+        assert_eq!(error.kind(), Kind::Conflict, "{}", error.chain());
+        let unknown = [("shareOptions", "open")];
+        let error = modify(driver, &asked.id, &unknown)
+            .await
+            .expect_err("no such choice");
+        assert_eq!(error.kind(), Kind::Invalid, "{}", error.chain());
+        assert_eq!(
+            share_of(&nas).await,
+            is(false, "192.0.2.0/24", "root"),
+            "{generation:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_share_whose_choice_is_gone_is_left_alone_and_not_opened_to_others() {
+    let nas = appliance(Generation::V25_10).await;
+    let driver = choosing(&nas, "shareOptions", CHOICES).expect("a driver");
+    let mut asked = request(driver.as_ref(), "pvc-1", None);
+    asked.parameters = pairs(&[("shareOptions", "office")]);
+    let made = driver.create_volume(&call(), &asked).await;
+    made.unwrap_or_else(|error| panic!("{}", error.chain()));
+    let before = share_of(&nas).await;
+    let driver = choosing(&nas, "sync", "").expect("a driver");
+    let exports = driver.exports().expect("exports");
+    exports
+        .repair_export(&call(), &asked.id)
+        .await
+        .expect("there is nothing to repair");
+    assert_eq!(share_of(&nas).await, before);
+    let id = rows(&nas, "sharing.nfs").await[0]["id"].clone();
+    nas.call("sharing.nfs.delete", vec![id])
+        .await
+        .expect("deleted");
+    let error = exports
+        .repair_export(&call(), &asked.id)
+        .await
+        .expect_err("no options");
+    assert_eq!(error.kind(), Kind::Invalid, "{}", error.chain());
+    assert!(error.chain().contains("`office`"), "{}", error.chain());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn choices_that_no_share_can_have_are_refused_when_the_connection_is_read() {
+    let nas = appliance(Generation::V25_10).await;
+    let at = "nfs.shareChoices";
+    for (choices, path) in [
+        ("  shareChoices: {'a b': {}}\n", format!("{at}.a b")),
+        (
+            "  shareChoices: {a: {shareAllowedNetworks: [x]}}\n",
+            format!("{at}.a.shareAllowedNetworks"),
+        ),
+        (
+            "  shareChoices: {a: {shareMaprootUser: root, shareMapallUser: root}}\n",
+            format!("{at}.a.shareMaprootUser"),
+        ),
+        ("", "zfs.volumeParameters".to_owned()),
+    ] {
+        let error = choosing(&nas, "shareOptions", choices).expect_err(choices);
+        assert_eq!(error.path(), Some(path.as_str()), "{error}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_api_cannot_set_is_refused_when_the_connection_is_read() {
     let nas = appliance(Generation::V25_10).await;
@@ -156,6 +288,7 @@ async fn what_the_api_cannot_set_is_refused_when_the_connection_is_read() {
         ("truenas-api-nfs", "volblocksize", "filesystem"),
         ("truenas-api-iscsi", "recordsize", "volume"),
         ("truenas-api-iscsi", "quotaMode", "volume"),
+        ("truenas-api-smb", "shareOptions", "nothing to choose from"),
         ("truenas-api-iscsi", "sharenfs", "known are atime"),
     ] {
         let text = config(&nas, kind, &format!("  volumeParameters: [{list}]"));

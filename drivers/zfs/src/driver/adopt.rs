@@ -111,6 +111,7 @@ impl ZfsDriver {
                 asked: Some(Asked {
                     name: &wanted.request.name,
                     parameters: &wanted.request.parameters,
+                    share_choice: None,
                 }),
             },
             request: &wanted.request,

@@ -90,6 +90,7 @@ impl ZfsDriver {
                 asked: Some(Asked {
                     name: &request.name,
                     parameters: &request.parameters,
+                    share_choice: allowed.share_choice(&class),
                 }),
             },
             request,

@@ -219,6 +219,7 @@ mod tests {
         let request = Asked {
             name: &name,
             parameters: &parameters,
+            share_choice: None,
         };
         let subject = Subject {
             id: &id,

@@ -45,7 +45,7 @@ impl Modify<'_> {
             return Ok(None);
         }
         let value = match (is_wanted, self.kind, size) {
-            (false, ..) => PropertyValue::from(0),
+            (false, ..) => PropertyValue::from(0_u64),
             (true, VolumeKind::Zvol, _) => PropertyValue::auto(),
             (true, VolumeKind::Filesystem, Some(size)) => size.into(),
             (true, VolumeKind::Filesystem, None) => {
