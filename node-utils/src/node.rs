@@ -12,6 +12,7 @@ mod filesystems;
 mod group;
 pub mod health;
 mod hostpath;
+mod kata;
 mod mount_target;
 mod overdue;
 mod ownership;
@@ -74,6 +75,7 @@ struct Context {
     devices: Arc<dyn Devices>,
     threads: Arc<NodeThreads>,
     dirs: OrchestratorDirs,
+    guests: kata::Folders,
     #[cfg(test)]
     stops: tests::Stops,
 }
@@ -97,6 +99,7 @@ impl Node {
         let context = Context {
             config,
             tools,
+            guests: kata::Folders::of(&kernel),
             kernel,
             devices: devices.into(),
             threads: Arc::default(),
@@ -121,6 +124,7 @@ impl Node {
             devices: Arc::clone(&context.devices),
             threads: Arc::clone(&context.threads),
             dirs: context.dirs.clone(),
+            guests: context.guests.clone(),
             #[cfg(test)]
             stops: tests::Stops::default(),
         };
@@ -156,6 +160,9 @@ impl Node {
             .source(&limits, Some(&request.attachment), path)
             .await?;
         let work = async move {
+            if kata::is_wanted(&self.context, &request.capability) {
+                kata::check(&request.attachment, &request.capability)?;
+            }
             if !matches!(request.attachment, Attachment::Hostpath(_)) {
                 self.answers(&limits, request.staging.path()).await?;
             }
@@ -196,6 +203,12 @@ impl Node {
             if !matches!(request.attachment, Attachment::Hostpath(_)) {
                 self.answers(&limits, request.staging.path()).await?;
             }
+            let target = request.target.path();
+            if kata::is_wanted(&self.context, &request.capability)
+                || kata::find(&self.context, &limits, target).await?.is_some()
+            {
+                return kata::publish(&self.context, limits, request).await;
+            }
             let doing = Doing::changing(format!("publish at `{}`", request.target));
             let context = Arc::clone(&self.context);
             blocking::run(limits, doing, move || publish::publish(&context, &request)).await
@@ -214,7 +227,10 @@ impl Node {
             let doing = format!("unpublish `{target}`");
             let path = target.path().clone();
             let context = Arc::clone(&self.context);
-            let work = move || release::release_target(&context, &path);
+            let work = move || {
+                kata::withdraw(&context, &path)?;
+                release::release_target(&context, &path)
+            };
             let unmount_timeout = self.context.unmount_timeout();
             unresponsive::unmount_or_force(&limits, &doing, target.path(), unmount_timeout, work)
                 .await
@@ -223,8 +239,12 @@ impl Node {
     }
 
     /// Space, files and health of the volume that is mounted at `path`. `NotFound`: none is.
-    /// `Timeout`, at once: an earlier read of this path is overdue.
+    /// `Timeout`, at once: an earlier read of this path is overdue. `Unreachable`: it is mounted in a guest that does
+    /// not answer.
     pub async fn stats(&self, limits: Limits, path: AbsolutePath) -> Result<VolumeStats, Error> {
+        if let Some(handed) = kata::find(&self.context, &limits, &path).await? {
+            return kata::stats(&self.context, limits, path, handed).await;
+        }
         let doing = format!("read statistics of `{path}`");
         let (look, context) = (path.clone(), Arc::clone(&self.context));
         let look = move || stats::stats(&context.kernel, &look);
@@ -242,7 +262,10 @@ impl Node {
     ) -> Result<Conditions, Error> {
         let doing = Doing::reading(format!("look at the device of `{path}`"));
         let context = Arc::clone(&self.context);
-        let look = move || health::of_device_at(&context.kernel, &path);
+        let look = move || match kata::conditions(&context, &path)? {
+            Some(conditions) => Ok(conditions),
+            None => health::of_device_at(&context.kernel, &path),
+        };
         let looked = blocking::run(limits, doing, look);
         self.account(None, Purpose::Look).on_account(looked).await
     }
@@ -261,6 +284,10 @@ impl Node {
                 break;
             }
             found.extend(self.device_conditions(limits.clone(), path.clone()).await?);
+            // What a guest has mounted only its runtime knows, and that may know no numbers.
+            if kata::find(&self.context, &limits, path).await?.is_some() {
+                continue;
+            }
             match self.stats(limits.clone(), path.clone()).await {
                 Ok(stats) => found.extend(stats.conditions),
                 Err(error) if error.kind() == Kind::NotFound => {
@@ -284,6 +311,10 @@ impl Node {
         limits: Limits,
         request: ExpandRequest,
     ) -> Result<Option<u64>, Error> {
+        if let Some(handed) = kata::find(&self.context, &limits, &request.path).await? {
+            let work = kata::expand(&self.context, limits, request, handed);
+            return self.account(None, Purpose::Change).on_account(work).await;
+        }
         let source = self.source(&limits, None, &request.path).await?;
         let work = expand::expand(&self.context, &self.overdue, limits, request);
         self.account(source, Purpose::Change).on_account(work).await

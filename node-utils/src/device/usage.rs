@@ -152,7 +152,7 @@ impl BlockDevice {
 
     /// Whether the kernel refuses it to us for ourselves alone. The open is for reading and ends at
     /// once: it changes nothing and makes udev look at nothing.
-    fn is_claimed(&self, kernel: &Kernel) -> Result<bool, Error> {
+    pub(crate) fn is_claimed(&self, kernel: &Kernel) -> Result<bool, Error> {
         let node = self.node(kernel);
         if !self.has_node(kernel)? {
             // Without a node it cannot be opened; sysfs was checked already.

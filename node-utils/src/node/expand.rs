@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::backing::{Backing, backing, is_whole};
 use super::overdue::OverdueReads;
 use super::request::ExpandRequest;
-use super::{Context, stats};
+use super::{Context, kata, stats};
 use crate::blocking::{self, Doing, Limits};
 use crate::device::{self, BlockDevice};
 use crate::loops::Loop;
@@ -82,7 +82,10 @@ pub(super) fn find(context: &Context, path: &AbsolutePath, doing: &str) -> Resul
         Backing::Other => Ok(Found::Nothing),
         Backing::Gone => Err(Error::new(Kind::Unreachable, doing)
             .advise("the device of the volume has disappeared from this node")),
-        Backing::Device(device) if place.block_device().is_some() => Ok(Found::Raw(device)),
+        Backing::Device(device) if place.block_device().is_some() => {
+            kata::check_raw(path, doing)?;
+            Ok(Found::Raw(device))
+        }
         Backing::Device(device) => {
             let is_ours = context.devices.brings(&device)? && is_whole(&place)?;
             Ok(if is_ours {
@@ -95,7 +98,7 @@ pub(super) fn find(context: &Context, path: &AbsolutePath, doing: &str) -> Resul
 }
 
 /// Waits until the device has the size that was asked for.
-async fn wait(
+pub(super) async fn wait(
     context: &Arc<Context>,
     limits: &Limits,
     device: &BlockDevice,

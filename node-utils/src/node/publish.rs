@@ -45,7 +45,7 @@ pub(super) fn publish(context: &Context, request: &PublishRequest) -> Result<(),
 }
 
 /// Refuses a target inside the volume, because it would be made there.
-fn check_target(request: &PublishRequest) -> Result<(), Error> {
+pub(super) fn check_target(request: &PublishRequest) -> Result<(), Error> {
     let (staging, target) = (request.staging.path(), request.target.path());
     if !target.as_path().starts_with(staging.as_path()) {
         return Ok(());

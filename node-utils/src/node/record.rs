@@ -26,6 +26,9 @@ const UNFINISHED: [&str; 2] = [
 /// Says that this driver uses the directory or file as a mount point.
 const MARK: [&str; 2] = ["trusted.omnibus-csi.target", "user.omnibus-csi.target"];
 
+/// Says that a volume is handed to the guest of a pod: on its staging directory and on the target.
+const HANDED: [&str; 2] = ["trusted.omnibus-csi.kata", "user.omnibus-csi.kata"];
+
 /// The size of the read buffer. A record has a few lines and is always smaller.
 const BUFFER_SIZE: usize = 16 * 1024;
 
@@ -62,6 +65,7 @@ pub(super) fn read(directory: impl AsFd) -> Result<Vec<Facts>, Error> {
 /// Removes the record of the opened directory, after the detach.
 pub(super) fn clear(directory: impl AsFd) -> Result<(), Error> {
     remove(UNFINISHED, &directory)?;
+    remove(HANDED, &directory)?;
     remove(NAMES, directory)
 }
 
@@ -100,6 +104,30 @@ pub(super) fn is_marked(place: impl AsFd) -> bool {
     let path = link(&place);
     MARK.iter()
         .any(|name| rustix::fs::getxattr(&path, *name, &mut [0; 8]).is_ok())
+}
+
+/// Records that a volume is handed to a guest; replaces what is there. `false`: this filesystem keeps no records.
+pub(super) fn keep_handed(directory: impl AsFd, text: &str) -> Result<bool, Error> {
+    write_as(HANDED, directory, text.as_bytes())
+}
+
+/// What [`keep_handed`] has written.
+pub(super) fn handed(directory: impl AsFd) -> Result<Option<String>, Error> {
+    let path = link(&directory);
+    for name in HANDED {
+        let mut text = vec![0; BUFFER_SIZE];
+        match rustix::fs::getxattr(&path, name, &mut text) {
+            Ok(length) => return Ok(Some(String::from_utf8_lossy(&text[..length]).into_owned())),
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
+            Err(errno) => return Err(failed("read", errno)),
+        }
+    }
+    Ok(None)
+}
+
+/// Removes what [`keep_handed`] has written.
+pub(super) fn forget_handed(directory: impl AsFd) -> Result<(), Error> {
+    remove(HANDED, directory)
 }
 
 /// Marks a stage as unfinished, before the mount covers the opened directory.

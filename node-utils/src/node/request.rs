@@ -16,6 +16,8 @@ pub struct NodeConfig {
     pub mount_flags: MountFlags,
     /// The way filesystems are made and checked: `node.format` and `node.mount.checkFilesystem`.
     pub filesystem: FilesystemSettings,
+    /// Whether filesystems are mounted by the guest of a pod, not by this node: `node.kata.directVolumes`.
+    pub kata: bool,
 }
 
 /// The path where a volume is staged. Never the root directory.

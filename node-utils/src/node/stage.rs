@@ -10,7 +10,8 @@ mod device;
 mod local;
 mod share;
 
-pub(super) use local::grow;
+pub(super) use device::is_elsewhere;
+pub(super) use local::{grow, stage as mount_device};
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,6 +7,7 @@ mod block;
 mod crash;
 mod device;
 mod group;
+mod kata;
 mod kubelet;
 mod life;
 mod loop_storage;
@@ -98,20 +99,27 @@ fn bench_with(config: NodeConfig, test: impl FnOnce(&Bench) + Send + 'static) {
 }
 
 fn node(config: NodeConfig, storage: &LoopStorage, children: &Arc<AtomicUsize>) -> Node {
-    Node::with(
+    let mut node = Node::with(
         config,
         counted(children),
         Kernel::here(),
         Box::new(storage.clone()),
     )
-    .with_dirs(OrchestratorDirs::with([kubelet_dir(storage)]))
+    .with_dirs(OrchestratorDirs::with([kubelet_dir(storage)]));
+    let context = Arc::get_mut(&mut node.context).expect("it has one owner");
+    context.guests = super::kata::Folders::below(&base(storage).join("run"));
+    node
 }
 
 /// The folder `k` beside the storage.
 fn kubelet_dir(storage: &LoopStorage) -> AbsolutePath {
+    AbsolutePath::parse(base(storage).join("k").to_str().expect("text")).expect("path")
+}
+
+/// The folder of a test.
+fn base(storage: &LoopStorage) -> PathBuf {
     let storage = storage.file("");
-    let base = storage.parent().expect("base");
-    AbsolutePath::parse(base.join("k").to_str().expect("text")).expect("path")
+    storage.parent().expect("base").to_owned()
 }
 
 impl Drop for Bench {

@@ -14,7 +14,7 @@ use super::raw::BLOCK_DEVICE;
 use super::release::release;
 use super::request::StagingPath;
 use super::unresponsive::unmount_or_force;
-use super::{Context, mount_failed, record};
+use super::{Context, kata, mount_failed, record};
 use crate::blocking::{self, Doing, Limits};
 use crate::loops::Loop;
 use crate::mount::{self, Place};
@@ -34,6 +34,7 @@ pub(super) async fn unstage(
     let work = {
         let (context, path) = (Arc::clone(context), path.clone());
         move || {
+            kata::check_unstage(&context, &path)?;
             let mut unmounted = false;
             let attached = uncover(&context, &path, &mut unmounted).and_then(|attached| {
                 if attached.is_empty() {

@@ -12,7 +12,7 @@ use super::super::backing::{Backing, backing};
 use super::super::mount_target::{MountTarget, Shape};
 use super::super::raw::{BLOCK_DEVICE, bind};
 use super::super::unstage;
-use super::super::{Context, mount_failed, record, stats};
+use super::super::{Context, kata, mount_failed, record, stats};
 use super::{UNDOING, local};
 use crate::blocking::{self, Doing, Limits};
 use crate::device::{Attached, BlockDevice};
@@ -162,6 +162,13 @@ fn look_at(
             _ => Err(conflict(request)),
         };
     }
+    if kata::settle(context, request, &slot.place)? {
+        return if wants_device {
+            Err(conflict(request))
+        } else {
+            Ok(Found::Staged)
+        };
+    }
     let block = staging.child(BLOCK_DEVICE);
     if !wants_device {
         let shown = Place::open(block.as_path()).is_ok_and(|place| place.is_mount_point());
@@ -215,7 +222,7 @@ fn mounted(
 }
 
 /// Whether the filesystem of a mount is mounted somewhere else, too.
-fn is_elsewhere(table: &MountTable, mount: &MountEntry<'_>) -> bool {
+pub(in crate::node) fn is_elsewhere(table: &MountTable, mount: &MountEntry<'_>) -> bool {
     let mut others = table.entries().filter(|other| other.device == mount.device);
     others.any(|other| !table.is_same_mount(&other, mount))
 }

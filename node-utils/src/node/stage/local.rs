@@ -18,7 +18,7 @@ use csi_types::capability::{AccessMode, MountAccess};
 use csi_types::error::{Error, Kind};
 
 /// Prepares the filesystem and mounts it.
-pub(super) async fn stage(
+pub(in crate::node) async fn stage(
     context: &Arc<Context>,
     limits: &Limits,
     request: &Arc<StageRequest>,

@@ -83,17 +83,7 @@ impl Bench {
     /// `None` if it came to its end before.
     fn kill(&self, usage: Use, operation: Operation, after: usize) -> Option<Vec<&'static str>> {
         let doomed = node(NodeConfig::default(), &self.storage, &self.children);
-        doomed.context.stops.0.lock().expect("lock").after = Some(after);
-        match catch_unwind(AssertUnwindSafe(|| self.act(&doomed, usage, operation))) {
-            Ok(done) => {
-                done.expect("it was not killed");
-                None
-            }
-            Err(panic) if panic.is::<Killed>() => {
-                Some(doomed.context.stops.0.lock().expect("lock").passed.clone())
-            }
-            Err(panic) => resume_unwind(panic),
-        }
+        kill(&doomed, after, |doomed| self.act(doomed, usage, operation))
     }
 
     /// Takes everything away as an orchestrator does, and looks whether it is gone.
@@ -104,6 +94,24 @@ impl Bench {
             done.unwrap_or_else(|error| panic!("{operation:?} {when}: {}", error.chain()));
         }
         self.nothing_is_left(before);
+    }
+}
+
+/// Kills the node after so many changes of `act`; what was changed, or `None` if it came to its end before.
+pub(super) fn kill(
+    doomed: &Node,
+    after: usize,
+    act: impl FnOnce(&Node) -> Result<(), Error>,
+) -> Option<Vec<&'static str>> {
+    let stops = &doomed.context.stops.0;
+    stops.lock().expect("lock").after = Some(after);
+    match catch_unwind(AssertUnwindSafe(|| act(doomed))) {
+        Ok(done) => {
+            done.expect("it was not killed");
+            None
+        }
+        Err(panic) if panic.is::<Killed>() => Some(stops.lock().expect("lock").passed.clone()),
+        Err(panic) => resume_unwind(panic),
     }
 }
 

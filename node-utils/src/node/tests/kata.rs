@@ -1,0 +1,349 @@
+//! Volumes that the guest of a pod mounts: the file contract with the runtime of Kata Containers, on real devices.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::net::UnixListener;
+use std::sync::mpsc::{self, Receiver};
+
+use super::crash::kill;
+use super::*;
+use crate::device::DeviceNumber;
+
+const MIB: u64 = 1 << 20;
+
+/// The folder of the runtime, below that of a test.
+const VOLUMES: &str = "run/kata-containers/shared/direct-volumes";
+
+fn of_guests() -> NodeConfig {
+    NodeConfig {
+        mount_flags: MountFlags::parse(["noatime,_netdev"]).expect("flags"),
+        kata: true,
+        ..NodeConfig::default()
+    }
+}
+
+fn guests(test: impl FnOnce(&Bench) + Send + 'static) {
+    bench_with(of_guests(), |bench| {
+        bench.storage.put("one", 64 * MIB);
+        test(bench);
+    });
+}
+
+impl Bench {
+    fn stage_for_guest(&self, node: &Node) -> Result<(), Error> {
+        let access = Access::Mount(MountAccess::default());
+        let mut request = self.stage_request("one", "s", access);
+        request.capability.mode = AccessMode::SingleNodeSingleWriter;
+        self.run(node.stage(soon(), request))
+    }
+
+    fn guest_request(&self, target: &str) -> PublishRequest {
+        let mut request = self.device_request("one", target);
+        request.capability.mode = AccessMode::SingleNodeSingleWriter;
+        request
+    }
+
+    fn publish_to_guest(&self, target: &str) -> Result<(), Error> {
+        self.publish(self.guest_request(target))
+    }
+
+    /// The folder in which the runtime looks for a target.
+    fn entry(&self, target: &str) -> PathBuf {
+        use base64::Engine as _;
+        let text = self.text(&format!("k/{target}"));
+        let name = base64::engine::general_purpose::URL_SAFE.encode(text);
+        self.path(VOLUMES).join(name)
+    }
+
+    fn written(&self, target: &str) -> Option<serde_json::Value> {
+        let text = fs::read(self.entry(target).join("mountInfo.json")).ok()?;
+        Some(serde_json::from_slice(&text).expect("JSON"))
+    }
+
+    /// Whether the filesystem of the volume is mounted anywhere on this node.
+    fn is_on_the_node(&self) -> bool {
+        let device = self.storage.device("one");
+        let table = MountTable::read().expect("table");
+        let mut entries = table.entries();
+        entries.any(|entry| DeviceNumber::from(entry.device) == device.number())
+    }
+
+    /// A runtime that answers each question with `answer`, and the first lines and bodies of the questions.
+    fn runtime_of(&self, target: &str, answer: &'static str) -> Receiver<String> {
+        let folder = self.path("run/vc/sbs/5a1b");
+        fs::create_dir_all(&folder).expect("folder");
+        let socket = folder.join("shim-monitor.sock");
+        let _ = fs::remove_file(&socket);
+        let listener = UnixListener::bind(&socket).expect("socket");
+        fs::write(self.entry(target).join("5a1b"), "").expect("the sandbox");
+        let (asked, questions) = mpsc::channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.expect("a question");
+                let mut text = [0; 4096];
+                let length = stream.read(&mut text).expect("read");
+                let text = String::from_utf8_lossy(&text[..length]).into_owned();
+                if asked.send(text).is_err() {
+                    return;
+                }
+                if answer.is_empty() {
+                    // It stays silent until the other side gives up.
+                    let _ = stream.read(&mut [0]);
+                    continue;
+                }
+                let _ = stream.write_all(answer.as_bytes());
+            }
+        });
+        questions
+    }
+}
+
+#[test]
+fn a_volume_is_handed_to_a_guest_and_comes_back() {
+    guests(|bench| {
+        let before = bench.mounts();
+        bench.stage_for_guest(&bench.node).expect("stage");
+        fs::write(bench.path("k/s/f"), "content").expect("write");
+        bench.publish_to_guest("t").expect("publish");
+        assert!(!bench.is_on_the_node());
+        let device = bench.storage.device("one").node(&Kernel::here());
+        let expected = serde_json::json!({
+            "volume-type": "directvol",
+            "device": device.to_str().expect("text"),
+            "fstype": "ext4",
+            "options": ["noatime"],
+        });
+        assert_eq!(bench.written("t"), Some(expected));
+        // A pod that is no guest does not lose what it writes.
+        let written = fs::write(bench.path("k/t/f"), "");
+        assert_eq!(written.expect_err("no room").kind(), ErrorKind::StorageFull);
+
+        bench.publish_to_guest("t").expect("publish again");
+        bench.stage_for_guest(&bench.node).expect("stage again");
+        assert!(!bench.is_on_the_node());
+        assert_eq!(bench.layers("k/t"), 1);
+        refused(bench.publish_to_guest("t2"), Kind::Busy);
+        refused(bench.unstage("s"), Kind::Busy);
+        let other = PublishRequest {
+            readonly: true,
+            ..bench.guest_request("t")
+        };
+        refused(bench.publish(other), Kind::Conflict);
+        assert!(bench.written("t").is_some() && bench.written("t2").is_none());
+
+        bench.unpublish("t").expect("unpublish");
+        bench.unpublish("t").expect("unpublish again");
+        assert!(!bench.entry("t").exists() && !bench.path("k/t").exists());
+        bench.publish_to_guest("t2").expect("the next pod");
+        assert!(bench.written("t2").is_some() && !bench.is_on_the_node());
+        bench.unpublish("t2").expect("unpublish");
+        bench.stage_for_guest(&bench.node).expect("stage once more");
+        assert_eq!(fs::read(bench.path("k/s/f")).expect("read"), b"content");
+        bench.unstage("s").expect("unstage");
+        bench.nothing_is_left(before);
+    });
+}
+
+#[test]
+fn what_no_guest_can_have_is_refused_and_a_raw_device_is_as_ever() {
+    guests(|bench| {
+        let before = bench.mounts();
+        let access = Access::Mount(MountAccess::default());
+        let shared = bench.stage_request("one", "s", access);
+        let error = refused(bench.run(bench.node.stage(soon(), shared)), Kind::Invalid);
+        assert!(error.chain().contains("ReadWriteOncePod"));
+        refused(bench.stage("one", "s"), Kind::Invalid);
+        bench.nothing_is_left(before);
+        bench.stage_block("one", "s").expect("stage");
+        let mut raw = bench.guest_request("t");
+        raw.capability.access = Access::Block;
+        bench.publish(raw).expect("publish");
+        assert!(!bench.path(VOLUMES).exists());
+        bench.unpublish("t").expect("unpublish");
+        bench.unstage("s").expect("unstage");
+        bench.nothing_is_left(before);
+    });
+}
+
+#[test]
+fn a_configuration_that_changes_takes_no_volume_from_its_pod() {
+    guests(|bench| {
+        let before = bench.mounts();
+        let plain = bench.node.with_config(NodeConfig {
+            kata: false,
+            ..of_guests()
+        });
+        bench.stage_for_guest(&plain).expect("stage");
+        let to = |node: &Node, target: &str| {
+            bench.run(node.publish(soon(), bench.guest_request(target)))
+        };
+        to(&plain, "t").expect("publish");
+        for target in ["t", "t2"] {
+            refused(to(&bench.node, target), Kind::Busy);
+        }
+        assert_eq!(bench.layers("k/s"), 1, "nothing was taken away");
+        bench.unpublish("t").expect("unpublish");
+
+        to(&bench.node, "t").expect("publish");
+        bench.stage_for_guest(&plain).expect("stage");
+        to(&plain, "t").expect("the guest has it, as before");
+        refused(to(&plain, "t2"), Kind::Busy);
+        assert!(bench.written("t").is_some() && !bench.is_on_the_node());
+        bench.unpublish("t").expect("unpublish");
+        bench.unstage("s").expect("unstage");
+        bench.nothing_is_left(before);
+    });
+}
+
+#[test]
+fn what_other_programs_have_written_is_not_touched() {
+    guests(|bench| {
+        let before = bench.mounts();
+        bench.stage_for_guest(&bench.node).expect("stage");
+        for target in ["t", "other"] {
+            fs::create_dir_all(bench.entry(target)).expect("folder");
+            fs::write(bench.entry(target).join("mountInfo.json"), "{}").expect("file");
+        }
+        refused(bench.publish_to_guest("t"), Kind::Conflict);
+        assert!(bench.is_on_the_node(), "nothing was taken away yet");
+        bench.unpublish("t").expect("unpublish");
+        bench.publish_to_guest("t2").expect("publish");
+        bench.unpublish("t2").expect("unpublish");
+        for target in ["t", "other"] {
+            assert_eq!(bench.written(target), Some(serde_json::json!({})));
+        }
+        bench.unstage("s").expect("unstage");
+        bench.nothing_is_left(before);
+    });
+}
+
+#[test]
+fn after_a_reboot_the_volume_is_staged_anew() {
+    guests(|bench| {
+        let before = bench.mounts();
+        bench.stage_for_guest(&bench.node).expect("stage");
+        bench.publish_to_guest("t").expect("publish");
+        // No mount outlives it, and neither does what is in memory; the folders of the kubelet do.
+        for mounted in ["k/t", "k/s/block_device"] {
+            crate::mount::unmount(&bench.path(mounted)).expect("unmount");
+        }
+        fs::remove_dir_all(bench.path("run")).expect("memory");
+        bench.stage_for_guest(&bench.node).expect("stage");
+        assert!(bench.is_on_the_node());
+        bench.publish_to_guest("t").expect("publish");
+        assert!(bench.written("t").is_some() && !bench.is_on_the_node());
+        bench.unpublish("t").expect("unpublish");
+        bench.unstage("s").expect("unstage");
+        bench.nothing_is_left(before);
+    });
+}
+
+#[test]
+fn a_publication_for_a_guest_killed_after_any_change_is_completed_or_removed() {
+    guests(|bench| {
+        let before = bench.mounts();
+        let new = || node(of_guests(), &bench.storage, &bench.children);
+        let mut after = 1;
+        loop {
+            let mut reached = false;
+            for again in [true, false] {
+                bench.stage_for_guest(&bench.node).expect("stage");
+                let passed = kill(&new(), after, |doomed| {
+                    bench.run(doomed.publish(soon(), bench.guest_request("t")))
+                });
+                reached |= passed.is_some();
+                if again {
+                    bench.stage_for_guest(&bench.node).expect("stage");
+                    let done = bench.publish_to_guest("t");
+                    done.unwrap_or_else(|error| panic!("{passed:?}: {}", error.chain()));
+                    assert!(bench.written("t").is_some() && !bench.is_on_the_node());
+                }
+                let _ = kill(&new(), after, |doomed| {
+                    bench.run(doomed.unpublish(soon(), bench.target("t")))
+                });
+                for done in [bench.unpublish("t"), bench.unstage("s")] {
+                    done.unwrap_or_else(|error| panic!("{passed:?}: {}", error.chain()));
+                }
+                assert!(!bench.entry("t").exists(), "{passed:?}");
+                bench.nothing_is_left(before);
+            }
+            if !reached {
+                break;
+            }
+            after += 1;
+        }
+        assert!(after > 6, "only {} changes", after - 1);
+    });
+}
+
+#[test]
+fn the_runtime_is_asked_for_numbers_and_a_silent_one_is_not_waited_for() {
+    guests(|bench| {
+        bench.stage_for_guest(&bench.node).expect("stage");
+        bench.publish_to_guest("t").expect("publish");
+        // The runtime in Rust does not say which sandbox has it.
+        let error = refused(bench.stats("k/t"), Kind::Unreachable);
+        assert!(error.chain().contains("sandbox"), "{}", error.chain());
+        let device = bench.storage.device("one");
+        let numbers = "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n\
+                       {\"usage\":[{\"available\":3,\"total\":5,\"used\":2,\"unit\":1}]}";
+        let questions = bench.runtime_of("t", numbers);
+        let stats = bench.stats("k/t").expect("stats");
+        let bytes = stats.bytes.expect("bytes");
+        assert_eq!((bytes.total, bytes.used, bytes.available), (5, 2, 3));
+        let asked = questions.recv().expect("asked");
+        let expected = format!(
+            "GET /direct-volume/stats?path=%2Fdev%2F{} HTTP/1.0\r\n",
+            device.name()
+        );
+        assert!(asked.starts_with(&expected), "{asked}");
+        let refusing = bench.runtime_of("t", "HTTP/1.0 500 No\r\n\r\nno such mount");
+        let error = refused(bench.stats("k/t"), Kind::Unreachable);
+        assert!(error.chain().contains("no such mount"), "{}", error.chain());
+        drop(refusing);
+
+        let silent = bench.runtime_of("t", "");
+        let began = Instant::now();
+        let path = AbsolutePath::parse(&bench.text("k/t")).expect("path");
+        let limits = Limits::until(began + Duration::from_millis(200));
+        let error = bench.run(bench.node.stats(limits, path.clone()));
+        let kind = error.expect_err("silent").kind();
+        assert!(
+            matches!(kind, Kind::Timeout | Kind::Unreachable),
+            "{kind:?}"
+        );
+        assert!(began.elapsed() < Duration::from_secs(3));
+        drop(silent);
+        let health = bench.run(bench.node.conditions(soon(), &[path]));
+        assert!(health.expect("conditions").is_healthy());
+        bench.unpublish("t").expect("unpublish");
+        bench.unstage("s").expect("unstage");
+    });
+}
+
+#[test]
+fn a_guest_hears_of_the_new_size_and_its_refusal_is_the_answer() {
+    guests(|bench| {
+        bench.stage_for_guest(&bench.node).expect("stage");
+        bench.publish_to_guest("t").expect("publish");
+        bench.storage.grow("one", 96 * MIB);
+        let size = 96 * MIB;
+        let error = refused(bench.expand("k/t", size), Kind::Busy);
+        assert_eq!(error.effect(), Effect::None, "no guest was asked");
+        refused(bench.expand("k/s", size), Kind::Busy);
+        let refusing = bench.runtime_of("t", "HTTP/1.0 500 No\r\n\r\nnot implemented");
+        let error = refused(bench.expand("k/t", size), Kind::Busy);
+        assert!(error.chain().contains("not implemented"));
+        drop(refusing);
+        let questions = bench.runtime_of("t", "HTTP/1.0 200 OK\r\n\r\n");
+        assert_eq!(bench.expand("k/t", size).expect("expand"), Some(size));
+        let asked = questions.recv().expect("asked");
+        assert!(asked.starts_with("POST /direct-volume/resize HTTP/1.0\r\n"));
+        let body = asked.split("\r\n\r\n").nth(1).expect("a body");
+        let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
+        assert_eq!(body["Size"], size);
+        let node = bench.storage.device("one").node(&Kernel::here());
+        assert_eq!(body["VolumePath"], node.to_str().expect("text"));
+        bench.unpublish("t").expect("unpublish");
+        bench.unstage("s").expect("unstage");
+    });
+}
