@@ -22,10 +22,10 @@ mod yaml;
 pub use common::{
     CommonConfig, ControllerCapabilities, ControllerCapability, ControllerService, CsiConfig,
     CsiProxy, CsiProxyService, DeleteStrategy, FilesystemCheck, FilesystemFormat, IdHash,
-    IdHashConfig, IdRoom, IdentityCapabilities, IdentityService, MountConfig, NodeCapabilities,
-    NodeCapability, NodeConfig, NodeService, PluginCapability, PrivateConfig, PrivateCsi,
-    PrivateVolume, ServiceConfig, VolumeContextConfig, VolumeContextSource, VolumeExpansion,
-    mount_flags,
+    IdHashConfig, IdRoom, IdentityCapabilities, IdentityService, KataConfig, MountConfig,
+    NodeCapabilities, NodeCapability, NodeConfig, NodeService, PluginCapability, PrivateConfig,
+    PrivateCsi, PrivateVolume, ServiceConfig, VolumeContextConfig, VolumeContextSource,
+    VolumeExpansion, mount_flags,
 };
 pub use document::Document;
 pub use error::ConfigError;

@@ -163,6 +163,7 @@ impl Connection {
                 "a volume without a context is looked up in `_private.volume_context` anyway",
             ),
         ]);
+        NodeOptions::check_guests(document, driver.access_rules().block)?;
         let mut connection = Self::of(name, driver, &config);
         if connection.can().inline {
             connection.inline = InlineRules::read(document, connection.name.is_named())?;

@@ -219,6 +219,9 @@ pub struct NodeConfig {
     /// Making filesystems, by type.
     #[serde(default, deserialize_with = "by_fs_type")]
     pub format: HashMap<FsType, FilesystemFormat>,
+    /// Guests of Kata Containers.
+    #[serde(default)]
+    pub kata: KataConfig,
     /// The CSI proxy of Windows nodes.
     #[serde(default)]
     pub csi_proxy: CsiProxy,
@@ -233,6 +236,14 @@ pub struct MountConfig {
     /// Checks before the first mount, by type.
     #[serde(default, rename = "checkFilesystem", deserialize_with = "by_fs_type")]
     pub check_filesystem: HashMap<FsType, FilesystemCheck>,
+}
+
+/// `node.kata`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KataConfig {
+    /// Whether the guest of a pod mounts the filesystem of its volume, not the node. No unless given.
+    pub direct_volumes: bool,
 }
 
 /// `node.mount.checkFilesystem.<type>`.

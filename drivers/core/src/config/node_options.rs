@@ -23,6 +23,8 @@ pub struct NodeSettings {
     pub filesystems: FilesystemSettings,
     /// Filesystems that are not checked, whatever the node does otherwise.
     pub unchecked: Vec<FilesystemKind>,
+    /// Whether filesystems are mounted by the guests of pods, if that is set.
+    pub kata: Option<bool>,
 }
 
 // === impl NodeOptions ===
@@ -34,7 +36,7 @@ impl NodeOptions {
     pub const MAX: usize = 2048;
 
     /// The options that `document` itself sets; without defaults, which nodes read from their own
-    /// file. Connections without devices have no filesystems to format.
+    /// file. Connections without devices have no filesystems to format, and none for a guest to mount.
     pub fn of(document: &Document, devices: bool) -> Result<Option<Self>, ConfigError> {
         let node = document.own().get("node");
         let at = |path: &[&str]| {
@@ -55,6 +57,10 @@ impl NodeOptions {
                 kept.insert("format".to_owned(), formats);
             }
         }
+        Self::check_guests(document, devices)?;
+        if let Some(kata) = at(&["kata"]).filter(|_| devices) {
+            kept.insert("kata".to_owned(), kata);
+        }
         if !mount.is_empty() {
             kept.insert("mount".to_owned(), Value::Object(mount));
         }
@@ -69,6 +75,20 @@ impl NodeOptions {
                 .advise("it travels with every volume; what all connections share belongs into the configuration of the nodes"));
         }
         Ok(Some(Self(text)))
+    }
+
+    /// Refuses guests that mount volumes by themselves where volumes have no devices, if `document` itself asks for that.
+    pub fn check_guests(document: &Document, devices: bool) -> Result<(), ConfigError> {
+        let asked = document.own().pointer("/node/kata/directVolumes");
+        let is_asked = asked
+            .is_some_and(|value| value.as_bool() == Some(true) || value.as_str() == Some("true"));
+        if devices || !is_asked {
+            return Ok(());
+        }
+        Err(
+            ConfigError::at("node.kata.directVolumes", "its volumes have no device")
+                .advise("a guest of Kata gets a device: iSCSI, NVMe over fabrics or a zvol"),
+        )
     }
 
     /// The text.
@@ -86,6 +106,7 @@ impl NodeOptions {
         let node: Value = serde_json::from_str(text)
             .map_err(|_| ConfigError::new("expected a map in the form of JSON"))?;
         let set = node.pointer("/mount/mount_flags").is_some();
+        let has_guests = node.pointer("/kata/directVolumes").is_some();
         let whole = serde_json::json!({ "driver": "any", "node": node }).to_string();
         let document = Document::parse(&whole, &NoEnvironment)?;
         let newer = |error: ConfigError| match error.advice() {
@@ -101,6 +122,7 @@ impl NodeOptions {
                 .collect(),
             filesystems: config.filesystems(&document).map_err(newer)?,
             mount_flags: set.then_some(config.node.mount.mount_flags),
+            kata: has_guests.then_some(config.node.kata.direct_volumes),
         })
     }
 }
@@ -197,6 +219,24 @@ mod tests {
             r#"{"mount":{"mount_flags":"nodev,noatime"}}"#
         );
         assert_eq!(of("{driver: x}", true).expect("options"), None);
+    }
+
+    #[test]
+    fn direct_volumes_travel_with_devices_and_are_refused_without() {
+        let yaml = "{driver: x, node: {kata: {directVolumes: true}}}";
+        let options = of(yaml, true).expect("options").expect("some");
+        let settings = NodeOptions::read(options.as_str()).expect("its own");
+        assert_eq!(settings.kata, Some(true));
+        let error = of(yaml, false).expect_err("no device");
+        assert_eq!(error.path(), Some("node.kata.directVolumes"));
+        let off = "{driver: x, node: {kata: {directVolumes: false}}}";
+        let options = of(off, true).expect("options").expect("some");
+        let settings = NodeOptions::read(options.as_str()).expect("its own");
+        assert_eq!(settings.kata, Some(false));
+        assert_eq!(of(off, false).expect("options"), None);
+        let other = NodeOptions::read(r#"{"mount":{"mount_flags":"ro"}}"#).expect("options");
+        assert_eq!(other.kata, None);
+        assert!(NodeOptions::read(r#"{"kata":{"directVolumes":"maybe"}}"#).is_err());
     }
 
     #[test]

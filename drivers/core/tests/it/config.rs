@@ -513,6 +513,7 @@ fn every_common_key_is_read() {
          node:\n\
          \x20 mount: {mount_flags: 'ro,noatime', checkFilesystem: {ext4: {enabled: 'true', customOptions: [-y], customFilesystemOptions: [5]}, xfs: }}\n\
          \x20 format: {ext4: {customOptions: [-m, 0]}}\n\
+         \x20 kata: {directVolumes: 'true'}\n\
          \x20 csiProxy: {enabled: true, services: {disk: {version: v1, connection: x}}}\n",
     )
     .unwrap();
@@ -561,6 +562,7 @@ fn every_common_key_is_read() {
     );
     assert_eq!(mount.check_filesystem.len(), 2);
     assert_eq!(config.node.format.len(), 1);
+    assert!(config.node.kata.direct_volumes);
     assert_eq!(
         config.node.csi_proxy.services["disk"].version.as_deref(),
         Some("v1")

@@ -147,6 +147,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     set("node.mount.checkFilesystem.*.customOptions", Config("node: {mount: {checkFilesystem: {ext4: {customOptions: [-f]}}}}"), Config(""), "notes"),
     set("node.mount.checkFilesystem.*.customFilesystemOptions", Config("node: {mount: {checkFilesystem: {ext4: {customFilesystemOptions: [-f]}}}}"), Config(""), "notes"),
     set("node.format.*.customOptions", Config("node: {format: {ext4: {customOptions: [-m, '0']}}}"), Config(""), "notes"),
+    set("node.kata.directVolumes", Config("node: {kata: {directVolumes: true}}"), Config("node: {kata: {directVolumes: false}}"), "exit"),
     set("node.csiProxy.enabled", Config("node: {csiProxy: {enabled: true}}"), Config(""), "notes"),
     set("node.csiProxy.services.*.version", Config("node: {csiProxy: {services: {disk: {version: v1}}}}"), Config(""), "notes"),
     set("node.csiProxy.services.*.connection", Config("node: {csiProxy: {services: {disk: {connection: x}}}}"), Config(""), "notes"),

@@ -58,6 +58,7 @@ impl NodeService {
         };
         if judge.access_rules().block {
             here.filesystem = config.filesystems(document)?;
+            here.kata = config.node.kata.direct_volumes;
         }
         let node = Node::new(here, tools.clone(), Kernel::here());
         Ok(Self::of(judge, &config, node, honours_group))
@@ -119,6 +120,9 @@ impl NodeService {
         let mut config = self.node.config().clone();
         if let Some(flags) = theirs.mount_flags {
             config.mount_flags = flags;
+        }
+        if let Some(kata) = theirs.kata {
+            config.kata = kata;
         }
         config.filesystem.format.extend(theirs.filesystems.format);
         config

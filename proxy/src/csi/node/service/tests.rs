@@ -205,6 +205,13 @@ node:
         assert_eq!(flags(&context).0, expected, "{value:?}");
         assert_eq!(flags_of(&inline, &context), own, "{value:?}");
     }
+    let guests = r#"{"kata":{"directVolumes":true}}"#;
+    let guests = VolumeContext::from([("omnibus-csi/node".to_owned(), guests.to_owned())]);
+    let kata = |volume: &str| {
+        let verbs = half.verbs_for(&id(volume), &guests).expect("options");
+        verbs.config().kata
+    };
+    assert!(kata("v:nas/pvc-1") && !kata(&inline));
     let bad = VolumeContext::from([("omnibus-csi/node".to_owned(), "{".to_owned())]);
     assert_eq!(
         half.verbs_for(&id("v:nas/pvc-1"), &bad)
