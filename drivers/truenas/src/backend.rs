@@ -13,6 +13,7 @@ mod list;
 mod making;
 pub(crate) mod native;
 mod pool_rows;
+mod pool_states;
 mod reads;
 mod steps;
 mod touched;
@@ -38,6 +39,7 @@ use crate::api::{self, JobRequest};
 use crate::client::{Client, Clients};
 use crate::command::{Answer, Command};
 use crate::error::{Error as ApiError, Kind as ApiKind};
+use crate::export::Many;
 use crate::failure;
 use crate::round::Rounds;
 use crate::settings::Settings;
@@ -154,13 +156,17 @@ impl Nas {
         self.client.holders()
     }
 
-    /// The answers to looks.
+    /// The answers to looks. Many of one kind are asked in as few calls as one.
     pub(crate) async fn answers(
         &self,
         call: &Call,
         dialect: &Dialect,
         commands: &[Opaque],
     ) -> Result<Vec<Opaque>, Error> {
+        if let Some(many) = Many::of(commands)? {
+            let answers = self.look_at_many(call, dialect, &many).await?;
+            return Ok(answers.into_iter().map(Opaque::new).collect());
+        }
         let looks = commands.iter().map(|command| async move {
             let answer = match command.get()? {
                 Command::Look(look) => self.look(call, dialect, look).await?,
@@ -389,9 +395,10 @@ impl Backend for Api {
         let wanted = wanted.without(&known.rows);
         let answers = known.exports(&request.export);
         let commands = lacking(&request.export, &answers);
-        let (rows, looked) = tokio::try_join!(
+        let (rows, looked, states) = tokio::try_join!(
             self.nas.pool_rows(call, &dialect, &wanted, &known.rows),
             self.nas.answers(call, &dialect, &commands),
+            self.nas.pool_states(call, &request.queries),
         )?;
         known.lay(&queries, rows);
         // By now it may have its marks, and a moment ago it had none.
@@ -399,7 +406,10 @@ impl Backend for Api {
         made.retain(|name| known.rows.may_be_a_part(name));
         let copying = made.iter().map(ToString::to_string);
         known.rows.copying.extend(copying);
-        let pool = known.rows.state(&request.queries)?;
+        let mut pool = known.rows.state(&request.queries)?;
+        for (of, state) in states {
+            pool.set_pool(&of, state);
+        }
         let export = filled(answers, looked);
         known.lay_exports(&request.export, &export);
         Ok(Observed {
@@ -429,15 +439,6 @@ impl Backend for Api {
 
     fn asks_one_by_one(&self) -> bool {
         true
-    }
-
-    /// Its account may not be allowed to look at pools.
-    fn tells_health(&self) -> bool {
-        false
-    }
-
-    fn shows_exports_at_once(&self) -> bool {
-        false
     }
 
     fn refuses_groups(&self) -> Option<&'static str> {

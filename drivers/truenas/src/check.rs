@@ -93,6 +93,10 @@ pub(crate) fn roles(generation: Generation, needs: &Needs) -> Vec<&'static str> 
 /// who uses a share. `check` does not ask for it.
 pub(crate) const LOOKS: &str = "FILESYSTEM_ATTRS_READ";
 
+/// What the health of volumes needs where datasets go through the API, from 25.04 on: the state of a pool. `check` does
+/// not ask for it.
+pub(crate) const POOLS: &str = "POOL_READ";
+
 /// Whether these roles hold another one.
 fn hold(roles: &[String], role: &str) -> bool {
     let has = |name: &str| roles.iter().any(|known| known == name);
@@ -310,7 +314,9 @@ mod tests {
                 if needs.service == "nvmet" && ours < Generation::V25_10 {
                     continue;
                 }
-                for role in roles(ours, &needs).into_iter().chain([LOOKS]) {
+                let pools = (ours >= Generation::V25_04).then_some(POOLS);
+                let all = roles(ours, &needs).into_iter().chain([LOOKS]);
+                for role in all.chain(pools) {
                     assert!(Table::of(theirs).has_role(role), "{ours}: {role}");
                     assert!(page.contains(&format!("`{role}`")), "{role}");
                 }

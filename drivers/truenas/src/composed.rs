@@ -318,14 +318,6 @@ impl<B: Backend> Backend for Composed<B> {
         all
     }
 
-    fn tells_health(&self) -> bool {
-        self.host.tells_health()
-    }
-
-    fn shows_exports_at_once(&self) -> bool {
-        false
-    }
-
     fn refuses_groups(&self) -> Option<&'static str> {
         self.host.refuses_groups()
     }

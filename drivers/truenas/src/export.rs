@@ -12,6 +12,7 @@ mod iscsi_change;
 mod iscsi_lists;
 #[cfg(test)]
 mod killed;
+mod many;
 pub(crate) mod nvmeof;
 mod nvmeof_change;
 mod nvmeof_hosts;
@@ -35,6 +36,8 @@ use crate::backend::Nas;
 use crate::command::{Answer, Change, Command, Id, Look, Made, act};
 use crate::error::Error as ApiError;
 use crate::failure::understood;
+
+pub(crate) use many::Many;
 
 /// The filesystems that a disk can be asked to hold.
 const FS_TYPES: &[&str] = &[

@@ -222,14 +222,6 @@ impl<R: Runner + 'static> Backend for Cli<R> {
         Some(self.tried(call, request, guess).await)
     }
 
-    fn tells_health(&self) -> bool {
-        true
-    }
-
-    fn shows_exports_at_once(&self) -> bool {
-        true
-    }
-
     fn streams(&self) -> bool {
         true
     }

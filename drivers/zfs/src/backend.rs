@@ -55,13 +55,6 @@ pub trait Backend: Any + Send + Sync + Debug {
         false
     }
 
-    /// Whether it tells the state of pools, and of keys and mounts of datasets: what
-    /// [`driver_core::Health`] is made of.
-    fn tells_health(&self) -> bool;
-
-    /// Whether the exports of many volumes are looked at in one exchange that costs little.
-    fn shows_exports_at_once(&self) -> bool;
-
     /// Why it does not take the snapshots of [`Step::Snapshot`](crate::step::Step::Snapshot) at one moment, if there
     /// are several.
     fn refuses_groups(&self) -> Option<&'static str> {

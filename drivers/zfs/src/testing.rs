@@ -178,14 +178,6 @@ impl Backend for MemoryHost {
         outcome
     }
 
-    fn tells_health(&self) -> bool {
-        true
-    }
-
-    fn shows_exports_at_once(&self) -> bool {
-        true
-    }
-
     fn streams(&self) -> bool {
         true
     }

@@ -227,8 +227,7 @@ impl Served {
 
     /// Whether its storage tells the health of volumes.
     pub fn tells_health(&self) -> bool {
-        let without = ["freenas-api-", "synology-"];
-        !without.iter().any(|kinds| self.kind.starts_with(kinds))
+        !self.kind.starts_with("synology-")
     }
 
     fn is_of_the_node(&self) -> bool {

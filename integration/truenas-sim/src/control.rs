@@ -28,6 +28,20 @@ struct Busy {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct PoolStatus {
+    pool: String,
+    status: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mounted {
+    dataset: String,
+    mounted: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Connected {
     target: String,
     initiator: String,
@@ -73,24 +87,7 @@ impl Control {
                 }
             }
             ("POST", "/clock/advance") => nas.clock.advance(Duration::from_millis(read(body)?)),
-            ("POST", "/initiators") => {
-                let Some(model) = &self.model else {
-                    return Err((
-                        409,
-                        json!({"message": "only the model has initiators that are made up"}),
-                    ));
-                };
-                let Connected {
-                    target,
-                    initiator,
-                    address,
-                } = read(body)?;
-                model.connect(Session {
-                    target,
-                    initiator,
-                    address,
-                });
-            }
+            (_, "/initiators" | "/pools" | "/mounts") => self.make_up(verb, path, body)?,
             ("POST", "/call") => {
                 let (method, params): (String, Vec<Value>) = read(body)?;
                 return Ok(match nas.local_call(&method, params).await {
@@ -106,6 +103,43 @@ impl Control {
             }
         }
         Ok(Value::Null)
+    }
+
+    /// What only the model has.
+    fn make_up(&self, verb: &str, path: &str, body: &[u8]) -> Result<(), (u16, Value)> {
+        let Some(model) = &self.model else {
+            let message = "only the model has what is made up";
+            return Err((409, json!({"message": message})));
+        };
+        match (verb, path) {
+            ("POST", "/initiators") => {
+                let Connected {
+                    target,
+                    initiator,
+                    address,
+                } = read(body)?;
+                model.connect(Session {
+                    target,
+                    initiator,
+                    address,
+                });
+            }
+            ("PUT", "/pools") => {
+                let PoolStatus { pool, status } = read(body)?;
+                model.set_pool_status(&pool, &status);
+            }
+            ("PUT", "/mounts") => {
+                let Mounted { dataset, mounted } = read(body)?;
+                model.set_mounted(&dataset, mounted);
+            }
+            _ => {
+                return Err((
+                    404,
+                    json!({"message": format!("there is no {verb} {path}")}),
+                ));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -40,6 +40,22 @@ impl Model {
         }
     }
 
+    /// A pool has this state from now on: `ONLINE`, `DEGRADED`, `SUSPENDED`; with another one its datasets are gone.
+    pub fn set_pool_status(&self, pool: &str, status: &str) {
+        let mut state = self.lock();
+        state.statuses.insert(pool.to_owned(), status.to_owned());
+    }
+
+    /// A filesystem is mounted, or is not, from now on.
+    pub fn set_mounted(&self, dataset: &str, is_mounted: bool) {
+        let mut state = self.lock();
+        if is_mounted {
+            state.unmounted.remove(dataset);
+        } else {
+            state.unmounted.insert(dataset.to_owned());
+        }
+    }
+
     /// An initiator or a host connects.
     pub fn connect(&self, session: Session) {
         self.lock().sessions.push(session);

@@ -22,6 +22,13 @@ pub struct FindNfsShares {
     pub path: String,
 }
 
+/// Finds the shares of several directories.
+#[derive(Debug, Clone)]
+pub struct FindManyNfsShares {
+    /// The directories.
+    pub paths: Vec<String>,
+}
+
 /// An NFS share.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NfsShare {
@@ -131,6 +138,20 @@ impl Request for FindNfsShares {
             Filter::contains("paths", self.path.as_str())
         } else {
             Filter::eq("path", self.path.as_str())
+        };
+        QueryNfsShares(vec![filter]).encode(dialect)
+    }
+}
+
+impl Request for FindManyNfsShares {
+    type Answer = Vec<NfsShare>;
+
+    fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
+        let paths = self.paths.iter().map(String::as_str);
+        let filter = if has_several_paths(dialect) {
+            Filter::either(paths.map(|path| Filter::contains("paths", path)))
+        } else {
+            Filter::any_of("path", paths)
         };
         QueryNfsShares(vec![filter]).encode(dialect)
     }

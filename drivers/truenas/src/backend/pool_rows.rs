@@ -322,9 +322,18 @@ impl PoolRows {
         put("createtxg", seconds.to_string(), fact);
         if let Some(mountpoint) = &dataset.mountpoint {
             put("mountpoint", mountpoint.clone(), fact);
-            if dataset.locked != Some(true) {
+            let is_said = dataset.properties.contains_key("mounted");
+            if dataset.locked != Some(true) && !is_said {
                 put("mounted", "yes".to_owned(), fact);
             }
+        }
+        if let Some(is_locked) = dataset.locked {
+            let key = if is_locked {
+                "unavailable"
+            } else {
+                "available"
+            };
+            put("keystatus", key.to_owned(), fact);
         }
         let number = |name: &str| dataset.properties.get(name).and_then(|p| p.number);
         if number("referenced").is_none()

@@ -1,7 +1,7 @@
 //! What has to be read of the pool to answer a question, and the calls that read it. They run concurrently, except for
 //! a call whose arguments depend on the answer of another.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use driver_core::{Call, Error, Kind};
@@ -18,7 +18,7 @@ use crate::Dialect;
 use crate::api::Filter;
 use crate::api::dataset::{Dataset, QueryDatasets};
 use crate::api::replication::RunningCopies;
-use crate::api::resource::{QueryResourceSnapshots, QueryResources};
+use crate::api::resource::{QueryResourceSnapshots, QueryResources, Resource};
 use crate::api::snapshot::{FindSnapshots, NameSnapshots, QuerySnapshots, Snapshot};
 use crate::error::{Error as ApiError, Kind as ApiKind};
 use crate::failure::understood;
@@ -41,6 +41,15 @@ const OF_DATASETS: [&str; 10] = [
 /// What `zfs.resource` shows besides.
 const OF_RESOURCES: [&str; 2] = ["referenced", "logicalreferenced"];
 
+/// The property that says whether the key is loaded.
+const KEY: &str = "keystatus";
+
+/// What `zfs.resource` shows of a mount, where the key is asked for.
+const OF_MOUNTS: [&str; 2] = ["mounted", "canmount"];
+
+/// What else is asked for until `pool.dataset.query` says whether a dataset is locked.
+const OF_KEYS: [&str; 3] = ["encryption", "keyformat", "encryptionroot"];
+
 /// What is read of every snapshot, where it has to be said.
 const OF_SNAPSHOTS: [&str; 8] = [
     "creation",
@@ -53,7 +62,7 @@ const OF_SNAPSHOTS: [&str; 8] = [
     "defer_destroy",
 ];
 
-/// So many snapshots are read one by one.
+/// So many snapshots are read one by one, and datasets of one parent where one that is missing hides the others.
 const FEW: usize = 16;
 
 /// What has to be read to answer a question.
@@ -224,6 +233,26 @@ fn in_calls(
     calls
 }
 
+/// Takes out of names those that lie below one parent and are too many to be looked up one by one, where one that is
+/// missing hides the others.
+fn crowds(
+    names: &mut BTreeSet<DatasetName>,
+    dialect: &Dialect,
+) -> Vec<(DatasetName, BTreeSet<DatasetName>)> {
+    if dialect.has_resource_destroy() {
+        return Vec::new();
+    }
+    let mut crowds: BTreeMap<DatasetName, BTreeSet<DatasetName>> = BTreeMap::new();
+    for name in names.iter() {
+        if let Some(parent) = name.parent() {
+            crowds.entry(parent).or_default().insert(name.clone());
+        }
+    }
+    crowds.retain(|_, children| children.len() > FEW);
+    names.retain(|name| !crowds.values().any(|children| children.contains(name)));
+    crowds.into_iter().collect()
+}
+
 /// The datasets that were cloned of these snapshots: a walk over all of the NAS.
 fn clones_of<'n>(origins: impl IntoIterator<Item = &'n str>) -> QueryDatasets {
     QueryDatasets {
@@ -344,6 +373,14 @@ impl Nas {
         }
         let more = wanted.native.iter().map(|name| zfs_name(name).to_owned());
         names.extend(more);
+        if wanted.native.iter().any(|name| name == KEY) {
+            let more = if dialect.has_resource_query() {
+                OF_MOUNTS.as_slice()
+            } else {
+                OF_KEYS.as_slice()
+            };
+            names.extend(owned(more));
+        }
         names
     }
 
@@ -400,14 +437,53 @@ impl Nas {
             (may_be_missing && !dialect.has_resource_destroy()) || wanted.families.contains(*name)
         };
         let (alone, rest): (Vec<_>, Vec<_>) = wanted.datasets.iter().partition(is_alone);
-        let rest = rest.into_iter().cloned().collect();
-        let calls = in_calls(&rest, &wanted.above, dialect);
-        let (alone, rest) = tokio::try_join!(
+        let mut rest = rest.into_iter().cloned().collect();
+        let crowds = crowds(&mut rest, dialect);
+        let mut above = wanted.above.clone();
+        // Each comes with the datasets below it.
+        above.retain(|name| !crowds.iter().any(|(parent, _)| parent == name));
+        let calls = in_calls(&rest, &above, dialect);
+        let crowd = |(parent, names): (DatasetName, BTreeSet<DatasetName>)| {
+            let properties = &properties;
+            async move {
+                if let Some(rows) = self.crowd(call, properties, &parent, &names).await? {
+                    return Ok::<_, ApiError>(rows);
+                }
+                let each = try_join_all(names.iter().map(one)).await?;
+                Ok(each.into_iter().flatten().collect())
+            }
+        };
+        let (alone, rest, crowds) = tokio::try_join!(
             try_join_all(alone.into_iter().map(one)),
             try_join_all(calls.into_iter().map(together)),
+            try_join_all(crowds.into_iter().map(crowd)),
         )?;
-        let found = alone.into_iter().chain(rest).flatten();
+        let found = alone.into_iter().chain(rest).chain(crowds).flatten();
         Ok(found.map(|found| found.0).collect())
+    }
+
+    /// Datasets of one parent, with it, in one call. `None` where it is missing, or something below it went away while
+    /// it was read.
+    async fn crowd(
+        &self,
+        call: &Call,
+        properties: &[String],
+        parent: &DatasetName,
+        names: &BTreeSet<DatasetName>,
+    ) -> Result<Option<Vec<Resource>>, ApiError> {
+        let query = QueryResources {
+            paths: vec![parent.to_string()],
+            properties: properties.to_vec(),
+            depth: Some(1),
+        };
+        let mut rows = match self.read(call, &query).await {
+            Err(error) if error.kind() == ApiKind::NotFound => return Ok(None),
+            found => found?,
+        };
+        let mut wanted: BTreeSet<&str> = names.iter().map(DatasetName::as_str).collect();
+        wanted.insert(parent.as_str());
+        rows.retain(|row| wanted.contains(row.0.id.as_str()));
+        Ok(Some(rows))
     }
 
     /// What is below families and on them.

@@ -59,7 +59,7 @@ pub(super) fn listens(target: &Target, groups: &[TargetGroup]) -> bool {
     in_order(&target.groups) == in_order(groups)
 }
 
-fn disk(zvol: &str) -> String {
+pub(super) fn disk(zvol: &str) -> String {
     format!("zvol/{zvol}")
 }
 

@@ -103,14 +103,6 @@ impl Backend for Killed {
         self.inner.identity()
     }
 
-    fn tells_health(&self) -> bool {
-        self.inner.tells_health()
-    }
-
-    fn shows_exports_at_once(&self) -> bool {
-        self.inner.shows_exports_at_once()
-    }
-
     async fn observe(&self, call: &Call, request: &Request) -> Result<Observed, Error> {
         self.check()?;
         self.inner.observe(call, request).await

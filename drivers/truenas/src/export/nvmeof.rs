@@ -51,7 +51,7 @@ const OF_UUID: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 /// About what an NQN begins with on a NAS.
 const BASENAME: &str = "nqn.2011-06.com.truenas:uuid:00000000-0000-0000-0000-000000000000";
 
-fn device(zvol: &str) -> String {
+pub(super) fn device(zvol: &str) -> String {
     format!("zvol/{zvol}")
 }
 

@@ -106,6 +106,16 @@ const SHARE: &str = "share";
 /// The longest name of an SMB share.
 const LONGEST: usize = 80;
 
+/// The SMB shares of this name, in capitals or not.
+pub(super) fn called(dialect: &Dialect, name: &str) -> Filter {
+    if dialect.has_filters_without_case() {
+        return Filter::same_text("name", name);
+    }
+    // Another spelling of a foreign share is found when ours is made.
+    let spellings = [name.to_owned(), name.to_lowercase(), name.to_uppercase()];
+    Filter::any_of("name", spellings)
+}
+
 /// Where a filesystem is mounted on TrueNAS.
 fn mountpoint(subject: &Subject<'_>) -> String {
     let volume = subject.volume.and_then(|volume| volume.mountpoint());
@@ -753,14 +763,7 @@ impl Nas {
         (path, name): (&str, &str),
         users: bool,
     ) -> Result<Answer, ApiError> {
-        let named = if dialect.has_filters_without_case() {
-            Filter::same_text("name", name)
-        } else {
-            // Another spelling of a foreign share is found when ours is made.
-            let spellings = [name.to_owned(), name.to_lowercase(), name.to_uppercase()];
-            Filter::any_of("name", spellings)
-        };
-        let either = [Filter::eq("path", path), named];
+        let either = [Filter::eq("path", path), called(dialect, name)];
         let query = QuerySmbShares(vec![Filter::either(either)]);
         let connections = async {
             Ok(if users {

@@ -112,6 +112,9 @@ impl Wanted {
         if self.looks {
             roles.push(check::LOOKS);
         }
+        if self.needs.datasets {
+            roles.push(check::POOLS);
+        }
         if generation == Generation::V25_04 && self.needs.datasets {
             plan.notes.push(format!(
                 "on 25.04 clones, holds and copies need full administration: this login makes no volumes \

@@ -411,6 +411,10 @@ fn shares(d: &Dialect) -> Vec<Encoded> {
     let path = || "/mnt/tank/a".to_owned();
     vec![
         nfs::FindNfsShares { path: path() }.encode(d),
+        nfs::FindManyNfsShares {
+            paths: vec![path()],
+        }
+        .encode(d),
         nfs::QueryNfsShares(vec![Filter::eq("id", 1)]).encode(d),
         nfs::CreateNfsShare {
             path: path(),

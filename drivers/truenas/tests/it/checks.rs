@@ -17,7 +17,7 @@ use crate::nodes::{per_node, publish, unpublish};
 use crate::volumes::{appliance, config, driver, set_up};
 
 /// The roles of `docs/truenas.md`, from 25.10 on.
-const OF_ALL: [&str; 7] = [
+pub(crate) const OF_ALL: [&str; 7] = [
     "SERVICE_READ",
     "DATASET_WRITE",
     "DATASET_DELETE",
@@ -37,7 +37,7 @@ const OF_ISCSI: [&str; 7] = [
     "SHARING_ISCSI_TARGETEXTENT_WRITE",
 ];
 
-async fn with_roles(generation: Generation, roles: &[&str]) -> (Simulator, String) {
+pub(crate) async fn with_roles(generation: Generation, roles: &[&str]) -> (Simulator, String) {
     let options = Options::new(generation).user("csi", "sesame", Some(roles));
     let nas = Simulator::start(options).await.expect("an appliance");
     set_up(&nas).await;
@@ -45,7 +45,7 @@ async fn with_roles(generation: Generation, roles: &[&str]) -> (Simulator, Strin
     (nas, key)
 }
 
-fn with_key(nas: &Simulator, kind: &str, key: &str, zfs: &str) -> Arc<dyn Driver> {
+pub(crate) fn with_key(nas: &Simulator, kind: &str, key: &str, zfs: &str) -> Arc<dyn Driver> {
     let text = config(nas, kind, zfs)
         .replace(nas.api_key(), key)
         .replace("username: root", "username: csi");

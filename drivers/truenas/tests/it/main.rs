@@ -11,6 +11,7 @@ mod costs;
 mod crowd;
 mod examples;
 mod faults;
+mod health;
 mod jobs;
 mod matrix;
 mod modified;

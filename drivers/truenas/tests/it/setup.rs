@@ -1,7 +1,11 @@
 //! The login that `truenas setup-user` makes: what is missing and nothing else, and enough for the driver.
 
+use std::slice;
+
 use driver_core::config::{Document, NoEnvironment};
-use driver_core::{DeleteSnapshot, DeleteVolume, Driver, ExpandVolume, SizeRange, Source};
+use driver_core::{
+    Conditions, DeleteSnapshot, DeleteVolume, Driver, ExpandVolume, HealthQuery, SizeRange, Source,
+};
 use driver_truenas::setup::{Administrator, Plan, Seen, Wanted, dialect_of};
 use driver_truenas::{Client, from_document};
 use secrecy::{ExposeSecret, SecretString};
@@ -105,6 +109,10 @@ async fn live(driver: &dyn Driver, of: &str, generation: Generation) {
                 .await,
         );
     }
+    let whole = HealthQuery::whole(slice::from_ref(&volume.id));
+    let health = well(of, driver.conditions(&call(), whole).await);
+    let is_well = |found: &Option<Conditions>| found.as_ref().is_some_and(Conditions::is_healthy);
+    assert!(health.iter().all(is_well), "{of}: {health:?}");
     let expander = driver.expander().expect("growth");
     let size = SizeRange::new(4 << 30, 0).expect("a size");
     well(

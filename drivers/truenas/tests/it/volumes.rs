@@ -65,8 +65,12 @@ zfs:
 
 /// A driver for it.
 pub(crate) fn driver(nas: &Simulator, kind: &str, zfs: &str) -> Arc<dyn Driver> {
-    let text = config(nas, kind, zfs);
-    let document = Document::parse(&text, &NoEnvironment).expect("a document");
+    of_text(&config(nas, kind, zfs))
+}
+
+/// A driver of this configuration.
+pub(crate) fn of_text(text: &str) -> Arc<dyn Driver> {
+    let document = Document::parse(text, &NoEnvironment).expect("a document");
     from_document(&document).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -187,7 +191,7 @@ async fn a_bare_clone_of_the_first_beta_of_26_is_found_again() {
     }
 }
 
-const QUOTAS: &str = "  datasetEnableQuotas: true\n  datasetPermissionsMode: '0777'\n  datasetPermissionsUser: 0\n  datasetPermissionsGroup: 0\n";
+pub(crate) const QUOTAS: &str = "  datasetEnableQuotas: true\n  datasetPermissionsMode: '0777'\n  datasetPermissionsUser: 0\n  datasetPermissionsGroup: 0\n";
 
 macro_rules! contracts {
     ($($name:ident: $generation:ident $kind:literal $zfs:expr;)*) => {$(

@@ -27,6 +27,7 @@ const LOOKS: usize = 2;
 
 const POOL_DEGRADED: Reason = Reason::constant("PoolDegraded");
 const POOL_UNUSABLE: Reason = Reason::constant("PoolUnusable");
+const POOL_UNKNOWN: Reason = Reason::constant("PoolUnknown");
 const POOL_FULL: Reason = Reason::constant("PoolFull");
 const QUOTA_FULL: Reason = Reason::constant("QuotaFull");
 const KEY_NOT_LOADED: Reason = Reason::constant("KeyNotLoaded");
@@ -51,8 +52,7 @@ impl Health for ZfsDriver {
         call: &Call,
         query: HealthQuery<'_>,
     ) -> Result<Vec<Option<Conditions>>, Error> {
-        let at_once = self.backend.shows_exports_at_once() || query.ids.len() == 1;
-        let exports = query.depth == HealthDepth::Exports && at_once;
+        let exports = query.depth == HealthDepth::Exports;
         let mut found = Vec::with_capacity(query.ids.len());
         let most = if exports { AT_ONCE } else { NAMES_AT_ONCE };
         for ids in query.ids.chunks(most) {
@@ -186,6 +186,11 @@ impl ZfsDriver {
                 ConditionKind::Inaccessible,
                 POOL_UNUSABLE,
                 format!("pool `{pool}` is {how}: see `zpool status` on the storage"),
+            )),
+            Some(PoolState::Unknown(why)) => Some(Condition::new(
+                ConditionKind::Degraded,
+                POOL_UNKNOWN,
+                format!("the state of pool `{pool}` is not known: {why}"),
             )),
             None => {
                 let doing = format!("look at the health of pool `{pool}`");

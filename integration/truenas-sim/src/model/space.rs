@@ -60,7 +60,11 @@ impl State {
             name: name.clone(),
             size: *size,
             allocated: usage.of(name),
-            status: "ONLINE".to_owned(),
+            status: self
+                .statuses
+                .get(name)
+                .cloned()
+                .unwrap_or_else(|| "ONLINE".to_owned()),
         };
         self.sizes.iter().map(pool).collect()
     }
@@ -156,7 +160,10 @@ impl State {
         self.encryption(name, &mut fixed);
         match node.kind {
             Kind::Filesystem => {
-                fixed("mounted", "yes".to_owned());
+                let is_mounted = !self.is_locked(name) && !self.unmounted.contains(name);
+                let mounted = if is_mounted { "yes" } else { "no" };
+                fixed("mounted", mounted.to_owned());
+                fixed("canmount", "on".to_owned());
                 properties.insert(
                     "mountpoint".to_owned(),
                     Property {
@@ -261,13 +268,18 @@ impl State {
         fixed("keyformat", setting("keyformat", "hex"));
         fixed("pbkdf2iters", setting("pbkdf2iters", "0"));
         fixed("encryptionroot", root.to_owned());
-        let locked = ancestors(name)
+        let key = if self.is_locked(name) {
+            "unavailable"
+        } else {
+            "available"
+        };
+        fixed("keystatus", key.to_owned());
+    }
+
+    fn is_locked(&self, name: &str) -> bool {
+        ancestors(name)
             .filter_map(|each| self.nodes.get(each))
-            .any(|node| node.key.is_some() && !node.key_loaded);
-        fixed(
-            "keystatus",
-            if locked { "unavailable" } else { "available" }.to_owned(),
-        );
+            .any(|node| node.key.is_some() && !node.key_loaded)
     }
 
     fn inherited(&self, name: &str, property: &str, default: &str) -> Property {

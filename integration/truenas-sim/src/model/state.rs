@@ -1,6 +1,6 @@
 //! The tree of datasets and what ZFS does to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::backend::{
     Destroy, Kind, NewDataset, NfsClient, Permissions, Problem, Property, Scope, Session,
@@ -12,6 +12,10 @@ type Answer<T> = Result<T, Problem>;
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) sizes: BTreeMap<String, u64>,
+    /// The states of pools that are not `ONLINE`.
+    pub(super) statuses: BTreeMap<String, String>,
+    /// Filesystems that are not mounted, and have a loaded key.
+    pub(super) unmounted: BTreeSet<String>,
     pub(super) nodes: BTreeMap<String, Node>,
     pub(super) files: BTreeMap<String, Permissions>,
     pub(super) sessions: Vec<Session>,
@@ -100,9 +104,9 @@ impl State {
     }
 
     pub(super) fn names(&self, scope: &Scope) -> Vec<String> {
-        let known = |name: &&String| self.nodes.contains_key(*name);
+        let known = |name: &&String| self.nodes.contains_key(*name) && self.is_imported(name);
         match scope {
-            Scope::All => self.nodes.keys().cloned().collect(),
+            Scope::All => self.nodes.keys().filter(known).cloned().collect(),
             Scope::Exact(names) => names.iter().filter(known).cloned().collect(),
             Scope::Tree(roots) => {
                 let tree = |root: &String| {
@@ -112,6 +116,13 @@ impl State {
                 roots.iter().filter(known).flat_map(tree).collect()
             }
         }
+    }
+
+    /// Whether the pool of a dataset is there. One that is suspended is.
+    fn is_imported(&self, name: &str) -> bool {
+        let pool = name.split('/').next().unwrap_or_default();
+        let status = self.statuses.get(pool);
+        status.is_none_or(|status| ["ONLINE", "DEGRADED", "SUSPENDED"].contains(&status.as_str()))
     }
 
     pub(super) fn create(&mut self, new: NewDataset) -> Answer<()> {

@@ -149,14 +149,6 @@ impl Backend for Half {
         BackendIdentity("half".into())
     }
 
-    fn tells_health(&self) -> bool {
-        true
-    }
-
-    fn shows_exports_at_once(&self) -> bool {
-        true
-    }
-
     async fn observe(&self, _call: &Call, question: &Request) -> Result<Observed, Error> {
         self.observe(question).await
     }
