@@ -153,7 +153,7 @@ the sidecars of the controller find its socket.
 {{- define "omnibus-csi.mayTellHealth" -}}
 {{- $may := false }}
 {{- range splitList " " (include "omnibus-csi.kinds" .) }}
-{{- if not (or (hasPrefix "synology-" .) (hasSuffix "-ephemeral-inline" .) (has . (list "node-manual" "objectivefs"))) }}{{ $may = true }}{{ end }}
+{{- if not (or (hasSuffix "-ephemeral-inline" .) (has . (list "node-manual" "objectivefs"))) }}{{ $may = true }}{{ end }}
 {{- end }}
 {{- if $may }}true{{ end }}
 {{- end }}

@@ -45,6 +45,8 @@ pub(crate) struct ListedLun {
     location: String,
     #[serde(default, deserialize_with = "lenient::flag")]
     is_action_locked: bool,
+    #[serde(default, deserialize_with = "lenient::text")]
+    status: String,
     #[serde(default, deserialize_with = "lenient::list")]
     dev_attribs: Option<Vec<Attribute>>,
     #[serde(default, deserialize_with = "lenient::list")]
@@ -74,6 +76,8 @@ pub(crate) struct Lun {
     pub(crate) location: String,
     /// DSM works on it: it is being made, copied or deleted.
     pub(crate) is_action_locked: bool,
+    /// The state of it in a word of DSM; empty if DSM does not say it.
+    pub(crate) status: String,
     /// DSM says that it takes no snapshots.
     pub(crate) refuses_snapshots: bool,
     /// Its snapshots; a DSM that does not know `snapshot_info` leaves them out.
@@ -119,6 +123,8 @@ pub(crate) struct ListedTarget {
     pub(crate) name: String,
     #[serde(default, deserialize_with = "lenient::text")]
     pub(crate) iqn: String,
+    #[serde(default, deserialize_with = "lenient::refused", rename = "is_enabled")]
+    is_disabled: bool,
     #[serde(default, deserialize_with = "lenient::list")]
     mapped_luns: Option<Vec<Mapping>>,
     #[serde(default, deserialize_with = "lenient::list")]
@@ -131,6 +137,8 @@ pub(crate) struct Target {
     pub(crate) id: u64,
     pub(crate) name: String,
     pub(crate) iqn: String,
+    /// It lets in nobody.
+    pub(crate) is_disabled: bool,
     pub(crate) mapped_luns: Vec<Mapping>,
     /// The initiators that are connected to it, by name and address.
     pub(crate) connected: Vec<String>,
@@ -166,9 +174,14 @@ pub(crate) struct Listed<T> {
 pub(crate) struct NasVolume {
     /// The free bytes, which DSM writes as text.
     #[serde(default, deserialize_with = "lenient::number")]
-    size_free_byte: Option<u64>,
+    pub(crate) size_free_byte: Option<u64>,
     #[serde(default, deserialize_with = "lenient::text")]
     pub(crate) fs_type: String,
+    /// Its state in a word of DSM; empty if DSM does not say it.
+    #[serde(default, deserialize_with = "lenient::text")]
+    pub(crate) status: String,
+    #[serde(default, deserialize_with = "lenient::flag")]
+    pub(crate) readonly: bool,
 }
 
 /// Lists and objects as DSM wraps them.
@@ -225,6 +238,7 @@ impl Lun {
             kind: String::new(),
             location: String::new(),
             is_action_locked: false,
+            status: String::new(),
             refuses_snapshots: false,
             snapshots: None,
         }
@@ -250,6 +264,7 @@ impl ListedLun {
             kind: self.type_str,
             location: self.location,
             is_action_locked: self.is_action_locked,
+            status: self.status,
             snapshots: self.snapshots,
         })
     }
@@ -264,6 +279,7 @@ impl ListedTarget {
             id: self.target_id.ok_or("target_id")?,
             name: self.name,
             iqn: Some(self.iqn).filter(|iqn| !iqn.is_empty()).ok_or("iqn")?,
+            is_disabled: self.is_disabled,
             mapped_luns: self.mapped_luns.unwrap_or_default(),
             connected: {
                 let sessions = self.connected_sessions.unwrap_or_default().into_iter();

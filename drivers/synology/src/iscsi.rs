@@ -7,6 +7,7 @@
 mod create;
 mod delete;
 mod export;
+mod health;
 mod snapshots;
 
 use std::collections::HashSet;
@@ -23,8 +24,8 @@ use driver_core::template::Template as Handlebars;
 use driver_core::{
     AccessRules, BackendIdentity, Backoff, Call, Capacity, CapacityQuery, CapacityReporter,
     CreateVolume, DeleteVolume, Driver, Error, ExpandVolume, Expanded, Expander, FindVolume, Found,
-    Kind, Lister, MadeFor, Page, PageRequest, Parameters, SizeRange, Snapshots, Volume, VolumeId,
-    VolumeName, missing, without_groups,
+    Health, Kind, Lister, MadeFor, Page, PageRequest, Parameters, SizeRange, Snapshots, Volume,
+    VolumeId, VolumeName, missing, without_groups,
 };
 use futures_util::future::try_join;
 use tokio::sync::SemaphorePermit;
@@ -383,6 +384,10 @@ impl Driver for Luns {
             Some(_) => Found::Whole,
             None => Found::Begun,
         })
+    }
+
+    fn health(&self) -> Option<&dyn Health> {
+        Some(self)
     }
 
     fn snapshots(&self) -> Option<&dyn Snapshots> {

@@ -293,6 +293,16 @@ pub(crate) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D
     Ok(value.flag())
 }
 
+/// Whether it is said not to be set: anything but a no is none.
+pub(crate) fn refused<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Ok(match Scalar::deserialize(deserializer)? {
+        Scalar::Flag(flag) => !flag,
+        Scalar::Number(number) => number == 0,
+        Scalar::Text(text) => matches!(text.as_str(), "false" | "no" | "0"),
+        Scalar::Nothing => false,
+    })
+}
+
 /// Whether a list or a text has anything in it.
 pub(crate) fn filled<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     let Filled(filled) = Filled::deserialize(deserializer)?;

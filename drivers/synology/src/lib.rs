@@ -11,6 +11,7 @@ mod api;
 mod client;
 mod config;
 mod error;
+mod health;
 mod iscsi;
 mod lenient;
 mod login;

@@ -5,6 +5,7 @@
 //! grows first and is opened last. The calls are those of Synology's CSI driver.
 
 mod api;
+mod health;
 mod name;
 mod snapshots;
 
@@ -16,9 +17,9 @@ use driver_core::config::scalar::unless_falsy;
 use driver_core::config::{CommonConfig, ConfigError, Document};
 use driver_core::{
     AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateVolume,
-    DeleteVolume, Driver, Effect, Error, ExpandVolume, Expanded, Expander, FindVolume, Found, Kind,
-    Lister, MadeFor, Page, PageRequest, Parameters, Snapshots, Source, Volume, VolumeId,
-    VolumeName, missing, without_groups,
+    DeleteVolume, Driver, Effect, Error, ExpandVolume, Expanded, Expander, FindVolume, Found,
+    Health, Kind, Lister, MadeFor, Page, PageRequest, Parameters, Snapshots, Source, Volume,
+    VolumeId, VolumeName, missing, without_groups,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -616,6 +617,10 @@ impl Driver for Shares {
             }
             Some(_) => Ok(Found::Whole),
         }
+    }
+
+    fn health(&self) -> Option<&dyn Health> {
+        Some(self)
     }
 
     fn snapshots(&self) -> Option<&dyn Snapshots> {

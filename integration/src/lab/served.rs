@@ -225,11 +225,6 @@ impl Served {
         !without.iter().any(|kinds| self.kind.starts_with(kinds))
     }
 
-    /// Whether its storage tells the health of volumes.
-    pub fn tells_health(&self) -> bool {
-        !self.kind.starts_with("synology-")
-    }
-
     fn is_of_the_node(&self) -> bool {
         self.kind.starts_with("zfs-local")
     }

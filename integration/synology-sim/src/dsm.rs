@@ -77,6 +77,10 @@ pub(crate) struct Dsm {
     pub(crate) luns: Vec<Lun>,
     pub(crate) targets: Vec<Target>,
     pub(crate) shares: Vec<Share>,
+    /// The states of volumes, by their paths, and of LUNs, by their names, that are not `normal`.
+    pub(crate) statuses: BTreeMap<String, String>,
+    /// The names of targets that are disabled.
+    pub(crate) disabled: BTreeSet<String>,
     /// Objects of other packages: the list that shows each, and how it is shown.
     pub(crate) foreign: Vec<(String, Value)>,
     /// The place where each call is recorded.
@@ -149,6 +153,8 @@ impl Dsm {
             luns: Vec::new(),
             targets: Vec::new(),
             shares: Vec::new(),
+            statuses: BTreeMap::new(),
+            disabled: BTreeSet::new(),
             foreign: Vec::new(),
             record: None,
             slowness: Duration::ZERO,
@@ -401,13 +407,18 @@ impl Dsm {
         }
     }
 
+    /// The state of a volume or a LUN.
+    pub(crate) fn status(&self, name: &str) -> &str {
+        self.statuses.get(name).map_or("normal", String::as_str)
+    }
+
     fn shown_volume(&self, volume: &VolumeOptions) -> Value {
         let free = self.free(&volume.path);
         json!({
             "display_name": volume.path.trim_start_matches('/'),
             "volume_path": volume.path,
-            "status": "normal",
-            "readonly": false,
+            "status": self.status(&volume.path),
+            "readonly": self.status(&volume.path) == "read_only",
             "fs_type": volume.filesystem,
             "size_total_byte": volume.size.to_string(),
             "size_free_byte": free.to_string(),

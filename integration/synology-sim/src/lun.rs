@@ -143,9 +143,6 @@ impl Lun {
         if asked("is_action_locked") {
             shown["is_action_locked"] = Value::from(self.locked > 0 || self.going.is_some());
         }
-        if asked("status") {
-            shown["status"] = Value::from("normal");
-        }
         if asked("allocated_size") {
             shown["allocated_size"] = Value::from(if self.is_thick() { self.size } else { 0 });
         }
@@ -205,6 +202,9 @@ impl Dsm {
     /// cinder: `is_lun_mapped` asks so whether a target shows it.
     fn shown_lun(&self, lun: &Lun, additional: &[String]) -> Value {
         let mut shown = lun.shown(additional, self.options.version);
+        if additional.iter().any(|asked| asked == "status") {
+            shown["status"] = Value::from(self.status(&lun.name));
+        }
         if additional.iter().any(|asked| asked == "is_mapped") {
             let mut targets = self.targets.iter();
             let shows = |target: &Target| target.mapped.values().any(|uuid| *uuid == lun.uuid);

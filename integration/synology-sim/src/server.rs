@@ -151,6 +151,22 @@ impl Simulator {
         locked(&self.dsm).as_owner(form.finish().as_bytes())
     }
 
+    /// A volume, by its path, or a LUN, by its name, has this state from now on: `normal`, `crashed`, `read_only`, …
+    pub fn set_status(&self, of: &str, status: &str) {
+        let mut dsm = locked(&self.dsm);
+        dsm.statuses.insert(of.to_owned(), status.to_owned());
+    }
+
+    /// A target is enabled, or is not, from now on.
+    pub fn set_enabled(&self, target: &str, is_enabled: bool) {
+        let mut dsm = locked(&self.dsm);
+        if is_enabled {
+            dsm.disabled.remove(target);
+        } else {
+            dsm.disabled.insert(target.to_owned());
+        }
+    }
+
     /// A package of the NAS, such as Snapshot Replication, keeps all snapshots of a LUN.
     pub fn keep_snapshots(&self, lun: &str, package: &str) {
         let mut dsm = locked(&self.dsm);

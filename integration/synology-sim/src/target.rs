@@ -103,7 +103,12 @@ impl Dsm {
         let additional = params.texts("additional")?;
         params.done()?;
         let target = self.target_or_name(&target)?;
-        Ok(json!({"target": target.shown(&additional)}))
+        let mut shown = target.shown(&additional);
+        let is_enabled = !self
+            .disabled
+            .contains(shown["name"].as_str().unwrap_or_default());
+        shown["is_enabled"] = Value::from(is_enabled);
+        Ok(json!({"target": shown}))
     }
 
     /// csi: `TargetSet`.
@@ -131,6 +136,10 @@ impl Dsm {
         params.done()?;
         let targets = self.targets.iter();
         let mut shown: Vec<Value> = targets.map(|target| target.shown(&additional)).collect();
+        for target in &mut shown {
+            let name = target["name"].as_str().unwrap_or_default();
+            target["is_enabled"] = Value::from(!self.disabled.contains(name));
+        }
         shown.extend(self.foreign("targets"));
         Ok(json!({"targets": shown}))
     }

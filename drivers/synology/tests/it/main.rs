@@ -5,6 +5,7 @@ mod connected;
 mod contract;
 mod documented;
 mod faults;
+mod health;
 mod nas;
 mod odd;
 mod secrets;

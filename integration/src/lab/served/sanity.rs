@@ -26,8 +26,6 @@ const SKIPPED: [(&str, &str); 4] = [
 
 /// The specs that are also skipped where no snapshots are taken at one moment.
 const SKIPPED_WITHOUT_GROUPS: &str = "GroupController";
-/// The specs that are also skipped where the storage does not tell the health of volumes.
-const SKIPPED_WITHOUT_HEALTH: &str = "VolumeHealth [Controller Server]";
 /// The specs that are also skipped where the storage is that of the node.
 const SKIPPED_UNATTACHED: [&str; 3] = [
     "ControllerPublishVolume",
@@ -41,13 +39,12 @@ const SKIPPED_OF_SHARES: &str = "NodeExpandVolume";
 const SKIPPED_OF_THE_NODE: &str = "ExpandVolume [Controller Server]";
 
 /// How many run, how many of these expand by the controller, and how many more run where a node expands, volumes are
-/// attached, groups are taken, or health is known.
-const RAN: usize = 69;
+/// attached, or groups are taken.
+const RAN: usize = 72;
 const RAN_OF_THE_CONTROLLER: usize = 3;
 const RAN_OF_EXPANSION: usize = 4;
 const RAN_ATTACHED: usize = 7;
 const RAN_OF_GROUPS: usize = 6;
-const RAN_OF_HEALTH: usize = 3;
 
 /// Every spec runs that the driver's capabilities call for, and none fails.
 ///
@@ -85,13 +82,7 @@ pub(super) fn due(served: Served) -> usize {
     } else {
         0
     };
-    let of_health = if served.tells_health() {
-        RAN_OF_HEALTH
-    } else {
-        0
-    };
     of_groups
-        + of_health
         + match (served.is_expanded_by_the_controller(), served.is_device()) {
             (true, true) => RAN + RAN_OF_EXPANSION + RAN_ATTACHED,
             (true, false) => RAN + RAN_ATTACHED,
@@ -151,7 +142,6 @@ pub(super) fn judge(
         let always = SKIPPED.iter().any(|(words, _)| name.contains(words));
         always
             || (!served.takes_groups() && name.contains(SKIPPED_WITHOUT_GROUPS))
-            || (!served.tells_health() && name.contains(SKIPPED_WITHOUT_HEALTH))
             || (share && name.contains(SKIPPED_OF_SHARES))
             || (of_the_node && name.contains(SKIPPED_OF_THE_NODE))
             || (of_the_node && SKIPPED_UNATTACHED.iter().any(|words| name.contains(words)))

@@ -1,0 +1,103 @@
+//! The health of volumes: of the volume of the NAS, the LUN, its target, and the clients of a shared folder.
+
+use std::slice;
+
+use driver_core::{Conditions, HealthQuery, PageRequest, VolumeId};
+use serde_json::json;
+use synology_sim::Version;
+
+use crate::nas::{MODES, Nas, call, id};
+
+const PRIVILEGE: &str = "SYNO.Core.FileServ.NFS.SharePrivilege";
+
+type Reasons = Vec<Option<Vec<&'static str>>>;
+
+fn reasons(found: Vec<Option<Conditions>>) -> Reasons {
+    let one = |found: Conditions| found.iter().map(|one| one.reason().as_str()).collect();
+    found.into_iter().map(|found| found.map(one)).collect()
+}
+
+/// The reasons of each of these volumes; `None` for one that does not exist.
+async fn health(nas: &Nas, ids: &[VolumeId]) -> Reasons {
+    let found = nas
+        .driver
+        .conditions(&call(), HealthQuery::whole(ids))
+        .await;
+    reasons(found.unwrap_or_else(|error| panic!("health: {}", error.chain())))
+}
+
+async fn health_of(nas: &Nas, id: &VolumeId) -> Vec<&'static str> {
+    let found = health(nas, slice::from_ref(id)).await.pop();
+    found.flatten().expect("it exists")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_state_of_the_volume_of_the_nas_is_a_condition_of_all_on_it() {
+    for kind in ["iscsi", "nfs", "smb"] {
+        let nas = match kind {
+            "iscsi" => Nas::start(Version::V7_2, "").await,
+            kind => Nas::of_shares(Version::V7_2, kind).await,
+        };
+        let one = nas.create("pvc-1", None).await.id;
+        let two = nas.create("pvc-2", None).await.id;
+        let ids = [one.clone(), id("pvc-3"), two];
+        for (status, expected) in [
+            ("normal", vec![]),
+            ("degrade", vec!["PoolDegraded"]),
+            ("crashed", vec!["PoolUnusable"]),
+            ("read_only", vec!["FilesystemReadOnly"]),
+        ] {
+            nas.sim.set_status("/volume1", status);
+            let all = [Some(expected.clone()), None, Some(expected.clone())];
+            assert_eq!(health(&nas, &ids).await, all, "{kind}: {status}");
+            assert_eq!(health_of(&nas, &one).await, expected, "{kind}: {status}");
+            let of_lists = HealthQuery::of_storage(&ids);
+            let found = nas.driver.conditions(&call(), of_lists).await;
+            assert_eq!(reasons(found.expect("health")), all, "{kind}: {status}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lun_that_is_ill_and_a_target_that_is_disabled_are_conditions_of_one_volume() {
+    for mode in MODES {
+        let nas = Nas::start(Version::V7_2, mode).await;
+        let one = nas.create("pvc-1", None).await.id;
+        let two = nas.create("pvc-2", None).await.id;
+        let ids = [one.clone(), two];
+        nas.sim.set_status("pvc-1", "crashed");
+        let ill = [Some(vec!["LunUnusable"]), Some(vec![])];
+        assert_eq!(health(&nas, &ids).await, ill);
+        nas.sim.set_status("pvc-1", "normal");
+        let state = nas.sim.state();
+        let target = state["targets"][0]["name"].as_str().expect("a name");
+        nas.sim.set_enabled(target, false);
+        let disabled = Some(vec!["ExportMissing"]);
+        let other = if mode.is_empty() {
+            Some(vec![])
+        } else {
+            disabled.clone()
+        };
+        assert_eq!(health(&nas, &ids).await, [disabled, other], "{mode}");
+        assert_eq!(health_of(&nas, &one).await, ["ExportMissing"], "{mode}");
+        let page = PageRequest::default();
+        let listed = nas.driver.list_unhealthy(&call(), &page).await;
+        let listed = listed.expect("a list").entries;
+        assert!(listed.iter().any(|(id, _)| *id == one), "{mode}");
+        nas.sim.set_enabled(target, true);
+        assert_eq!(health(&nas, &ids).await, [Some(vec![]), Some(vec![])]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_without_its_clients_is_not_exported() {
+    let nas = Nas::of_shares(Version::V7_2, "nfs").await;
+    let volume = nas.create("pvc-1", None).await.id;
+    assert!(health_of(&nas, &volume).await.is_empty());
+    let state = nas.sim.state();
+    let name = state["shares"][0]["name"].as_str().expect("a name");
+    let rules = json!({"share_name": name, "rule": []});
+    let saved = nas.sim.call(PRIVILEGE, "save", &rules);
+    assert_eq!(saved["success"], true, "{saved}");
+    assert_eq!(health_of(&nas, &volume).await, ["ExportMissing"]);
+}
