@@ -25,6 +25,7 @@ mod request;
 mod share;
 mod stage;
 mod stats;
+mod storages;
 #[cfg(test)]
 mod tests;
 mod trim;
@@ -38,10 +39,12 @@ pub use request::{
 };
 pub(crate) use unresponsive::take_away;
 
+use std::cmp::Reverse;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use crate::blocking::{self, Doing, Limits, NodeAccount, NodeThreads, Purpose, Source};
@@ -51,7 +54,7 @@ use crate::tools::Tools;
 use csi_types::attachment::{AbsolutePath, Attachment};
 use csi_types::capability::{Access, MountAccess, VolumeCapability};
 use csi_types::error::{Error, Kind};
-use csi_types::health::Conditions;
+use csi_types::health::{Condition, ConditionKind, Conditions, MAX_CONDITIONS};
 use devices::Devices;
 use overdue::OverdueReads;
 
@@ -302,6 +305,56 @@ impl Node {
             }
         }
         Ok(found)
+    }
+
+    /// The conditions of the storages of the volumes that the kubelet has staged here for the driver of this name, the
+    /// worst first, at most [`MAX_CONDITIONS`], within [`PROBE`] whatever hangs. Of each server one mount is looked at.
+    pub async fn storage_conditions(
+        &self,
+        limits: Limits,
+        driver: &str,
+    ) -> Result<Vec<Condition>, Error> {
+        let limits = limits.no_later_than(Instant::now() + PROBE);
+        let doing = Doing::reading("look at the storages of this node".to_owned());
+        let (context, driver) = (Arc::clone(&self.context), driver.to_owned());
+        let look = move || storages::look(&context.kernel, &driver);
+        let looked = blocking::run(limits.clone(), doing, look);
+        let looked = self.account(None, Purpose::Look).on_account(looked).await?;
+        let mut found = looked.conditions;
+        let servers = looked.servers.iter();
+        let answers = servers.map(|(server, path)| self.server(limits.clone(), server, path));
+        for answer in join_all(answers).await {
+            found.extend(answer?);
+        }
+        found.sort_by_key(|condition| Reverse(condition.kind()));
+        found.truncate(MAX_CONDITIONS);
+        Ok(found)
+    }
+
+    /// The condition of the server of what is mounted at `path`.
+    async fn server(
+        &self,
+        limits: Limits,
+        server: &str,
+        path: &AbsolutePath,
+    ) -> Result<Option<Condition>, Error> {
+        let stats = match self.stats(limits, path.clone()).await {
+            Ok(stats) => stats,
+            // It was unmounted in between.
+            Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+            Err(error) if is_silence(&error) => {
+                let text = format!("`{server}` did not answer within {PROBE:?}");
+                return Ok(Some(health::inaccessible(health::NO_ANSWER, text)));
+            }
+            Err(error) => return Err(error),
+        };
+        let mut conditions = stats.conditions.into_iter();
+        let dead = conditions.find(|condition| condition.reason() == health::NO_ANSWER);
+        // That may be so of this volume alone.
+        Ok(dead.map(|dead| {
+            let text = format!("`{server}`, of one volume: {}", dead.message());
+            Condition::new(ConditionKind::Degraded, health::NO_ANSWER, text)
+        }))
     }
 
     /// Grows the volume on the node, after its storage grew. Returns its size if something limits it.

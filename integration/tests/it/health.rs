@@ -178,7 +178,7 @@ async fn health_is_told_in_the_dialect_of_the_declared_version_by_storage_and_no
     };
     let server = small.start("1.13.0").await;
     let client = server.client();
-    assert_eq!(offered(&client).await, (vec![16, 17], vec![7]));
+    assert_eq!(offered(&client).await, (vec![16, 17], vec![7, 8]));
     let mut asked = volume::create("pvc-1", &volume::parameters(&[]));
     asked.capacity_range = None;
     let made = client.controller.clone().create_volume(asked).await;

@@ -84,7 +84,8 @@ pub(super) fn is_whole_at(path: &AbsolutePath) -> Result<bool, Error> {
     Ok(top.is_some_and(|entry| &*entry.root() == Path::new("/")))
 }
 
-fn of_entry(kernel: &Kernel, entry: &MountEntry<'_>) -> Result<Backing, Error> {
+/// The source behind a mount, which is not touched.
+pub(super) fn of_entry(kernel: &Kernel, entry: &MountEntry<'_>) -> Result<Backing, Error> {
     let number = DeviceNumber::from(entry.device);
     if number.major != 0 {
         return by_number(kernel, number);

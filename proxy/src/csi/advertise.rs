@@ -210,6 +210,7 @@ fn node_capabilities(
         (C::SingleNodeMultiWriter, true),
         (C::VolumeMountGroup, directories && !only_inline),
         (C::GetVolumeHealth, true),
+        (C::GetStorageHealth, true),
     ])
 }
 
@@ -417,6 +418,7 @@ mod tests {
                 N::SingleNodeMultiWriter,
                 N::VolumeMountGroup,
                 N::GetVolumeHealth,
+                N::GetStorageHealth,
             ]
         );
     }
@@ -475,6 +477,7 @@ mod tests {
             NodeCapability::GetVolumeStats,
             NodeCapability::SingleNodeMultiWriter,
             NodeCapability::GetVolumeHealth,
+            NodeCapability::GetStorageHealth,
         ];
         assert_eq!(lists.node, node);
     }

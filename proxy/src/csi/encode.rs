@@ -247,6 +247,29 @@ fn health_type(kind: ConditionKind) -> v1::VolumeHealthErrorType {
     }
 }
 
+/// The health of the storages that a node uses. Each condition is of all volumes there.
+pub(crate) fn storage_health(found: &[Condition]) -> v1::NodeGetStorageHealthResponse {
+    use v1::node_get_storage_health_response::StorageBackendHealth;
+    let one = |one: &Condition| StorageBackendHealth {
+        status: storage_health_type(one.kind()).into(),
+        reason: one.reason().to_string(),
+        message: printable_within(one.message(), MAX_STRING),
+        volume_capability: None,
+    };
+    v1::NodeGetStorageHealthResponse {
+        backend_health: found.iter().map(one).collect(),
+    }
+}
+
+fn storage_health_type(kind: ConditionKind) -> v1::StorageHealthErrorType {
+    match kind {
+        ConditionKind::Degraded | ConditionKind::DataLoss => {
+            v1::StorageHealthErrorType::StorageDegraded
+        }
+        ConditionKind::Inaccessible => v1::StorageHealthErrorType::StorageUnreachable,
+    }
+}
+
 /// The statistics of a mounted volume; its health only if that is advertised.
 pub(crate) fn stats(
     stats: &VolumeStats,

@@ -86,6 +86,15 @@ impl Node for NodeHandler {
             .await
     }
 
+    async fn node_get_storage_health(
+        &self,
+        request: Request<v1::NodeGetStorageHealthRequest>,
+    ) -> Reply<v1::NodeGetStorageHealthResponse> {
+        self.0
+            .answer(Rpc::NodeGetStorageHealth, request, jobs::storage_health)
+            .await
+    }
+
     async fn node_expand_volume(
         &self,
         request: Request<v1::NodeExpandVolumeRequest>,

@@ -65,6 +65,7 @@ rpcs! {
     NodeUnpublishVolume,
     NodeGetVolumeStats,
     NodeGetVolumeHealth,
+    NodeGetStorageHealth,
     NodeExpandVolume,
     NodeGetCapabilities,
     NodeGetInfo,
@@ -101,8 +102,11 @@ pub struct Deadlines {
 impl Rpc {
     /// Whether it changes anything, in the backend or on the node.
     pub(crate) fn changes(self) -> bool {
-        !matches!(self, Self::NodeGetVolumeStats | Self::NodeGetVolumeHealth)
-            && !matches!(self.group(), RpcGroup::Identity | RpcGroup::Query)
+        let only_looks = matches!(
+            self,
+            Self::NodeGetVolumeStats | Self::NodeGetVolumeHealth | Self::NodeGetStorageHealth
+        );
+        !only_looks && !matches!(self.group(), RpcGroup::Identity | RpcGroup::Query)
     }
 
     /// Whether an earlier call may have started something that the caller forgets after a final code: what is to be
@@ -163,6 +167,7 @@ impl Rpc {
             | Self::NodeUnpublishVolume
             | Self::NodeGetVolumeStats
             | Self::NodeGetVolumeHealth
+            | Self::NodeGetStorageHealth
             | Self::NodeExpandVolume
             | Self::NodeReclaimSpace => RpcGroup::Node,
         }
@@ -205,7 +210,7 @@ impl Deadlines {
                 self.changing
             }
             (Rpc::NodeStageVolume | Rpc::NodeExpandVolume, _) => self.attaching,
-            (Rpc::NodeGetVolumeStats | Rpc::NodeGetVolumeHealth, _)
+            (Rpc::NodeGetVolumeStats | Rpc::NodeGetVolumeHealth | Rpc::NodeGetStorageHealth, _)
             | (_, RpcGroup::Identity | RpcGroup::Query) => self.reading,
             (_, RpcGroup::Node) => self.node,
         }

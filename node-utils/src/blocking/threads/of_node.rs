@@ -144,6 +144,11 @@ pub(crate) async fn meant_for<F: Future>(purpose: Purpose, work: F) -> F::Output
 // === impl Source ===
 
 impl Source {
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        &self.0
+    }
+
     /// Where a volume comes from; `None` for what is on this node.
     pub(crate) fn of_volume(attachment: &Attachment) -> Option<Self> {
         let source = match attachment {

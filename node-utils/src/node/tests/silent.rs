@@ -75,6 +75,35 @@ fn a_filesystem_that_does_not_answer_is_taken_away_in_time() {
 }
 
 #[test]
+fn a_server_that_does_not_answer_is_a_storage_that_is_not_reached() {
+    bench(|bench| {
+        let staged = "k/plugins/kubernetes.io/csi/org.example/a/globalmount";
+        fs::create_dir_all(bench.path(staged)).expect("dir");
+        let Some(_daemon) = fuse(&bench.path(staged)) else {
+            return;
+        };
+        let of = |driver: &str| {
+            let found = bench.run(bench.node.storage_conditions(soon(), driver));
+            let found = found.expect("look");
+            let shown = found.iter().map(|one| (one.kind(), one.reason()));
+            shown.collect::<Vec<_>>()
+        };
+        let silent = [(ConditionKind::Inaccessible, health::NO_ANSWER)];
+        assert_eq!(of("org.example"), silent);
+        // An earlier look has not returned.
+        assert_eq!(of("org.example"), silent);
+        assert!(of("org.other").is_empty());
+        bench
+            .run(
+                bench
+                    .node
+                    .unstage(within(ENOUGH), bench.staging(&staged[2..])),
+            )
+            .expect("unstage");
+    });
+}
+
+#[test]
 fn other_waiting_processes_do_not_get_an_error() {
     bench(|bench| {
         let before = bench.mounts();

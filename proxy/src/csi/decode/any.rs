@@ -92,6 +92,7 @@ pub fn request(rpc: Rpc, bytes: &[u8]) -> Option<Result<(), Error>> {
         | Rpc::Probe
         | Rpc::ControllerGetCapabilities
         | Rpc::GroupControllerGetCapabilities
+        | Rpc::NodeGetStorageHealth
         | Rpc::NodeGetCapabilities
         | Rpc::NodeGetInfo
         | Rpc::GetIdentity

@@ -1,0 +1,135 @@
+//! The storages of the volumes that are staged on this node, and whether it reaches them.
+//!
+//! The kubelet stages a mounted volume in a folder of its driver, so the list of mounts says which are ours. A raw device
+//! has no such folder, and is left out.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::{Component, Path};
+
+use super::backing::{Backing, of_entry};
+use super::health::of_device;
+use crate::blocking::Source;
+use crate::kernel::Kernel;
+use crate::mount::MountTable;
+use csi_types::attachment::AbsolutePath;
+use csi_types::error::{Error, Kind};
+use csi_types::health::Condition;
+
+/// What is known of storages without touching what is mounted.
+#[derive(Debug, Default)]
+pub(super) struct Storages {
+    /// Of the ways to disks, each once.
+    pub(super) conditions: Vec<Condition>,
+    /// A path where something of each server is mounted.
+    pub(super) servers: BTreeMap<String, AbsolutePath>,
+}
+
+/// Looks at the storages of the volumes of a driver.
+pub(super) fn look(kernel: &Kernel, driver: &str) -> Result<Storages, Error> {
+    let unreadable = |error| Error::new(Kind::Internal, "find out what is mounted").because(error);
+    let table = MountTable::read().map_err(unreadable)?;
+    of_table(kernel, &table, driver)
+}
+
+fn of_table(kernel: &Kernel, table: &MountTable, driver: &str) -> Result<Storages, Error> {
+    let mut found = Storages::default();
+    for entry in table.entries() {
+        let point = entry.point();
+        if !is_staged_for(&point, driver) {
+            continue;
+        }
+        if entry.is_remote() {
+            let path = point.to_str().map(AbsolutePath::parse);
+            if let Some(Ok(path)) = path {
+                let server = Source::of_mount(&entry).name().to_owned();
+                found.servers.entry(server).or_insert(path);
+            }
+            continue;
+        }
+        let Backing::Device(device) = of_entry(kernel, &entry)? else {
+            continue;
+        };
+        for condition in of_device(kernel, &device)? {
+            if !found.conditions.contains(&condition) {
+                found.conditions.push(condition);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a path is one at which the kubelet stages volumes of a driver.
+fn is_staged_for(point: &Path, driver: &str) -> bool {
+    let names = point.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name),
+        _ => None,
+    });
+    let names: Vec<&OsStr> = names.collect();
+    let folder = ["plugins", "kubernetes.io", "csi", driver];
+    names.windows(folder.len()).any(|window| *window == folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::testing::Tree;
+    use crate::node::health::{PATH_DOWN, SESSION_DOWN};
+    use csi_types::health::Reason;
+
+    /// A target with two disks by two portals, and a map over each.
+    const ISCSI: &str = include_str!("../iscsi/captured/two.listing");
+    const STATE: &str = "sys/devices/platform/host6/session8/iscsi_session/session8/state";
+
+    /// The disk `sda` for two drivers, its map for one, and shares of two servers.
+    const MOUNTS: &str = "\
+21 1 8:0 / /var/lib/kubelet/plugins/kubernetes.io/csi/org.example/a1/globalmount rw - ext4 /dev/sda rw
+22 1 8:0 / /var/lib/kubelet/plugins/kubernetes.io/csi/org.example/a2/globalmount rw - ext4 /dev/sda rw
+23 1 0:51 / /var/lib/kubelet/plugins/kubernetes.io/csi/org.example/a3/globalmount rw - nfs4 nas:/a rw
+24 1 0:52 / /var/lib/kubelet/plugins/kubernetes.io/csi/org.example/a4/globalmount rw - nfs4 nas:/b rw
+25 1 0:53 / /var/lib/kubelet/plugins/kubernetes.io/csi/org.other/a5/globalmount rw - nfs4 other:/c rw
+26 1 253:7 / /var/lib/kubelet/plugins/kubernetes.io/csi/org.other/a6/globalmount rw - ext4 /dev/dm-7 rw
+";
+
+    fn reasons(tree: &Tree, driver: &str) -> Vec<Reason> {
+        let table = MountTable::from_text(MOUNTS);
+        let found = of_table(&tree.kernel(), &table, driver).expect("look");
+        found.conditions.iter().map(Condition::reason).collect()
+    }
+
+    #[test]
+    fn a_session_that_is_down_is_said_once_and_to_its_driver_alone() {
+        let tree = Tree::from_listing(ISCSI);
+        assert!(reasons(&tree, "org.example").is_empty());
+        tree.file(STATE, "FAILED\n");
+        assert_eq!(reasons(&tree, "org.example"), [SESSION_DOWN]);
+        assert!(reasons(&tree, "org.other").is_empty());
+        assert!(reasons(&tree, "org").is_empty());
+    }
+
+    #[test]
+    fn each_server_is_looked_at_by_one_path() {
+        let tree = Tree::from_listing(ISCSI);
+        let table = MountTable::from_text(MOUNTS);
+        let found = of_table(&tree.kernel(), &table, "org.example").expect("look");
+        let servers: Vec<_> = found.servers.iter().collect();
+        let [(server, path)] = &*servers else {
+            panic!("{servers:?}");
+        };
+        assert_eq!(*server, "nas");
+        assert!(path.as_path().ends_with("a3/globalmount"), "{path}");
+    }
+
+    #[test]
+    fn a_map_with_a_path_that_is_down_is_degraded() {
+        let tree = Tree::from_listing(ISCSI);
+        tree.file(STATE, "FAILED\n");
+        let dev = tree.kernel().sys("class/block/dm-0/dev");
+        let number = std::fs::read_to_string(dev).expect("a number");
+        let mounts = MOUNTS.replace("8:0", number.trim());
+        let table = MountTable::from_text(mounts);
+        let found = of_table(&tree.kernel(), &table, "org.example").expect("look");
+        let reasons: Vec<_> = found.conditions.iter().map(Condition::reason).collect();
+        assert_eq!(reasons, [PATH_DOWN]);
+    }
+}
