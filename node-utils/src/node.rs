@@ -55,6 +55,7 @@ use csi_types::attachment::{AbsolutePath, Attachment};
 use csi_types::capability::{Access, MountAccess, VolumeCapability};
 use csi_types::error::{Error, Kind};
 use csi_types::health::{Condition, ConditionKind, Conditions, MAX_CONDITIONS};
+use csi_types::said;
 use devices::Devices;
 use overdue::OverdueReads;
 
@@ -294,11 +295,11 @@ impl Node {
             match self.stats(limits.clone(), path.clone()).await {
                 Ok(stats) => found.extend(stats.conditions),
                 Err(error) if error.kind() == Kind::NotFound => {
-                    let text = format!("nothing is mounted at `{path}`");
+                    let text = said::not_mounted(path);
                     found.add(health::inaccessible(health::NOT_MOUNTED, text));
                 }
                 Err(error) if is_silence(&error) => {
-                    let text = format!("`{path}` did not answer within {PROBE:?}");
+                    let text = said::no_answer(path, PROBE);
                     found.add(health::inaccessible(health::NO_ANSWER, text));
                 }
                 Err(error) => return Err(error),
@@ -343,7 +344,7 @@ impl Node {
             // It was unmounted in between.
             Err(error) if error.kind() == Kind::NotFound => return Ok(None),
             Err(error) if is_silence(&error) => {
-                let text = format!("`{server}` did not answer within {PROBE:?}");
+                let text = said::no_answer(server, PROBE);
                 return Ok(Some(health::inaccessible(health::NO_ANSWER, text)));
             }
             Err(error) => return Err(error),

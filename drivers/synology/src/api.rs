@@ -137,7 +137,7 @@ pub(crate) struct Target {
     pub(crate) id: u64,
     pub(crate) name: String,
     pub(crate) iqn: String,
-    /// It lets in nobody.
+    /// No initiator is let in.
     pub(crate) is_disabled: bool,
     pub(crate) mapped_luns: Vec<Mapping>,
     /// The initiators that are connected to it, by name and address.

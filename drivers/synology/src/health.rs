@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use csi_types::said::{EXPORT_MISSING, NOT_EXPORTED};
 use driver_core::{Call, Condition, ConditionKind, Conditions, Error, Reason};
 
 use crate::api::{Lun, NasVolume};
@@ -25,7 +26,6 @@ const POOL_FULL: Reason = Reason::constant("PoolFull");
 const READ_ONLY: Reason = Reason::constant("FilesystemReadOnly");
 const LUN_DEGRADED: Reason = Reason::constant("LunDegraded");
 const LUN_UNUSABLE: Reason = Reason::constant("LunUnusable");
-const EXPORT_MISSING: Reason = Reason::constant("ExportMissing");
 
 /// A word of DSM as it can be shown.
 fn shown(word: &str) -> &str {
@@ -46,8 +46,8 @@ fn inaccessible(reason: Reason, why: String) -> Condition {
 }
 
 /// The condition of a volume that nothing shows to nodes.
-pub(crate) fn not_exported(why: String) -> Condition {
-    inaccessible(EXPORT_MISSING, why)
+pub(crate) fn not_exported(why: &str) -> Condition {
+    inaccessible(EXPORT_MISSING, format!("{NOT_EXPORTED}: {why}"))
 }
 
 /// The conditions of a volume of the NAS, which all volumes on it share.

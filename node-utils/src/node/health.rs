@@ -12,19 +12,16 @@ use crate::{iscsi, nvme};
 use csi_types::attachment::AbsolutePath;
 use csi_types::error::{Error, Kind};
 use csi_types::health::{Condition, ConditionKind, Conditions, Reason};
+use csi_types::said;
 
-/// Nothing is mounted where the volume should be.
-pub const NOT_MOUNTED: Reason = Reason::constant("NotMounted");
-/// The mounted filesystem does not answer.
-pub const NO_ANSWER: Reason = Reason::constant("FilesystemDoesNotAnswer");
+pub use csi_types::said::{NO_ANSWER, NOT_MOUNTED, SESSION_DOWN};
+
 /// Its device has disappeared.
 pub const DEVICE_GONE: Reason = Reason::constant("DeviceGone");
 /// Its directory was deleted while it was mounted.
 pub const DIRECTORY_DELETED: Reason = Reason::constant("DirectoryDeleted");
 /// Its filesystem is read-only below a writable mount.
 pub const READ_ONLY: Reason = Reason::constant("FilesystemReadOnly");
-/// No session or connection to its storage works.
-pub const SESSION_DOWN: Reason = Reason::constant("SessionDown");
 /// Some of the sessions or connections do not work.
 pub const PATH_DOWN: Reason = Reason::constant("PathDown");
 
@@ -89,10 +86,7 @@ pub(super) fn of_device(kernel: &Kernel, device: &BlockDevice) -> Result<Conditi
     };
     let (all, lost, to) = (ways.len(), down.len(), &first.to);
     let condition = if lost == all {
-        inaccessible(
-            SESSION_DOWN,
-            format!("this node has no working connection with {to}"),
-        )
+        inaccessible(SESSION_DOWN, said::not_connected(to))
     } else {
         Condition::new(
             ConditionKind::Degraded,

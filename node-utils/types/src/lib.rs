@@ -16,6 +16,7 @@ pub mod health;
 pub mod id;
 mod network;
 mod node_identity;
+pub mod said;
 pub mod secrets;
 pub mod size;
 pub mod topology;

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use csi_types::said;
 use driver_core::Call;
 
 use crate::cli::args::{EX_USAGE, ExplainFlags};
@@ -114,7 +115,7 @@ async fn ask<T>(ask: impl AsyncFnOnce(&Call) -> T) -> Result<T, Silent> {
 
 impl Silent {
     fn text(&self) -> String {
-        let late = format!("did not answer in {} s", PATIENCE.as_secs());
+        let late = said::late(PATIENCE);
         match self {
             Self::Late(None) => late,
             Self::Late(Some(doing)) => format!("{late}: {doing}"),

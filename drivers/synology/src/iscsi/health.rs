@@ -90,7 +90,7 @@ impl Luns {
             }
             Some(_) => None,
         };
-        let export = export.map(|why| not_exported(format!("{why}: see SAN Manager")));
+        let export = export.map(|why| not_exported(&why));
         Some(Looked { lun, export })
     }
 }

@@ -38,10 +38,10 @@ impl Health for Shares {
             let lacks = self.lacks_clients(call, share).await;
             if lacks.map_err(|failure| lost(call, failure, DOING))? {
                 let why = format!(
-                    "shared folder `{}` does not let in all clients of the configuration: see its permissions in DSM",
+                    "not all clients of the configuration may use `{}`",
                     share.name
                 );
-                all.add(not_exported(why));
+                all.add(not_exported(&why));
             }
             return Ok(vec![Some(all)]);
         }

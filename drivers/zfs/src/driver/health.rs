@@ -4,6 +4,7 @@
 //! configuration gives, and a pool that does not answer is asked how it is. Both are for all volumes together.
 
 use async_trait::async_trait;
+use csi_types::said::{EXPORT_MISSING, NOT_EXPORTED};
 use driver_core::{
     Call, Condition, ConditionKind, Conditions, Error, Health, HealthDepth, HealthQuery, Kind,
     Reason, VolumeId,
@@ -32,7 +33,6 @@ const POOL_FULL: Reason = Reason::constant("PoolFull");
 const QUOTA_FULL: Reason = Reason::constant("QuotaFull");
 const KEY_NOT_LOADED: Reason = Reason::constant("KeyNotLoaded");
 const NOT_MOUNTED: Reason = Reason::constant("NotMountedOnStorage");
-const EXPORT_MISSING: Reason = Reason::constant("ExportMissing");
 const EXPORT_UNKNOWN: Reason = Reason::constant("ExportUnknown");
 
 /// A volume that is looked at.
@@ -270,10 +270,9 @@ fn of_export(judged: Result<Outcome<()>, Error>) -> Option<Condition> {
     let missing = |why: String| Condition::new(ConditionKind::Inaccessible, EXPORT_MISSING, why);
     match judged {
         Ok(Outcome::Done(())) => None,
-        Ok(_) => Some(missing(
-            "the storage does not export it as it should: the controller repairs that within ten minutes"
-                .to_owned(),
-        )),
+        Ok(_) => Some(missing(format!(
+            "{NOT_EXPORTED}: the controller repairs it within ten minutes"
+        ))),
         Err(error) => match error.kind() {
             // Another connection exports it.
             Kind::NotFound => None,

@@ -6,6 +6,7 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use csi_types::said::{self, NO_ANSWER, NOT_MOUNTED, SESSION_DOWN};
 use csi_types::{AbsolutePath, Attachment};
 use driver_core::{Error, Kind};
 use node_utils::kernel::{self, Kernel};
@@ -15,7 +16,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::chain::Link;
-use super::{PATIENCE, Silent, read_files, size};
+use super::{PATIENCE, read_files, size};
 use crate::routing::config_file;
 use crate::rpc::status;
 
@@ -89,13 +90,14 @@ fn judge(link: &'static str, shown: &str, seen: Result<VolumeStats, Error>, reme
     let stats = match seen {
         Ok(stats) => stats,
         Err(error) if error.kind() == Kind::NotFound => {
-            return Link::broken(link, &format!("nothing is mounted at {shown}"), remedy);
+            return Link::broken(link, &said::not_mounted(shown), remedy)
+                .with("reason", NOT_MOUNTED.as_str());
         }
         Err(error) if error.kind() == Kind::Timeout => {
-            let text = format!("{shown}: {}", Silent::Late(None).text());
+            let text = said::no_answer(shown, PATIENCE);
             let remedy = "its server does not answer this node: see whether it runs and is reached from here; what waits \
                           for it goes on then";
-            return Link::broken(link, &text, remedy);
+            return Link::broken(link, &text, remedy).with("reason", NO_ANSWER.as_str());
         }
         Err(error) => {
             let text = format!("{shown}: {}", status::message_without_advice(&error));
@@ -174,15 +176,12 @@ pub(super) fn session(kernel: &Kernel, attachment: &Attachment) -> Option<Link> 
                   itself, or delete the pods that use the volume here";
     Some(if states.iter().any(|state| state == good) {
         Link::holds("session", &format!("{name} is connected"))
-    } else if states.is_empty() {
-        Link::broken(
-            "session",
-            &format!("this node has no session with {name}"),
-            remedy,
-        )
     } else {
-        let text = format!("the session with {name} is {}", states.join(", "));
-        Link::broken("session", &text, remedy)
+        let mut text = said::not_connected(&name);
+        if !states.is_empty() {
+            text = format!("{text}: it is {}", states.join(", "));
+        }
+        Link::broken("session", &text, remedy).with("reason", SESSION_DOWN.as_str())
     })
 }
 

@@ -3,14 +3,18 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::sync::Arc;
 
 use csi_types::Attachment;
+use csi_types::said::{EXPORT_MISSING, NOT_EXPORTED};
 use driver_core::config::Severity;
-use driver_core::{CapacityQuery, Error, FindVolume, Found, Kind, Volume, VolumeId};
+use driver_core::{
+    CapacityQuery, ConditionKind, Error, FindVolume, Found, HealthQuery, Kind, Volume, VolumeId,
+};
 use node_utils::Tools;
 
-use super::chain::Link;
+use super::chain::{Link, State};
 use super::{Silent, ask};
 use crate::app::{App, Environment};
 use crate::cli::check;
@@ -194,7 +198,10 @@ impl Walk<'_> {
             return None;
         }
         let volume = self.volume().await?;
-        self.export().await;
+        let last = self.links.last();
+        if last.is_none_or(|link| link.state != State::Broken) {
+            self.export().await;
+        }
         Some(volume)
     }
 
@@ -283,7 +290,9 @@ impl Walk<'_> {
                 let parent = self.room().await;
                 self.links
                     .push(parent.unwrap_or_else(|| Link::holds("parent", "it is there")));
-                self.links.push(shown(id, volume.as_ref()));
+                let unusable = self.unusable().await;
+                let link = unusable.unwrap_or_else(|| shown(id, volume.as_ref()));
+                self.links.push(link);
                 volume
             }
             Err(error) => {
@@ -292,6 +301,20 @@ impl Walk<'_> {
                 None
             }
         }
+    }
+
+    /// A volume that is there, and of which the storage says that it cannot be used: in the words of its condition.
+    async fn unusable(&self) -> Option<Link> {
+        let health = self.connection.driver().health()?;
+        let query = HealthQuery::of_storage(slice::from_ref(self.id));
+        let looked = ask(async |call| health.conditions(call, query).await).await;
+        let conditions = looked.ok()?.ok()?.pop()??;
+        let worst = conditions.worst()?;
+        if worst.kind() < ConditionKind::Inaccessible {
+            return None;
+        }
+        let broken = Link::broken("volume", worst.message(), &self.look_closer());
+        Some(broken.with("reason", worst.reason().as_str()))
     }
 
     /// A volume that was not found: it, or what it is in.
@@ -355,11 +378,8 @@ impl Walk<'_> {
         let looked = ask(async |call| exports.is_exported(call, id).await).await;
         let link = match looked {
             Ok(Ok(true)) => self.served().await,
-            Ok(Ok(false)) => Link::broken(
-                "export",
-                "it is missing, disabled or incomplete",
-                &self.repair(),
-            ),
+            Ok(Ok(false)) => Link::broken("export", NOT_EXPORTED, &self.repair())
+                .with("reason", EXPORT_MISSING.as_str()),
             Ok(Err(error)) if error.kind() == Kind::NotFound => Link::broken(
                 "export",
                 "the volume bears the driver or the instance_id of another connection, and is not exported by this one",

@@ -1,6 +1,6 @@
 use std::fs;
 
-use csi_types::{Attachment, VolumeContext};
+use csi_types::{Attachment, VolumeContext, said};
 use node_utils::kernel::Kernel;
 
 use super::chain::State;
@@ -61,6 +61,8 @@ fn a_session_counts_where_the_kernel_says_that_it_is_up() {
         let broken = session(&kernel, of).expect("a link");
         assert_eq!(broken.state, State::Broken);
         assert!(broken.text.contains(bad), "{}", broken.text);
+        let sentence = said::not_connected(name);
+        assert!(broken.text.starts_with(&sentence), "{}", broken.text);
         assert!(broken.remedy.is_some());
     }
     let share = attachment(&[
