@@ -39,7 +39,6 @@ pub use request::{
 };
 pub(crate) use unresponsive::take_away;
 
-use std::cmp::Reverse;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +53,7 @@ use crate::tools::Tools;
 use csi_types::attachment::{AbsolutePath, Attachment};
 use csi_types::capability::{Access, MountAccess, VolumeCapability};
 use csi_types::error::{Error, Kind};
-use csi_types::health::{Condition, ConditionKind, Conditions, MAX_CONDITIONS};
+use csi_types::health::{Condition, ConditionKind, Conditions};
 use csi_types::said;
 use devices::Devices;
 use overdue::OverdueReads;
@@ -308,13 +307,14 @@ impl Node {
         Ok(found)
     }
 
-    /// The conditions of the storages of the volumes that the kubelet has staged here for the driver of this name, the
-    /// worst first, at most [`MAX_CONDITIONS`], within [`PROBE`] whatever hangs. Of each server one mount is looked at.
+    /// The conditions of the storages of the volumes that the kubelet has staged here for the driver of this name, within
+    /// [`PROBE`] whatever hangs. Of each server one mount is looked at. Several of one kind and reason are one condition
+    /// that names each.
     pub async fn storage_conditions(
         &self,
         limits: Limits,
         driver: &str,
-    ) -> Result<Vec<Condition>, Error> {
+    ) -> Result<Conditions, Error> {
         let limits = limits.no_later_than(Instant::now() + PROBE);
         let doing = Doing::reading("look at the storages of this node".to_owned());
         let (context, driver) = (Arc::clone(&self.context), driver.to_owned());
@@ -327,9 +327,7 @@ impl Node {
         for answer in join_all(answers).await {
             found.extend(answer?);
         }
-        found.sort_by_key(|condition| Reverse(condition.kind()));
-        found.truncate(MAX_CONDITIONS);
-        Ok(found)
+        Ok(storages::joined(found))
     }
 
     /// The condition of the server of what is mounted at `path`.

@@ -54,7 +54,7 @@ pub(crate) fn not_exported(why: &str) -> Condition {
 fn of_nas_volume(path: &str, volume: Option<&NasVolume>) -> Conditions {
     let Some(volume) = volume else {
         let why = format!("the NAS has no volume {path}: see Storage Manager");
-        return Conditions::from_iter([inaccessible(POOL_UNUSABLE, why)]);
+        return [inaccessible(POOL_UNUSABLE, why)].into_iter().collect();
     };
     let word = shown(&volume.status);
     let why = format!("volume {path} of the NAS is `{word}`: see Storage Manager");

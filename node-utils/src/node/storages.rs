@@ -14,7 +14,7 @@ use crate::kernel::Kernel;
 use crate::mount::MountTable;
 use csi_types::attachment::AbsolutePath;
 use csi_types::error::{Error, Kind};
-use csi_types::health::Condition;
+use csi_types::health::{Condition, Conditions};
 
 /// What is known of storages without touching what is mounted.
 #[derive(Debug, Default)]
@@ -59,6 +59,23 @@ fn of_table(kernel: &Kernel, table: &MountTable, driver: &str) -> Result<Storage
     Ok(found)
 }
 
+/// One condition of each kind and reason, as the specification wants it, with what was said of each storage.
+pub(super) fn joined(all: Vec<Condition>) -> Conditions {
+    let mut joined: Vec<Condition> = Vec::new();
+    for one in all {
+        let is_same =
+            |known: &&mut Condition| (known.kind(), known.reason()) == (one.kind(), one.reason());
+        match joined.iter_mut().find(is_same) {
+            None => joined.push(one),
+            Some(known) => {
+                let text = format!("{}; {}", known.message(), one.message());
+                *known = Condition::new(one.kind(), one.reason(), text);
+            }
+        }
+    }
+    joined.into_iter().collect()
+}
+
 /// Whether a path is one at which the kubelet stages volumes of a driver.
 fn is_staged_for(point: &Path, driver: &str) -> bool {
     let names = point.components().filter_map(|component| match component {
@@ -75,7 +92,7 @@ mod tests {
     use super::*;
     use crate::kernel::testing::Tree;
     use crate::node::health::{PATH_DOWN, SESSION_DOWN};
-    use csi_types::health::Reason;
+    use csi_types::health::{ConditionKind, Reason};
 
     /// A target with two disks by two portals, and a map over each.
     const ISCSI: &str = include_str!("../iscsi/captured/two.listing");
@@ -105,6 +122,15 @@ mod tests {
         assert_eq!(reasons(&tree, "org.example"), [SESSION_DOWN]);
         assert!(reasons(&tree, "org.other").is_empty());
         assert!(reasons(&tree, "org").is_empty());
+    }
+
+    #[test]
+    fn of_one_kind_and_reason_there_is_one_condition_that_names_all() {
+        let down = |text: &str| Condition::new(ConditionKind::Inaccessible, SESSION_DOWN, text);
+        let degraded = Condition::new(ConditionKind::Degraded, PATH_DOWN, "c");
+        let found = joined(vec![degraded, down("a"), down("b")]);
+        let texts: Vec<_> = found.iter().map(Condition::message).collect();
+        assert_eq!(texts, ["a; b", "c"]);
     }
 
     #[test]

@@ -248,7 +248,7 @@ fn health_type(kind: ConditionKind) -> v1::VolumeHealthErrorType {
 }
 
 /// The health of the storages that a node uses. Each condition is of all volumes there.
-pub(crate) fn storage_health(found: &[Condition]) -> v1::NodeGetStorageHealthResponse {
+pub(crate) fn storage_health(found: &Conditions) -> v1::NodeGetStorageHealthResponse {
     use v1::node_get_storage_health_response::StorageBackendHealth;
     let one = |one: &Condition| StorageBackendHealth {
         status: storage_health_type(one.kind()).into(),
