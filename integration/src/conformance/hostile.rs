@@ -49,7 +49,7 @@ pub fn is_path(name: &str) -> bool {
     name.ends_with("_path")
 }
 
-/// Every string of every request, five hundred strings each.
+/// Every string of every request: of five hundred strings some in each place, and others in the next.
 pub async fn hostile_strings_are_refused_or_kept_exactly_and_change_nothing_else(
     target: &dyn Target,
 ) {

@@ -94,8 +94,8 @@ async fn the_node_advertises_what_it_does_for_every_kind() {
         [
             Rpc::StageUnstageVolume,
             Rpc::GetVolumeStats,
-            Rpc::VolumeCondition,
-            Rpc::SingleNodeMultiWriter
+            Rpc::SingleNodeMultiWriter,
+            Rpc::GetVolumeHealth
         ]
     );
     let info = node.node_get_info(csi::NodeGetInfoRequest {}).await;
