@@ -126,19 +126,18 @@ left_out() { # name why
     enter "left out" "$1" 0 0 0 "$2"
 }
 
-# Seconds that are left of a run that may last only so long (`.ci/run`), as OMNIBUS_UNTIL says in seconds since 1970.
+# Seconds that are left of a run that may last only so long (`.ci/run`), as OMNIBUS_UNTIL says in seconds since 1970;
+# never less than one.
 seconds_left() {
-    if [ -n "${OMNIBUS_UNTIL:-}" ]; then
-        printf '%s\n' "$((OMNIBUS_UNTIL - $(date +%s)))"
-    else
-        echo 1000000
-    fi
+    local left=1000000
+    [ -z "${OMNIBUS_UNTIL:-}" ] || left=$((OMNIBUS_UNTIL - $(date +%s)))
+    printf '%s\n' "$((left > 1 ? left : 1))"
 }
 
 # Whether a part that takes so many minutes can begin; if not, it is left out, and that is said.
 time_for() { # minutes name
-    [ "$(seconds_left)" -lt $(($1 * 60)) ] || return 0
-    left_out "$2" "it needs $1 minutes, and this run has fewer left"
+    [ "$(seconds_left)" -le $(($1 * 60 + 1)) ] || return 0
+    left_out "$2" "it may take $1 minutes, and this run has fewer left"
     return 1
 }
 

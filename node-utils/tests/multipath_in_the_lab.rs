@@ -91,7 +91,7 @@ fn set(attribute: &str, text: &str) {
 }
 
 fn soon() -> Instant {
-    Instant::now() + Duration::from_mins(1)
+    Instant::now() + Duration::from_mins(5)
 }
 
 #[tokio::test]

@@ -232,7 +232,7 @@ fn facts(nsid: u32) -> NvmeFacts {
 }
 
 fn soon() -> Instant {
-    Instant::now() + Duration::from_mins(1)
+    Instant::now() + Duration::from_mins(5)
 }
 
 #[tokio::test]

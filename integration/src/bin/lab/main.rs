@@ -129,14 +129,26 @@ struct Runs {
 // === impl Runs ===
 
 impl Runs {
+    /// Whether nothing more may begin.
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| SystemTime::now() > until)
+    }
+
     /// Runs cells that need the same machines, and counts them.
     async fn all(&self, machines: Machines, cells: &[&Cell], account: &mut Account) -> Result<()> {
+        if self.is_over() {
+            for cell in cells {
+                account.left_out += 1;
+                report(self.results.as_ref(), cell, &Outcome::LeftOut, 0)?;
+            }
+            return Ok(());
+        }
         let mut lab = Lab::up(machines).await?;
         lab.arm().await?;
         for (number, cell) in cells.iter().enumerate() {
             eprintln!("== cell {} ({} of {})", cell.name, number + 1, cells.len());
             let began = Instant::now();
-            let outcome = if self.until.is_some_and(|until| SystemTime::now() > until) {
+            let outcome = if self.is_over() {
                 Outcome::LeftOut
             } else if self.start.elapsed() < self.budget {
                 lab.run(cell, self.seed).await
