@@ -155,12 +155,11 @@ impl DirectoryDriver {
             .await?;
         let mut snapshots = Vec::new();
         for (one, found) in wanted.into_iter().zip(found) {
-            let snapshot = match found {
-                Some(found) => found,
-                None => {
-                    call.check(&one.doing())?;
-                    self.copied_snapshot(call, one, None).await?
-                }
+            let snapshot = if let Some(found) = found {
+                found
+            } else {
+                call.check(&one.doing())?;
+                self.copied_snapshot(call, one, None).await?
             };
             snapshots.push(snapshot);
         }

@@ -14,7 +14,7 @@ use crate::backend::{Cursor, Entry, ListFilter, ListQuery, ListScope};
 use crate::context;
 use crate::export::Subject;
 use crate::name::{DatasetName, Object};
-use crate::observed::{self, Dataset, State, VolumeKind};
+use crate::observed::{self, Dataset, State};
 use crate::plan::is_complete;
 use crate::plan::snapshot::Taken;
 use crate::property::{Properties, PropertyName};
