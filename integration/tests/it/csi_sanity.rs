@@ -9,7 +9,7 @@ use integration::sanity::{self, PENDING, Questions, SPECS, Spec, UNATTACHED, end
 use integration::server::{Launch, log_of};
 
 /// The skipped specs, by the words with which a spec's name begins or which it holds, and why.
-const SKIPPED: [(&str, &str); 8] = [
+const SKIPPED: [(&str, &str); 7] = [
     (
         "ControllerPublishVolume",
         "a directory is on its node: nothing is published",
