@@ -161,6 +161,10 @@ struct NfsConfig {
 /// One choice of options: what it leaves out is as the section says.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(
+    clippy::struct_field_names,
+    reason = "they are the keys of the configuration"
+)]
 struct NfsChoice {
     #[serde(default, deserialize_with = "list")]
     share_allowed_hosts: Vec<String>,

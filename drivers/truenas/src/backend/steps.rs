@@ -625,6 +625,7 @@ impl<'a> Run<'a> {
         if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
             let permitted = self.api.nas.run(self.call, &set).await;
             permitted.map_err(|error| self.failed(doing, &error))?;
+            self.note_done();
         }
         for (path, permission) in &permissions {
             if let Permission::Acl(arguments) = permission
