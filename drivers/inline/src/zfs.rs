@@ -301,10 +301,10 @@ impl<B: Backend> InlineVolumes for ZfsInline<B> {
         let properties = self.properties(wanted)?;
         let query = || Query::Dataset(dataset.clone());
         let plan = |seen: &State| self.creation(&dataset, wanted, &properties, seen);
-        call.outcome(self.converge(call, query, plan).await)?;
         let asset = AttachedName::parse(dataset.as_str()).map_err(|error| {
             Error::invalid(format!("tell the node of {dataset}")).because(error)
         })?;
+        call.outcome(self.converge(call, query, plan).await)?;
         Ok(InlineMount::Attachment(Attachment::ZfsLocal(ZfsLocal {
             asset,
         })))
