@@ -130,7 +130,7 @@ async fn what_the_node_has_becomes_a_volume_of_the_node() {
         assert_eq!(context["zfs_asset_name"], "tank/csi/v/photos");
         let page = PageRequest::default();
         let listed = driver.list_volumes(&call(), &page).await.unwrap();
-        assert_eq!(listed.entries, [made.clone()]);
+        assert_eq!(listed.entries, std::slice::from_ref(&made));
         let size = SizeRange::new(2 * SIZE.cast_signed(), 0).unwrap();
         let grown = ExpandVolume::new(&made.id, size);
         driver.expand_volume(&call(), grown).await.unwrap();
