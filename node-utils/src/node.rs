@@ -231,8 +231,9 @@ impl Node {
             let path = target.path().clone();
             let context = Arc::clone(&self.context);
             let work = move || {
-                kata::withdraw(&context, &path)?;
-                release::release_target(&context, &path)
+                let withdrawn = kata::withdraw(&context, &path)?;
+                let released = release::release_target(&context, &path);
+                released.map_err(|error| error.after_change(withdrawn))
             };
             let unmount_timeout = self.context.unmount_timeout();
             unresponsive::unmount_or_force(&limits, &doing, target.path(), unmount_timeout, work)

@@ -312,11 +312,8 @@ fn folded<T>(rpc: Rpc, result: Result<T, Error>, call: Option<&Call>) -> Result<
     result.map_err(|error| {
         let changed = call.is_some_and(|call| call.effect() == Effect::Possible);
         let is_absent = call.is_some_and(Call::is_proved_absent);
-        if is_passing(error.kind()) && (changed || (rpc.is_forgotten() && !is_absent)) {
-            error.with_effect(Effect::Possible)
-        } else {
-            error
-        }
+        let in_doubt = is_passing(error.kind()) && (changed || (rpc.is_forgotten() && !is_absent));
+        error.after_change(in_doubt)
     })
 }
 

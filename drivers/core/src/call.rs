@@ -161,18 +161,18 @@ mod tests {
     #[test]
     fn after_the_first_change_no_error_says_that_nothing_was_done() {
         let call = Call::within(Duration::from_mins(1));
-        let told = |error| {
+        let folded = |error| {
             let ended: Result<(), Error> = call.outcome(Err(error));
             ended.expect_err("it failed")
         };
         for kind in Kind::ALL {
-            let proved = told(Error::new(kind, "copy"));
+            let proved = folded(Error::new(kind, "copy"));
             assert_eq!(proved.effect(), Effect::None, "{kind:?}");
             call.changing();
-            let in_doubt = told(proved);
+            let in_doubt = folded(proved);
             assert_eq!(in_doubt.effect(), Effect::Possible, "{kind:?}");
             call.undone();
-            assert_eq!(told(in_doubt).effect(), Effect::Possible, "{kind:?}");
+            assert_eq!(folded(in_doubt).effect(), Effect::Possible, "{kind:?}");
         }
         assert_eq!(call.outcome(Ok(1)).expect("it has ended well"), 1);
     }

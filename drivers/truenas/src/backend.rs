@@ -25,7 +25,7 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use driver_core::config::Finding;
-use driver_core::{BackendIdentity, Call, Effect, Error, Kind};
+use driver_core::{BackendIdentity, Call, Error, Kind};
 use driver_zfs::backend::{Backend, ListQuery, Listed, Serves};
 use driver_zfs::export::Opaque;
 use driver_zfs::name::DatasetName;
@@ -428,13 +428,7 @@ impl Backend for Api {
         let checked = checked.await?;
         let run = Run::new(self, call, &dialect);
         let applied = Box::pin(self.applied(call, &dialect, &run, plan, (then, checked))).await;
-        applied.map_err(|failed| {
-            if run.is_done() {
-                failed.with_effect(Effect::Possible)
-            } else {
-                failed
-            }
-        })
+        applied.map_err(|failed| failed.after_change(run.is_done()))
     }
 
     fn asks_one_by_one(&self) -> bool {

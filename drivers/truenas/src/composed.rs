@@ -13,7 +13,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use driver_core::config::Finding;
 use driver_core::transfer::{Bookmark, Bytes};
-use driver_core::{BackendIdentity, Call, Effect, Error};
+use driver_core::{BackendIdentity, Call, Error};
 use driver_zfs::backend::{Backend, Base, Incoming, Interrupted, ListQuery, Listed, Serves};
 use driver_zfs::export::Opaque;
 use driver_zfs::name::{Object, Since, SnapshotRef};
@@ -336,13 +336,7 @@ impl<B: Backend> Backend for Composed<B> {
     async fn apply(&self, call: &Call, plan: &Plan, then: &Request) -> Result<Observed, Failed> {
         let mut done = false;
         let applied = Box::pin(self.applied(call, plan, then, &mut done)).await;
-        applied.map_err(|failed| {
-            if done {
-                failed.with_effect(Effect::Possible)
-            } else {
-                failed
-            }
-        })
+        applied.map_err(|failed| failed.after_change(done))
     }
 
     fn streams(&self) -> bool {

@@ -204,13 +204,7 @@ impl<R: Runner + 'static> Backend for Cli<R> {
             }
         };
         // A command that could not be started has changed nothing; those before it have.
-        applied.map_err(|(is_begun, failed)| {
-            if is_begun {
-                failed.with_effect(Effect::Possible)
-            } else {
-                failed
-            }
-        })
+        applied.map_err(|(is_begun, failed)| failed.after_change(is_begun))
     }
 
     async fn look_and_do(

@@ -263,6 +263,13 @@ impl Failed {
         self.error = self.error.with_effect(effect);
         self
     }
+
+    /// The same after a change, if there was one.
+    #[must_use]
+    pub fn after_change(mut self, changed: bool) -> Self {
+        self.error = self.error.after_change(changed);
+        self
+    }
 }
 
 /// How to continue after a plan that was not completed.

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use driver_core::transfer::{Bookmark, Bytes};
-use driver_core::{BackendIdentity, Call, Effect, Error};
+use driver_core::{BackendIdentity, Call, Error};
 
 pub use export::{EVERY_NODE, MemoryCommand, MemoryExport, MemoryOutput, Number, Numbers, Targets};
 pub use memory::settings;
@@ -111,17 +111,17 @@ impl MemoryHost {
     }
 
     fn apply_now(&self, plan: &Plan, then: &Request) -> Result<Observed, Failed> {
-        let mut begun = false;
-        self.applied(plan, then, &mut begun).map_err(|failed| {
-            if begun {
-                failed.with_effect(Effect::Possible)
-            } else {
-                failed
-            }
-        })
+        let mut is_begun = false;
+        self.applied(plan, then, &mut is_begun)
+            .map_err(|failed| failed.after_change(is_begun))
     }
 
-    fn applied(&self, plan: &Plan, then: &Request, begun: &mut bool) -> Result<Observed, Failed> {
+    fn applied(
+        &self,
+        plan: &Plan,
+        then: &Request,
+        is_begun: &mut bool,
+    ) -> Result<Observed, Failed> {
         let mut state = self.state();
         state.exchanges += 1;
         if let Some(Intervention(change)) = lock(&self.before).take() {
@@ -129,7 +129,7 @@ impl MemoryHost {
         }
         // Running work still holds the lock.
         state.finish();
-        if let Err(failed) = state.apply(plan, begun) {
+        if let Err(failed) = state.apply(plan, is_begun) {
             if let Some(Intervention(change)) = lock(&self.after).take() {
                 change(&mut state);
             }

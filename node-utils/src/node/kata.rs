@@ -394,24 +394,23 @@ fn show(
     Ok(())
 }
 
-/// Tells the runtime that a target has no volume any more. Only an entry that this driver has recorded is removed.
-pub(super) fn withdraw(context: &Context, target: &AbsolutePath) -> Result<(), Error> {
+/// Takes a target's volume from the runtime; whether it had one. Only an entry that this driver has recorded is
+/// removed.
+pub(super) fn withdraw(context: &Context, target: &AbsolutePath) -> Result<bool, Error> {
     let Some(entry) = Entry::of(&context.guests, target) else {
-        return Ok(());
+        return Ok(false);
     };
     if !entry.exists()? {
-        return Ok(());
+        return Ok(false);
     }
     if recorded_at(target)?.is_none() {
         let folder = entry.folder();
         tracing::warn!(%target, entry = %folder.display(), "the runtime of Kata has a direct volume there that this driver has not recorded; it was not touched");
-        return Ok(());
+        return Ok(false);
     }
-    entry
-        .remove()
-        .map_err(|error| error.with_effect(Effect::Possible))?;
+    entry.remove().map_err(|error| error.after_change(true))?;
     context.changed("entry removed");
-    Ok(())
+    Ok(true)
 }
 
 /// Whether a guest has the volume of a stage: then nothing is to be done. What an earlier guest has left is removed.

@@ -81,13 +81,8 @@ impl<'a> MountTarget<'a> {
     ) -> Result<Self, Error> {
         let made = make(path, shape)?;
         let mut freed = false;
-        let place = live(kernel, path, shape, &mut freed).map_err(|error| {
-            if freed || made != Made::Nothing {
-                error.with_effect(Effect::Possible)
-            } else {
-                error
-            }
-        })?;
+        let place = live(kernel, path, shape, &mut freed)
+            .map_err(|error| error.after_change(freed || made != Made::Nothing))?;
         let mut slot = Self {
             path,
             place,

@@ -15,7 +15,7 @@ use super::{Context, mount_access, mount_failed, share};
 use crate::mount::{self, Attributes, BindMethod, MountOptions, Place};
 use csi_types::attachment::{AbsolutePath, Attachment};
 use csi_types::capability::Access;
-use csi_types::error::{Effect, Error, Kind};
+use csi_types::error::{Error, Kind};
 
 /// Everything that is decided before the target is touched.
 struct Plan<'a> {
@@ -166,13 +166,7 @@ fn names(flags: &[&str]) -> String {
 /// Mounts the volume at the opened, empty target.
 fn show(plan: &Plan<'_>, target: &Place) -> Result<(), Error> {
     let mut regrouped = false;
-    bind(plan, target, &mut regrouped).map_err(|error| {
-        if regrouped {
-            error.with_effect(Effect::Possible)
-        } else {
-            error
-        }
-    })
+    bind(plan, target, &mut regrouped).map_err(|error| error.after_change(regrouped))
 }
 
 /// Gives the volume to its group and binds it to the target; `regrouped` says whether its group may have changed.

@@ -11,7 +11,7 @@ use super::{Context, mount_failed};
 use crate::loops::{Label, Loop};
 use crate::mount::{self, Place};
 use csi_types::attachment::AbsolutePath;
-use csi_types::error::{Effect, Error, Kind};
+use csi_types::error::{Error, Kind};
 
 /// An upper bound of stacked mounts.
 const LAYERS: usize = 1000;
@@ -36,26 +36,20 @@ pub(super) fn release(path: &AbsolutePath) -> Result<(), Error> {
 
 /// As [`release`], with `before` done before a file is deleted.
 fn release_with(path: &AbsolutePath, before: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
-    let mut begun = false;
-    release_layers(path, before, &mut begun).map_err(|error| {
-        if begun {
-            error.with_effect(Effect::Possible)
-        } else {
-            error
-        }
-    })
+    let mut is_begun = false;
+    release_layers(path, before, &mut is_begun).map_err(|error| error.after_change(is_begun))
 }
 
-/// Unmounts one layer after the other and deletes what is below them; `begun` says whether anything was taken away.
+/// Unmounts one layer after the other and deletes what is below them; `is_begun` says whether anything was taken away.
 fn release_layers(
     path: &AbsolutePath,
     before: impl Fn() -> Result<(), Error>,
-    begun: &mut bool,
+    is_begun: &mut bool,
 ) -> Result<(), Error> {
     for _ in 0..LAYERS {
         let unmounted = mount::unmount(path.as_path())
             .map_err(|error| mount_failed(format!("unmount `{path}`"), error))?;
-        *begun |= unmounted;
+        *is_begun |= unmounted;
         match rustix::fs::rmdir(path.as_path()) {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
             // One more layer, stacked by an older driver or by a retry.
@@ -68,7 +62,7 @@ fn release_layers(
             Err(errno) => return Err(refused(path, errno)),
         }
         // A file may have lost its read-only device by now.
-        *begun = true;
+        *is_begun = true;
     }
     Err(refused(path, Errno::BUSY))
 }

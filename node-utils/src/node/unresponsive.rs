@@ -50,7 +50,8 @@ pub(super) async fn unmount_or_force<T: Send + 'static>(
     if forced == 0 {
         return Err(error);
     }
-    run(limits, doing, work).await
+    let again = run(limits, doing, work).await;
+    again.map_err(|error| error.after_change(true))
 }
 
 async fn run<T: Send + 'static>(
@@ -102,7 +103,9 @@ pub(crate) fn take_away(path: &AbsolutePath) -> Result<usize, Error> {
         } else {
             mount::unmount_silent(path.as_path())
         };
-        taken.map_err(|error| mount_failed(format!("unmount `{path}` by force"), error))?;
+        taken.map_err(|error| {
+            mount_failed(format!("unmount `{path}` by force"), error).after_change(count > 0)
+        })?;
     }
     Ok(LAYERS)
 }

@@ -42,13 +42,7 @@ pub(super) async fn unstage(
                 }
                 Ok(attached)
             });
-            attached.map_err(|error| {
-                if unmounted {
-                    error.with_effect(Effect::Possible)
-                } else {
-                    error
-                }
-            })
+            attached.map_err(|error| error.after_change(unmounted))
         }
     };
     let attached =
@@ -129,7 +123,7 @@ fn unmount(
         let place = match Place::open(path.as_path()) {
             Ok(place) if !place.is_mount_point() => return Ok(Some(place)),
             Ok(place) => {
-                note_device(context, &place, attached)?;
+                note_device(context, &place, attached, unmounted)?;
                 Some(place)
             }
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
@@ -155,7 +149,12 @@ fn unmount(
     Ok(None)
 }
 
-fn note_device(context: &Context, place: &Place, attached: &mut Vec<Facts>) -> Result<(), Error> {
+fn note_device(
+    context: &Context,
+    place: &Place,
+    attached: &mut Vec<Facts>,
+    changed: &mut bool,
+) -> Result<(), Error> {
     let Backing::Device(device) = backing(&context.kernel, place)? else {
         return Ok(());
     };
@@ -164,6 +163,7 @@ fn note_device(context: &Context, place: &Place, attached: &mut Vec<Facts>) -> R
         for face in Loop::all_over(&context.kernel, &device)? {
             if !face.is_shown(&context.kernel)? {
                 face.remove(&context.kernel)?;
+                *changed = true;
             }
         }
     }

@@ -154,6 +154,17 @@ impl Error {
         self
     }
 
+    /// The error of work that has changed something before it failed, if it has: then nothing proves any more that
+    /// nothing was done.
+    #[must_use]
+    pub fn after_change(self, changed: bool) -> Self {
+        if changed {
+            self.with_effect(Effect::Possible)
+        } else {
+            self
+        }
+    }
+
     /// The kind of failure.
     pub fn kind(&self) -> Kind {
         self.kind

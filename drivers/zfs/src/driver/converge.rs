@@ -77,9 +77,9 @@ struct RunState {
     plans: usize,
     /// Whether something may have been changed.
     changed: bool,
-    /// Whether something of what the verb is about was begun before the step that failed, by this call or an earlier
+    /// Whether something of what the verb is about was started before the step that failed, by this call or an earlier
     /// one.
-    begun: bool,
+    is_begun: bool,
     /// Whether the end of a plan was not observed: it may still be running.
     unseen: bool,
     /// What the backend keeps of an observation that was not enough.
@@ -174,11 +174,7 @@ impl ZfsDriver {
         let end = self.rounds(call, verb, &mut run).await;
         let Err(error) = end else { return end };
         // That the last step provably did nothing says nothing about those before it.
-        let error = if run.begun {
-            error.with_effect(Effect::Possible)
-        } else {
-            error
-        };
+        let error = error.after_change(run.is_begun);
         if V::COMPENSATES && run.changed && !run.unseen {
             self.compensate(call, verb, &run.asked).await;
         }
@@ -236,7 +232,7 @@ impl ZfsDriver {
             rounds += 1;
             call.check(&doing)?;
             // After the first plan, any failure may have changed something.
-            run.begun = call.effect() == Effect::Possible;
+            run.is_begun = call.effect() == Effect::Possible;
             let round = if let Some(guess) = guess.take() {
                 self.guessed(call, verb, &guess, run).await
             } else {
@@ -260,7 +256,7 @@ impl ZfsDriver {
                 Then::Tell(error) => return Err(error),
             }
         }
-        run.begun = call.effect() == Effect::Possible;
+        run.is_begun = call.effect() == Effect::Possible;
         let why = "the applied changes are repeatedly missing in the next observation";
         Err(match last {
             // The kind of this error, such as a missing object, does not answer the request of the
@@ -325,7 +321,7 @@ impl ZfsDriver {
             Err(failed) => {
                 // A verb may know that an earlier call has started the work.
                 if verb.is_begun(&run.asked) {
-                    (run.begun, run.changed) = (true, true);
+                    (run.is_begun, run.changed) = (true, true);
                 }
                 Ok(Round::Failed(failed))
             }
@@ -362,7 +358,7 @@ impl ZfsDriver {
             is_undone();
             return Ok(Round::Seen(seen));
         }
-        (run.begun, run.changed) = (true, true);
+        (run.is_begun, run.changed) = (true, true);
         let Some(seen) = seen else {
             return Ok(verb.guessed().map_or(Round::Seen(None), Round::Done));
         };

@@ -59,10 +59,6 @@ impl ZfsDriver {
                 true
             }
         };
-        if may_be_started {
-            why.with_effect(Effect::Possible)
-        } else {
-            why
-        }
+        why.after_change(may_be_started)
     }
 }

@@ -142,8 +142,8 @@ impl HostState {
         })
     }
 
-    /// Applies a plan, up to its failure or interruption; `begun` says whether a part of it may be done.
-    pub(super) fn apply(&mut self, plan: &Plan, begun: &mut bool) -> Result<(), Failed> {
+    /// Applies a plan, up to its failure or interruption; `is_begun` says whether a part of it may be done.
+    pub(super) fn apply(&mut self, plan: &Plan, is_begun: &mut bool) -> Result<(), Failed> {
         for guard in &plan.guards {
             let still = match &guard.still {
                 Still::Itself(guid) => self.pool.guid(&guard.object) == Some(*guid),
@@ -160,7 +160,7 @@ impl HostState {
         self.made.clear();
         for (done, part) in parts.iter().enumerate() {
             if self.is_cut() {
-                *begun = true;
+                *is_begun = true;
                 if self.goes_on {
                     self.running = parts[done..].to_vec();
                 } else if let Part::End { to, .. } = part {
@@ -169,10 +169,10 @@ impl HostState {
                 return Err(Failed::terminal(cut()));
             }
             self.part(part)?;
-            *begun = true;
+            *is_begun = true;
             self.steps += 1;
         }
-        *begun = true;
+        *is_begun = true;
         if self.is_cut() {
             return Err(Failed::terminal(cut()));
         }
