@@ -116,19 +116,19 @@ fn snapshot_of(on: &Directories, volume: &str, name: &str) -> Result<(), Error> 
         .map(drop)
 }
 
-fn delete_snapshot(on: &Directories, id: &str) -> Result<(), Error> {
+pub(crate) fn delete_snapshot(on: &Directories, id: &str) -> Result<(), Error> {
     on.delete_snapshot(&call(), &SnapshotId::parse(id).expect("id"))
 }
 
 /// A group of both volumes.
-fn both() -> (GroupPlace, NamePart) {
+pub(crate) fn both() -> (GroupPlace, NamePart) {
     let name = SnapshotName::parse("g").expect("name");
     let volumes = ["src", "full"].map(|id| VolumeId::parse(id).expect("id"));
     let group = GroupPlace::new(&name, &volumes, driver_core::config::IdRoom::default());
     (group.expect("a group"), NamePart::of(&name))
 }
 
-fn group(on: &Directories) -> Result<(), Error> {
+pub(crate) fn group(on: &Directories) -> Result<(), Error> {
     let (group, name) = both();
     let wanted = members_of(&group, &name);
     on.expect_members(&wanted)?;

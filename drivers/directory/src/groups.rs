@@ -3,6 +3,8 @@
 //! Each is a snapshot like others, whose record names the group. They are made and deleted in the order of their
 //! volumes: so a creation that was cut leaves the first ones, and a deletion the last ones.
 
+use std::os::fd::AsFd;
+
 use async_trait::async_trait;
 use driver_core::{
     Call, CreateGroup, Effect, Error, GroupMembers, GroupSnapshot, Groups, Kind, Snapshot,
@@ -15,7 +17,7 @@ use crate::driver::DirectoryDriver;
 use crate::failure::failed;
 use crate::id::{GroupPlace, NamePart, SnapshotDir, VolumeDir};
 use crate::record::{self, SnapshotRecord};
-use crate::snapshots::{WantedSnapshot, unmarked};
+use crate::snapshots::{WantedSnapshot, record_of, unmarked};
 use crate::store::Store;
 use crate::volumes::Directories;
 
@@ -35,7 +37,9 @@ impl Directories {
             let own = |record: &SnapshotRecord| {
                 record.group.as_ref() == Some(&group.id) && record.source == *volume
             };
-            let record = found.and_then(SnapshotRecord::read).filter(own);
+            // What cannot be read may be one of the group.
+            let record = found.map_or(Ok(None), |found| record_of(dir, found))?;
+            let record = record.filter(own);
             Ok(record.map(|record| self.snapshot(dir, &record)))
         };
         group.members.iter().map(member).collect()
@@ -71,12 +75,17 @@ impl Directories {
 
     /// Removes the snapshots of a group, those that are there.
     pub(crate) fn remove_members(&self, call: &Call, group: &GroupPlace) -> Result<(), Error> {
-        let doing = format!("deleting group snapshot {}", group.id);
-        for (_, dir) in &group.members {
+        let doing = deleting(group);
+        let may_go = |dir: &SnapshotDir| {
             let found = self.store.look_for(Collection::Snapshots, dir.as_str())?;
-            let is_own = |record: SnapshotRecord| record.group.as_ref() == Some(&group.id);
-            // By now it may be a snapshot alone, or one of another group.
-            if found.is_some_and(|found| !SnapshotRecord::read(found).is_some_and(is_own)) {
+            found.map_or(Ok(true), |found| is_member(group, dir, found))
+        };
+        // All first: where one is in doubt, nothing is deleted.
+        for (_, dir) in &group.members {
+            may_go(dir)?;
+        }
+        for (_, dir) in &group.members {
+            if !may_go(dir)? {
                 continue;
             }
             self.pending.stop(dir, Some(&group.id), &doing)?;
@@ -207,6 +216,23 @@ impl DirectoryDriver {
                 error.with_effect(Effect::Possible)
             }
         }
+    }
+}
+
+fn deleting(group: &GroupPlace) -> String {
+    format!("deleting group snapshot {}", group.id)
+}
+
+/// Whether what has the place of one of a group is that. By now it may be a snapshot alone, or one of another group.
+fn is_member(group: &GroupPlace, dir: &SnapshotDir, found: impl AsFd) -> Result<bool, Error> {
+    match record_of(dir, found)? {
+        Some(record) => Ok(record.group.as_ref() == Some(&group.id)),
+        None => Err(Error::new(Kind::Busy, deleting(group))
+            .because(format!("`s/{dir}` has no record that says whether it is one of the group"))
+            .advise(
+                "nothing was deleted: remove it from the base directory by hand if it is one. If it is not, \
+                 `deletionPolicy: Retain` lets Kubernetes forget the group",
+            )),
     }
 }
 

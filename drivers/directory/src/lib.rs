@@ -21,6 +21,8 @@ mod disk;
 mod driver;
 mod factory;
 mod failure;
+#[cfg(test)]
+mod group_tests;
 mod groups;
 mod health;
 pub mod id;

@@ -104,7 +104,7 @@ impl VolumeRecord {
 
     /// The same for a volume of which so many bytes are required: that it has them is believed.
     pub(crate) fn read_as(dir: impl AsFd, required: u64) -> Option<Self> {
-        let (text, origin) = read(&dir)?;
+        let (text, origin) = read(&dir).ok().flatten()?;
         let mut record = Self::parse(&text)?;
         record.capacity = origin.capped(record.capacity, &dir, required);
         if origin == Origin::Anyone {
@@ -197,11 +197,16 @@ fn take<'a>(rest: &mut Option<&'a str>, prefix: &str) -> Option<&'a str> {
 // === impl SnapshotRecord ===
 
 impl SnapshotRecord {
-    pub(crate) fn read(dir: impl AsFd) -> Option<Self> {
-        let (text, origin) = read(&dir)?;
-        let mut record = Self::parse(&text)?;
-        record.size = origin.capped(record.size, &dir, 0);
-        Some(record)
+    /// `None` if there is none. What cannot be read is an error: there may be one.
+    pub(crate) fn read(dir: impl AsFd) -> Result<Option<Self>, Errno> {
+        let Some((text, origin)) = read(&dir)? else {
+            return Ok(None);
+        };
+        let record = Self::parse(&text).map(|record| Self {
+            size: origin.capped(record.size, &dir, 0),
+            ..record
+        });
+        Ok(record)
     }
 
     pub(crate) fn write(&self, dir: impl AsFd) -> Result<bool, Errno> {
@@ -280,17 +285,24 @@ impl Origin {
     }
 }
 
-fn read(dir: impl AsFd) -> Option<(String, Origin)> {
+fn read(dir: impl AsFd) -> Result<Option<(String, Origin)>, Errno> {
+    #[cfg(test)]
+    testing::read(&dir)?;
     let mut buffer = [0_u8; MAX_RECORD];
-    let (length, origin) = ATTRIBUTES
-        .into_iter()
-        .zip([Origin::Root, Origin::Anyone])
-        .find_map(|(name, origin)| {
-            let length = rustix::fs::fgetxattr(&dir, name, &mut buffer[..]).ok()?;
-            Some((length, origin))
-        })?;
-    let text = std::str::from_utf8(&buffer[..length]).ok()?;
-    Some((text.to_owned(), origin))
+    for (name, origin) in ATTRIBUTES.into_iter().zip([Origin::Root, Origin::Anyone]) {
+        match rustix::fs::fgetxattr(&dir, name, &mut buffer[..]) {
+            Ok(length) => {
+                let text = std::str::from_utf8(&buffer[..length]).ok();
+                return Ok(text.map(|text| (text.to_owned(), origin)));
+            }
+            // What is longer than any record is none.
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => {}
+            // So it is written to the other one, too.
+            Err(Errno::PERM | Errno::ACCESS | Errno::INVAL) if origin == Origin::Root => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(None)
 }
 
 /// Whether that is the name of a record.
@@ -324,6 +336,44 @@ fn write(dir: impl AsFd, text: &str) -> Result<bool, Errno> {
         Ok(()) => Ok(true),
         Err(Errno::OPNOTSUPP) => Ok(false),
         Err(errno) => Err(errno),
+    }
+}
+
+/// Records of this thread that cannot be read, and how often records are read.
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::cell::{Cell, RefCell};
+    use std::collections::BTreeMap;
+    use std::os::fd::AsFd;
+
+    use rustix::io::Errno;
+
+    thread_local! {
+        /// By the number of the inode.
+        static UNREADABLE: RefCell<BTreeMap<u64, Errno>> = const { RefCell::new(BTreeMap::new()) };
+        static READ: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// Lets no record of that inode be read any more.
+    pub(crate) fn make_unreadable(inode: u64, errno: Errno) {
+        UNREADABLE.with_borrow_mut(|all| all.insert(inode, errno));
+    }
+
+    /// Lets all records be read again.
+    pub(crate) fn make_readable() {
+        UNREADABLE.with_borrow_mut(BTreeMap::clear);
+    }
+
+    /// The number of records that this thread has read.
+    pub(crate) fn count() -> usize {
+        READ.get()
+    }
+
+    pub(super) fn read(dir: impl AsFd) -> Result<(), Errno> {
+        READ.set(READ.get() + 1);
+        let inode = rustix::fs::fstat(dir)?.st_ino;
+        let errno = UNREADABLE.with_borrow(|all| all.get(&inode).copied());
+        errno.map_or(Ok(()), Err)
     }
 }
 
@@ -393,6 +443,19 @@ mod tests {
             };
             assert_eq!(SnapshotRecord::parse(&record.text()), Some(record));
         }
+    }
+
+    #[test]
+    fn a_record_that_is_not_there_is_none_and_one_that_cannot_be_read_is_an_error() {
+        let top = tempfile::tempdir().expect("folder");
+        let dir = std::fs::File::open(top.path()).expect("open");
+        assert_eq!(SnapshotRecord::read(&dir), Ok(None));
+        rustix::fs::fsetxattr(&dir, ATTRIBUTES[1], b"other", XattrFlags::empty()).expect("set");
+        assert_eq!(SnapshotRecord::read(&dir), Ok(None), "none of ours");
+        // Attributes are not read by such a descriptor.
+        let flags = rustix::fs::OFlags::PATH;
+        let path = rustix::fs::open(top.path(), flags, rustix::fs::Mode::empty()).expect("open");
+        assert_eq!(SnapshotRecord::read(&path), Err(Errno::BADF));
     }
 
     #[test]

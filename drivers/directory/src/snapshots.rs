@@ -65,6 +65,21 @@ pub(crate) fn unmarked(doing: &str) -> Error {
         .advise("take a snapshot of each volume")
 }
 
+/// The record of a snapshot that is there; an error where nobody can say whether it has one.
+pub(crate) fn record_of(
+    dir: &SnapshotDir,
+    found: impl AsFd,
+) -> Result<Option<SnapshotRecord>, Error> {
+    SnapshotRecord::read(found).map_err(|errno| {
+        Error::new(
+            Kind::Unreachable,
+            format!("reading the record of snapshot {dir}"),
+        )
+        .because(std::io::Error::from(errno))
+        .advise("read the log of the kernel, or that of the server of the share")
+    })
+}
+
 impl Directories {
     /// The size of a volume that has a record.
     pub(crate) fn recorded_size(&self, volume: &VolumeDir) -> Result<Option<u64>, Error> {
@@ -173,7 +188,7 @@ impl Directories {
     /// Answers for a snapshot that is there already, if it is that one and known to be whole.
     pub(crate) fn same(&self, found: &OwnedFd, wanted: &WantedSnapshot) -> Result<Snapshot, Error> {
         let dir = &wanted.dir;
-        match SnapshotRecord::read(found) {
+        match record_of(dir, found)? {
             // Two pairs can make one name: `a-b` and `c`, `a` and `b-c`.
             Some(record)
                 if record.source != wanted.volume || record.name != wanted.name.as_str() =>
@@ -212,7 +227,8 @@ impl Directories {
                 continue;
             }
             let found = Store::listed(collection, Collection::Snapshots, other.as_str())?;
-            let Some(record) = found.as_ref().and_then(SnapshotRecord::read) else {
+            let record = found.map_or(Ok(None), |found| record_of(&other, found))?;
+            let Some(record) = record else {
                 continue;
             };
             let is_of_group = record.group.is_some() && record.group == wanted.group;
@@ -226,9 +242,8 @@ impl Directories {
     /// Refuses to delete one of a group alone.
     fn refuse_member(&self, dir: &SnapshotDir) -> Result<(), Error> {
         let found = self.store.look_for(Collection::Snapshots, dir.as_str())?;
-        let recorded = found
-            .and_then(SnapshotRecord::read)
-            .and_then(|record| record.group);
+        let record = found.map_or(Ok(None), |found| record_of(dir, found))?;
+        let recorded = record.and_then(|record| record.group);
         let of_group = self.pending.group(dir).or(recorded);
         of_group.map_or(Ok(()), |group| {
             let why = format!("it is one of group snapshot {group}, and goes with it");
@@ -264,7 +279,7 @@ impl Directories {
         dir: &SnapshotDir,
         found: &OwnedFd,
     ) -> Result<Option<Snapshot>, Error> {
-        match SnapshotRecord::read(found) {
+        match record_of(dir, found)? {
             Some(record) => Ok(Some(self.snapshot(dir, &record))),
             None if dir.readings().next().is_none() => Ok(None),
             None => self.adopted(dir, found, None).map(Some),

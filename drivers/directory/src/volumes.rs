@@ -420,7 +420,11 @@ impl Directories {
         let dir = dir.ok_or_else(pending)?;
         let least = match collection {
             Collection::Volumes => VolumeRecord::read(&dir).map_or(0, |record| record.capacity),
-            Collection::Snapshots => SnapshotRecord::read(&dir).map_or(0, |record| record.size),
+            Collection::Snapshots => {
+                let fail = |errno| failed(format!("reading the record of {}", doing()), errno);
+                let record = SnapshotRecord::read(&dir).map_err(fail)?;
+                record.map_or(0, |record| record.size)
+            }
         };
         Ok(CopySource {
             collection,

@@ -1,0 +1,73 @@
+//! Groups of snapshots of which something cannot be read, or that another call works on.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use driver_core::{Error, Kind};
+use rustix::io::Errno;
+
+use crate::crash_tests::{both, call, create, delete_snapshot, directories, group};
+use crate::record::{ATTRIBUTES, testing};
+use crate::volumes::Directories;
+
+const MEMBERS: [&str; 2] = ["full-g", "src-g"];
+
+/// A base with a group of snapshots of both volumes.
+fn with_group() -> (tempfile::TempDir, PathBuf, Directories) {
+    let top = tempfile::tempdir().expect("folder");
+    let base = top.path().join("base");
+    let on = directories(&base);
+    for name in ["src", "full"] {
+        create(&on, name, None).expect("volume");
+    }
+    group(&on).expect("a group");
+    (top, base, on)
+}
+
+/// The members whose directories are there.
+fn left(base: &Path) -> Vec<&'static str> {
+    let is_there = |name: &&str| base.join("s").join(name).exists();
+    MEMBERS.into_iter().filter(is_there).collect()
+}
+
+fn unreadable(done: Result<(), Error>) {
+    let error = done.expect_err("a record cannot be read");
+    assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
+    assert!(error.chain().contains("src-g"), "{}", error.chain());
+}
+
+#[test]
+fn a_record_that_cannot_be_read_makes_nothing_of_a_group_absent_and_deletes_nothing() {
+    let (_top, base, on) = with_group();
+    let inode = std::fs::metadata(base.join("s/src-g")).expect("look").ino();
+    let (place, _) = both();
+    for errno in [Errno::IO, Errno::STALE, Errno::NOMEM, Errno::ACCESS] {
+        testing::make_unreadable(inode, errno);
+        unreadable(on.members(&place).map(drop));
+        unreadable(group(&on));
+        unreadable(on.remove_members(&call(), &place));
+        unreadable(delete_snapshot(&on, "src-g"));
+        assert_eq!(left(&base), MEMBERS, "{errno}");
+    }
+    testing::make_readable();
+    let error = delete_snapshot(&on, "src-g").expect_err("of a group");
+    assert_eq!(error.kind(), Kind::Invalid);
+    on.remove_members(&call(), &place).expect("deleted");
+    assert_eq!(left(&base), [""; 0]);
+}
+
+#[test]
+fn a_group_with_a_directory_without_a_record_is_not_deleted_in_silence() {
+    let (_top, base, on) = with_group();
+    let (place, _) = both();
+    for attribute in ATTRIBUTES {
+        let _ = rustix::fs::removexattr(base.join("s/src-g"), attribute);
+    }
+    let error = on.remove_members(&call(), &place).expect_err("in doubt");
+    assert_eq!(error.kind(), Kind::Busy, "{}", error.chain());
+    assert!(error.chain().contains("s/src-g"), "{}", error.chain());
+    assert_eq!(left(&base), MEMBERS);
+    std::fs::remove_dir_all(base.join("s/src-g")).expect("by hand");
+    on.remove_members(&call(), &place).expect("deleted");
+    assert_eq!(left(&base), [""; 0]);
+}
