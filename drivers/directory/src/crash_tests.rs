@@ -18,7 +18,7 @@ use driver_core::{
 use crate::base::{Base, Creation, MARKER};
 use crate::config::{Enforce, Layout, Permissions, ProjectIds, Quotas};
 use crate::crash_points::testing::{passed, stop_at};
-use crate::groups::members_of;
+use crate::groups::{members_of, refuse_rest};
 use crate::id::{GroupPlace, NamePart};
 use crate::kind::{DirectoryKind, Location};
 use crate::pending::PendingCopies;
@@ -130,6 +130,7 @@ pub(crate) fn both() -> (GroupPlace, NamePart) {
 
 pub(crate) fn group(on: &Directories) -> Result<(), Error> {
     let (group, name) = both();
+    refuse_rest(&group, &on.members(&group)?)?;
     let wanted = members_of(&group, &name);
     on.expect_members(&wanted)?;
     for one in &wanted {
@@ -160,6 +161,8 @@ fn act(base: &Path, task: &str) -> Result<(), Error> {
         "delete source" => delete(&on, "src"),
         "group" => group(&on),
         "delete group" => on.remove_members(&call(), &both().0),
+        // There was none for one more.
+        "group without room" => group(&on).and_then(|()| on.take_back(&call(), &both().0)),
         "race" => race(&on),
         "conflict" => conflict(&on),
         "name src" => names(&on, "src"),
@@ -377,7 +380,11 @@ fn a_group_killed_at_any_step_has_whole_snapshots_only_and_a_retry_or_its_deleti
         all.iter()
             .all(|(content, is_member)| *is_member && content.len() > 4)
     );
-    for (verb, start) in [("group", None), ("delete group", Some("group"))] {
+    for (verb, start) in [
+        ("group", None),
+        ("group without room", None),
+        ("delete group", Some("group")),
+    ] {
         let prepared = || {
             let (dir, base) = fresh();
             if let Some(start) = start {

@@ -1,7 +1,8 @@
 //! Groups of snapshots: copies that are made one after the other, where the class says that this is enough.
 //!
 //! Each is a snapshot like others, whose record names the group. They are made and deleted in the order of their
-//! volumes: so a creation that was cut leaves the first ones, and a deletion the last ones.
+//! volumes: so a creation that was cut leaves the first ones, and a deletion the last ones. A creation that is given up
+//! removes the last one first: cut, it leaves what a retry completes.
 
 use std::os::fd::AsFd;
 
@@ -75,16 +76,32 @@ impl Directories {
 
     /// Removes the snapshots of a group, those that are there.
     pub(crate) fn remove_members(&self, call: &Call, group: &GroupPlace) -> Result<(), Error> {
+        let dirs: Vec<_> = group.members.iter().map(|(_, dir)| dir).collect();
+        self.remove_each(call, group, &dirs)
+    }
+
+    /// Removes what was made of a group that cannot be made whole.
+    pub(crate) fn take_back(&self, call: &Call, group: &GroupPlace) -> Result<(), Error> {
+        let dirs: Vec<_> = group.members.iter().rev().map(|(_, dir)| dir).collect();
+        self.remove_each(call, group, &dirs)
+    }
+
+    fn remove_each(
+        &self,
+        call: &Call,
+        group: &GroupPlace,
+        dirs: &[&SnapshotDir],
+    ) -> Result<(), Error> {
         let doing = deleting(group);
         let may_go = |dir: &SnapshotDir| {
             let found = self.store.look_for(Collection::Snapshots, dir.as_str())?;
             found.map_or(Ok(true), |found| is_member(group, dir, found))
         };
         // All first: where one is in doubt, nothing is deleted.
-        for (_, dir) in &group.members {
+        for dir in dirs {
             may_go(dir)?;
         }
-        for (_, dir) in &group.members {
+        for dir in dirs {
             if !may_go(dir)? {
                 continue;
             }
@@ -202,9 +219,7 @@ impl DirectoryDriver {
         }
         let place = group.clone();
         let removing = "removing the snapshots of a group that cannot be made";
-        let removed = self.run(call, removing, move |on, call| {
-            on.remove_members(call, &place)
-        });
+        let removed = self.run(call, removing, move |on, call| on.take_back(call, &place));
         match removed.await {
             Ok(()) => {
                 call.undone();
@@ -248,7 +263,7 @@ pub(crate) fn members_of(group: &GroupPlace, name: &NamePart) -> Vec<WantedSnaps
 }
 
 /// Refuses a group whose deletion was cut: what is left of it is older than what would be made now.
-fn refuse_rest(group: &GroupPlace, found: &[Option<Snapshot>]) -> Result<(), Error> {
+pub(crate) fn refuse_rest(group: &GroupPlace, found: &[Option<Snapshot>]) -> Result<(), Error> {
     let left = found.iter().flatten().count();
     if left == 0 || found.first().is_some_and(Option::is_some) {
         return Ok(());
@@ -258,7 +273,10 @@ fn refuse_rest(group: &GroupPlace, found: &[Option<Snapshot>]) -> Result<(), Err
         found.len()
     );
     let exists = format!("group snapshot {} exists", group.id);
-    Err(Error::new(Kind::Conflict, exists).because(why))
+    // It is there until it is deleted, and so it is not forgotten.
+    Err(Error::new(Kind::Conflict, exists)
+        .because(why)
+        .with_effect(Effect::Possible))
 }
 
 /// The group, if all of its snapshots are there.

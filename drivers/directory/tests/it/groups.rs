@@ -193,7 +193,8 @@ async fn what_a_cut_creation_left_is_completed_and_what_a_cut_deletion_left_is_n
     // As after a deletion that was killed.
     lose("pvc-1-g");
     let error = take(driver, ("g", &BOTH), NONE).await.expect_err("a rest");
-    assert_eq!(error.kind(), Kind::Conflict);
+    let known = (error.kind(), error.effect());
+    assert_eq!(known, (Kind::Conflict, Effect::Possible));
     assert!(
         error.chain().contains("left of a deletion"),
         "{}",
