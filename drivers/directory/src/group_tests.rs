@@ -71,3 +71,25 @@ fn a_group_with_a_directory_without_a_record_is_not_deleted_in_silence() {
     on.remove_members(&call(), &place).expect("deleted");
     assert_eq!(left(&base), [""; 0]);
 }
+
+#[test]
+fn a_deletion_between_two_copies_stops_the_creation_and_waits_for_its_end() {
+    let (_top, base, on) = with_group();
+    let (place, _) = both();
+    let creating = call();
+    let work = on.pending.begin_group(&place.id, &creating);
+    let work = work.expect("no other call makes it");
+    let again = on.pending.begin_group(&place.id, &call()).map(drop);
+    assert_eq!(again.expect_err("it is made").kind(), Kind::Pending);
+    assert!(!creating.is_cancelled());
+    let error = on.remove_members(&call(), &place).expect_err("it is made");
+    assert_eq!(error.kind(), Kind::Pending, "{}", error.chain());
+    assert!(creating.is_cancelled());
+    assert_eq!(left(&base), MEMBERS);
+    // The creation itself removes what cannot be made whole.
+    on.take_back(&creating, &place).expect("taken back");
+    assert_eq!(left(&base), [""; 0]);
+    drop(work);
+    on.remove_members(&call(), &place).expect("deleted");
+    group(&on).expect("anew");
+}

@@ -74,8 +74,9 @@ impl Directories {
         Ok(())
     }
 
-    /// Removes the snapshots of a group, those that are there.
+    /// Removes the snapshots of a group, those that are there. While it is made, that is stopped.
     pub(crate) fn remove_members(&self, call: &Call, group: &GroupPlace) -> Result<(), Error> {
+        self.pending.stop_group(&group.id, &deleting(group))?;
         let dirs: Vec<_> = group.members.iter().map(|(_, dir)| dir).collect();
         self.remove_each(call, group, &dirs)
     }
@@ -165,31 +166,31 @@ impl DirectoryDriver {
         .await
     }
 
-    /// Makes the snapshots that are not there, one after the other, and returns all.
+    /// Makes the snapshots that are not there, one after the other, and looks at all once more.
     async fn copied_members(
         &self,
         call: &Call,
         group: &GroupPlace,
-        (name, found): (&NamePart, Vec<Option<Snapshot>>),
-    ) -> Result<Vec<Snapshot>, Error> {
-        let wanted = members_of(group, name);
-        let missing = wanted.iter().zip(&found);
+        (name, found): (&NamePart, &[Option<Snapshot>]),
+    ) -> Result<Vec<Option<Snapshot>>, Error> {
+        let missing = members_of(group, name).into_iter().zip(found);
         let missing = missing.filter(|(_, found)| found.is_none());
-        let missing: Vec<_> = missing.map(|(one, _)| one.clone()).collect();
-        let looking = "looking at the volumes of a group";
-        self.run(call, looking, move |on, _| on.expect_members(&missing))
+        let missing: Vec<_> = missing.map(|(one, _)| one).collect();
+        let (looking, wanted) = ("looking at the volumes of a group", missing.clone());
+        self.run(call, looking, move |on, _| on.expect_members(&wanted))
             .await?;
-        let mut snapshots = Vec::new();
-        for (one, found) in wanted.into_iter().zip(found) {
-            let snapshot = if let Some(found) = found {
-                found
-            } else {
-                call.check(&one.doing())?;
-                self.copied_snapshot(call, one, None).await?
-            };
-            snapshots.push(snapshot);
+        for one in missing {
+            call.check(&one.doing())?;
+            self.copied_snapshot(call, one, None).await?;
         }
-        Ok(snapshots)
+        // Another process may have deleted the group meanwhile.
+        let made = self.found_members(call, group).await?;
+        if made.iter().any(Option::is_none) {
+            let doing = format!("taking group snapshot {}", group.id);
+            return Err(Error::new(Kind::Pending, doing)
+                .because("another process is deleting it at the same time"));
+        }
+        Ok(made)
     }
 
     /// The error of a group that could not be made whole. What there is of it waits for a retry, or is removed
@@ -310,10 +311,9 @@ impl Groups for DirectoryDriver {
     ) -> Result<GroupSnapshot, Error> {
         let room = self.directories.id_room;
         let group = GroupPlace::new(request.name, request.volumes, room)?;
-        let refused = self.refuse_class(&request);
-        let found = self.found_members(call, &group).await;
-        if let Err(error) = refused {
+        if let Err(error) = self.refuse_class(&request) {
             // An earlier call, with other parameters, may have started it.
+            let found = self.found_members(call, &group).await;
             let is_absent = found.is_ok_and(|found| found.iter().all(Option::is_none));
             return Err(if is_absent {
                 error
@@ -321,15 +321,20 @@ impl Groups for DirectoryDriver {
                 error.with_effect(Effect::Possible)
             });
         }
-        let found = found?;
+        // Until what cannot be made whole is removed, too.
+        let _work = self.directories.pending.begin_group(&group.id, call)?;
+        let found = self.found_members(call, &group).await?;
         refuse_rest(&group, &found)?;
         if found.iter().all(Option::is_some) {
             return whole(&group, found);
         }
         let is_begun = found.iter().any(Option::is_some);
         let name = NamePart::of(request.name);
-        match self.copied_members(call, &group, (&name, found)).await {
-            Ok(snapshots) => whole(&group, snapshots.into_iter().map(Some).collect()),
+        match self
+            .copied_members(call, &group, (&name, found.as_slice()))
+            .await
+        {
+            Ok(made) => whole(&group, made),
             Err(error) => Err(self.given_up(call, (&group, is_begun), error).await),
         }
     }

@@ -27,6 +27,9 @@ const MOST: usize = 8;
 /// By the base, and the directory that the snapshot gets.
 static COPIES: Mutex<BTreeMap<(String, String), PendingCopy>> = Mutex::new(BTreeMap::new());
 
+/// Groups whose snapshots are being copied, by the base and the id: from before the first copy to after the last.
+static GROUPS: Mutex<BTreeMap<(String, String), Call>> = Mutex::new(BTreeMap::new());
+
 /// A copy in progress.
 #[derive(Debug)]
 struct PendingCopy {
@@ -43,6 +46,11 @@ struct PendingCopy {
 #[derive(Debug, Clone)]
 pub(crate) struct PendingCopies {
     base: String,
+}
+
+/// A group that is being made, until this is dropped.
+pub(crate) struct GroupWork {
+    key: (String, String),
 }
 
 /// What a call for a snapshot finds.
@@ -66,6 +74,10 @@ struct CopyWork {
 
 fn all() -> MutexGuard<'static, BTreeMap<(String, String), PendingCopy>> {
     COPIES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn all_groups() -> MutexGuard<'static, BTreeMap<(String, String), Call>> {
+    GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 // === impl PendingCopies ===
@@ -175,6 +187,33 @@ impl PendingCopies {
             .because("it is not ready: its copy has been stopped, and has not ended yet"))
     }
 
+    /// Begins to make a group; an error while another call makes it.
+    pub(crate) fn begin_group(
+        &self,
+        group: &GroupSnapshotId,
+        call: &Call,
+    ) -> Result<GroupWork, Error> {
+        let key = self.key(group.as_str());
+        let mut groups = all_groups();
+        if groups.contains_key(&key) {
+            let doing = format!("taking group snapshot {group}");
+            return Err(Error::new(Kind::Pending, doing).because("another call is taking it"));
+        }
+        groups.insert(key.clone(), call.clone());
+        Ok(GroupWork { key })
+    }
+
+    /// Stops the call that makes a group, also between two copies; an error as long as it goes on.
+    pub(crate) fn stop_group(&self, group: &GroupSnapshotId, doing: &str) -> Result<(), Error> {
+        let groups = all_groups();
+        let Some(call) = groups.get(&self.key(group.as_str())) else {
+            return Ok(());
+        };
+        call.cancel();
+        Err(Error::new(Kind::Pending, doing)
+            .because("it is being made: that has been stopped, and has not ended yet"))
+    }
+
     /// Refuses to delete a volume of which a copy goes on.
     pub(crate) fn refuse_source(&self, volume: &VolumeDir) -> Result<(), Error> {
         let all = all();
@@ -232,6 +271,14 @@ impl Drop for CopyWork {
         if pending.is_some_and(|one| one.created == self.created) {
             all.remove(&key);
         }
+    }
+}
+
+// === impl GroupWork ===
+
+impl Drop for GroupWork {
+    fn drop(&mut self) {
+        all_groups().remove(&self.key);
     }
 }
 
