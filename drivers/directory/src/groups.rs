@@ -4,7 +4,7 @@
 //! volumes: so a creation that was cut leaves the first ones, and a deletion the last ones. A creation that is given up
 //! removes the last one first: cut, it leaves what a retry completes.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use async_trait::async_trait;
 use driver_core::{
@@ -93,23 +93,18 @@ impl Directories {
         group: &GroupPlace,
         dirs: &[&SnapshotDir],
     ) -> Result<(), Error> {
-        let doing = deleting(group);
-        let may_go = |dir: &SnapshotDir| {
-            let found = self.store.look_for(Collection::Snapshots, dir.as_str())?;
-            found.map_or(Ok(true), |found| is_member(group, dir, found))
-        };
         // All first: where one is in doubt, nothing is deleted.
         for dir in dirs {
-            may_go(dir)?;
+            if let Some(found) = self.store.look_for(Collection::Snapshots, dir.as_str())? {
+                is_member(group, dir, found)?;
+            }
         }
         for dir in dirs {
-            if !may_go(dir)? {
-                continue;
-            }
-            self.pending.stop(dir, Some(&group.id), &doing)?;
+            self.pending.stop(dir, Some(&group.id), &deleting(group))?;
+            let may_go = |found: &OwnedFd| is_member(group, dir, found);
             // Also where it is not there: what an earlier call began is brought to its end.
-            self.store
-                .remove(call, Collection::Snapshots, dir.as_str())?;
+            let place = (Collection::Snapshots, dir.as_str());
+            self.store.remove_if(call, place, &may_go)?;
         }
         Ok(())
     }

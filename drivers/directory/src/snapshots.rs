@@ -240,8 +240,7 @@ impl Directories {
     }
 
     /// Refuses to delete one of a group alone.
-    fn refuse_member(&self, dir: &SnapshotDir) -> Result<(), Error> {
-        let found = self.store.look_for(Collection::Snapshots, dir.as_str())?;
+    fn refuse_member(&self, dir: &SnapshotDir, found: Option<&OwnedFd>) -> Result<(), Error> {
         let record = found.map_or(Ok(None), |found| record_of(dir, found))?;
         let recorded = record.and_then(|record| record.group);
         let of_group = self.pending.group(dir).or(recorded);
@@ -257,10 +256,14 @@ impl Directories {
             // No volume and no name can have made it: there is no such snapshot.
             return Ok(());
         }
-        self.refuse_member(&dir)?;
+        let place = (Collection::Snapshots, dir.as_str());
+        let found = self.store.look_for(place.0, place.1)?;
+        self.refuse_member(&dir, found.as_ref())?;
         self.pending
             .stop(&dir, None, &format!("deleting snapshot {dir}"))?;
-        self.store.remove(call, Collection::Snapshots, dir.as_str())
+        // By then it may be one of a group.
+        let may_go = |found: &OwnedFd| self.refuse_member(&dir, Some(found)).map(|()| true);
+        self.store.remove_if(call, place, &may_go)
     }
 
     pub(crate) fn get_snapshot(&self, id: &SnapshotId) -> Result<Snapshot, Error> {

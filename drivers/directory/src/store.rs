@@ -21,6 +21,7 @@ use crate::crash_points;
 use crate::digest::object_digest;
 use crate::disk;
 use crate::failure::{change, failed};
+use crate::lock::LockFile;
 use crate::quota::{self, Enforce, Quotas};
 use crate::record;
 use crate::share;
@@ -209,26 +210,86 @@ impl Store {
         collection: Collection,
         name: &str,
     ) -> Result<(), Error> {
-        let removed = self.try_remove(call, collection, name);
+        let removed = self.try_remove(call, (collection, name), None);
         self.clean_up(CLEANUP_TIME);
         removed
     }
 
-    fn try_remove(&self, call: &Call, collection: Collection, name: &str) -> Result<(), Error> {
-        let fail = |errno| failed(format!("deleting {} {name}", collection.noun()), errno);
+    /// The same if `may_go` says so of what is found. Nothing gets the name between this look and the removal: who
+    /// gives one to a snapshot holds the same lock.
+    pub(crate) fn remove_if(
+        &self,
+        call: &Call,
+        (collection, name): (Collection, &str),
+        may_go: &dyn Fn(&OwnedFd) -> Result<bool, Error>,
+    ) -> Result<(), Error> {
+        let removed = self.try_remove(call, (collection, name), Some(may_go));
+        self.clean_up(CLEANUP_TIME);
+        removed
+    }
+
+    fn try_remove(
+        &self,
+        call: &Call,
+        (collection, name): (Collection, &str),
+        may_go: Option<&dyn Fn(&OwnedFd) -> Result<bool, Error>>,
+    ) -> Result<(), Error> {
         let Some(base) = self.base.open_to_delete()? else {
             return Ok(());
         };
         let Some(on) = Self::collection_in(&base, collection)? else {
             return Ok(());
         };
-        // What is found under it otherwise is another one, and stays.
-        if !disk::is_spelled(&on, name).map_err(fail)? {
+        let is_over = match may_go {
+            None => self.take_away(call, (&base, &on), (collection, name))?,
+            // An earlier call may not have got to the end.
+            Some(_) if disk::is_absent(&on, name) => false,
+            Some(may_go) => {
+                let _turn = self.turn(&base, (collection, name))?;
+                match Self::find(&on, collection, name)? {
+                    Some(found) if !may_go(&found)? => true,
+                    _ => self.take_away(call, (&base, &on), (collection, name))?,
+                }
+            }
+        };
+        if is_over || disk::open_path(&base, PRIVATE).is_err() {
             return Ok(());
         }
-        let dir = self.quotas.opened(&on, name);
+        let staging = self.staging_area.open(&base)?;
+        staging.finish_removal(call, collection.dir(), name)
+    }
+
+    /// The lock that is held while a snapshot gets its name. Where there are no locks none gets one.
+    fn turn(
+        &self,
+        base: &Root,
+        (collection, name): (Collection, &str),
+    ) -> Result<Option<LockFile>, Error> {
+        match self.staging_area.open(base)?.lock_names() {
+            Ok(turn) => Ok(Some(turn)),
+            Err(Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(None),
+            Err(errno) => {
+                let doing = format!("deleting {} {name}", collection.noun());
+                Err(failed(doing, errno))
+            }
+        }
+    }
+
+    /// Takes the name of an object away. `true` if nothing is left to be done.
+    fn take_away(
+        &self,
+        call: &Call,
+        (base, on): (&Root, &OwnedFd),
+        (collection, name): (Collection, &str),
+    ) -> Result<bool, Error> {
+        let fail = |errno| failed(format!("deleting {} {name}", collection.noun()), errno);
+        // What is found under it otherwise is another one, and stays.
+        if !disk::is_spelled(on, name).map_err(fail)? {
+            return Ok(true);
+        }
+        let dir = self.quotas.opened(on, name);
         // Most volumes that are deleted are empty: then this one call is all.
-        match change(call, || rustix::fs::unlinkat(&on, name, AtFlags::REMOVEDIR)) {
+        match change(call, || rustix::fs::unlinkat(on, name, AtFlags::REMOVEDIR)) {
             Ok(()) => {
                 crash_points::mark("remove empty");
                 if let Some(dir) = dir {
@@ -236,11 +297,11 @@ impl Store {
                     let subvolume = self.quotas.release(&dir, &digest);
                     self.staging_area.stale_qgroups.add(subvolume);
                 }
-                return Ok(());
+                return Ok(true);
             }
-            Err(Errno::NOTDIR) => return Err(Self::undeletable(&on, collection, name)),
+            Err(Errno::NOTDIR) => return Err(Self::undeletable(on, collection, name)),
             Err(Errno::NOTEMPTY | Errno::EXIST) => {
-                let staging = self.staging_area.open(&base)?;
+                let staging = self.staging_area.open(base)?;
                 match change(call, || {
                     staging.to_trash(on.as_fd(), name, collection.dir())
                 }) {
@@ -251,14 +312,10 @@ impl Store {
             // It was moved away; perhaps an earlier call did not get to the end.
             Err(Errno::NOENT) => {}
             // The kernel checks for permission to write before it looks whether there is anything.
-            Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) if disk::is_absent(&on, name) => {}
+            Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) if disk::is_absent(on, name) => {}
             Err(errno) => return Err(fail(errno)),
         }
-        if disk::open_path(&base, PRIVATE).is_err() {
-            return Ok(());
-        }
-        let staging = self.staging_area.open(&base)?;
-        staging.finish_removal(call, collection.dir(), name)
+        Ok(false)
     }
 
     /// Removes leftovers of earlier work, if there can be any.

@@ -1,12 +1,14 @@
 //! Groups of snapshots that are taken one after the other: only where the class says so, whole or not at all.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use driver_core::{
     CreateGroup, DeleteSnapshot, DeleteVolume, Driver as _, Effect, Error, GetSnapshot,
     GroupMembers, GroupSnapshot, Groups as _, Kind, SnapshotId, SnapshotName, Snapshots as _,
 };
 use driver_directory::DirectoryDriver;
+use rustix::fs::XattrFlags;
 
 use crate::common::{
     Place, call, driver, id, leftovers, listed, parameters, request, restore, snapshot,
@@ -249,5 +251,32 @@ async fn a_group_that_is_being_taken_is_waited_for_and_its_deletion_stops_it() {
         .create_volume(&call(), &request("later"))
         .await
         .expect("volume");
+    assert_eq!(leftovers(&base), Vec::<PathBuf>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_removes_no_snapshot_that_got_the_name_of_one_of_the_group_since_it_looked() {
+    let place = place().await;
+    let (base, kept) = (place.base(), place.base().join("s"));
+    let group = take(&place.driver, ("g", &BOTH), NONE).await;
+    let group = group.expect("a group");
+    let lock = NameLock::take(&base);
+    let (slow, deleted) = (driver(&base, ""), group.clone());
+    let deleting = tokio::spawn(async move { delete(&slow, &deleted).await });
+    // It waits for its turn.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    for name in ["pvc-1-g", "pvc-2-g"] {
+        assert!(kept.join(name).exists(), "{name}");
+    }
+    // As if another process had deleted the group, and then taken a snapshot.
+    let other = kept.join("pvc-1-g");
+    std::fs::remove_dir_all(&other).expect("deleted");
+    std::fs::create_dir(&other).expect("taken");
+    let flags = XattrFlags::empty();
+    rustix::fs::setxattr(&other, "user.omnibus-csi", b"s1 1 0 pvc-1 g", flags).expect("record");
+    lock.release();
+    deleting.await.expect("ended").expect("deleted");
+    assert!(other.exists());
+    assert!(!kept.join("pvc-2-g").exists());
     assert_eq!(leftovers(&base), Vec::<PathBuf>::new());
 }
