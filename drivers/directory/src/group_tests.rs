@@ -2,11 +2,15 @@
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
-use driver_core::{Error, Kind};
+use driver_core::config::IdRoom;
+use driver_core::{Error, Kind, SnapshotName, VolumeId};
 use rustix::io::Errno;
 
 use crate::crash_tests::{both, call, create, delete_snapshot, directories, group};
+use crate::groups::members_of;
+use crate::id::{GroupPlace, NamePart};
 use crate::record::{ATTRIBUTES, testing};
 use crate::volumes::Directories;
 
@@ -92,4 +96,32 @@ fn a_deletion_between_two_copies_stops_the_creation_and_waits_for_its_end() {
     drop(work);
     on.remove_members(&call(), &place).expect("deleted");
     group(&on).expect("anew");
+}
+
+#[test]
+fn the_records_that_a_group_reads_are_as_many_as_its_snapshots() {
+    let top = tempfile::tempdir().expect("folder");
+    let on = directories(&top.path().join("base"));
+    let read_by = |name: &str, size: usize| {
+        let ids = (0..size).map(|number| VolumeId::parse(&format!("v{number:02}")));
+        let ids: Vec<_> = ids.map(|id| id.expect("id")).collect();
+        for id in &ids {
+            create(&on, id.as_str(), None).expect("volume");
+        }
+        let name = SnapshotName::parse(name).expect("name");
+        let place = GroupPlace::new(&name, &ids, IdRoom::default()).expect("a group");
+        let before = testing::count();
+        let wanted = members_of(&place, &NamePart::of(&name));
+        on.expect_members(&wanted).expect("free");
+        for one in &wanted {
+            let made = on.create_snapshot(&call(), one, SystemTime::now());
+            made.expect("a snapshot");
+        }
+        let read = testing::count() - before;
+        let found = on.members(&place).expect("found");
+        assert!(found.iter().all(Option::is_some));
+        read
+    };
+    let (few, many) = (read_by("few", 5), read_by("many", 20));
+    assert!(few > 0 && many <= 4 * few, "{many} for 20, {few} for 5");
 }

@@ -4,7 +4,9 @@
 //! volumes: so a creation that was cut leaves the first ones, and a deletion the last ones. A creation that is given up
 //! removes the last one first: cut, it leaves what a retry completes.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use driver_core::{
@@ -69,9 +71,9 @@ impl Directories {
             {
                 self.same(&found, one)?;
             }
-            Self::refuse_taken(&collection, one)?;
         }
-        Ok(())
+        // All have the same name.
+        Self::refuse_taken(&collection, first)
     }
 
     /// Removes the snapshots of a group, those that are there. While it is made, that is stopped.
@@ -249,7 +251,10 @@ fn is_member(group: &GroupPlace, dir: &SnapshotDir, found: impl AsFd) -> Result<
 
 /// The snapshots of a group, as they are asked for.
 pub(crate) fn members_of(group: &GroupPlace, name: &NamePart) -> Vec<WantedSnapshot> {
+    let together: BTreeSet<_> = group.members.iter().map(|(_, dir)| dir.clone()).collect();
+    let together = Arc::new(together);
     let member = |(volume, dir): &(VolumeDir, SnapshotDir)| WantedSnapshot {
+        together: Arc::clone(&together),
         volume: volume.clone(),
         name: name.clone(),
         dir: dir.clone(),

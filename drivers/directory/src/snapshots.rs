@@ -6,7 +6,9 @@
 //! not at all. compat: "local-hostpath": democratic-csi's own have no record; their volume is guessed
 //! from the name, their size is unknown.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use driver_core::text::GroupSnapshotId;
@@ -39,6 +41,8 @@ pub(crate) struct WantedSnapshot {
     pub(crate) dir: SnapshotDir,
     /// The group that it is one of.
     pub(crate) group: Option<GroupSnapshotId>,
+    /// The directories that the snapshots of its group get; its own, if it is alone.
+    pub(crate) together: Arc<BTreeSet<SnapshotDir>>,
 }
 
 // === impl WantedSnapshot ===
@@ -91,8 +95,10 @@ impl Directories {
     pub(crate) fn wanted(&self, request: &CreateSnapshot) -> Result<WantedSnapshot, Error> {
         let volume = VolumeDir::parse(&request.source)?;
         let name = NamePart::of(&request.name);
+        let dir = SnapshotDir::of(&volume, &name, self.id_room);
         Ok(WantedSnapshot {
-            dir: SnapshotDir::of(&volume, &name, self.id_room),
+            together: Arc::new(BTreeSet::from([dir.clone()])),
+            dir,
             volume,
             name,
             group: None,
@@ -213,7 +219,8 @@ impl Directories {
         }
     }
 
-    /// Refuses a name that a snapshot of another volume has, unless both are of one group.
+    /// Refuses a name that a snapshot of another volume has, unless both are of one group. What has the directory of
+    /// another one of the group is not looked at: there may be a thousand, and each is compared when its turn comes.
     pub(crate) fn refuse_taken(collection: &OwnedFd, wanted: &WantedSnapshot) -> Result<(), Error> {
         let fail = |errno| failed("listing snapshots", errno);
         let (name, shortened) = (&wanted.name, wanted.name.shortened());
@@ -223,7 +230,7 @@ impl Directories {
                 continue;
             };
             let may_be = other.may_be_called(name) || other.may_end(&shortened);
-            if other == wanted.dir || !may_be {
+            if !may_be || wanted.together.contains(&other) {
                 continue;
             }
             let found = Store::listed(collection, Collection::Snapshots, other.as_str())?;
