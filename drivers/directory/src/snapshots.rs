@@ -264,8 +264,7 @@ impl Directories {
             return Ok(());
         }
         let place = (Collection::Snapshots, dir.as_str());
-        let found = self.store.look_for(place.0, place.1)?;
-        self.refuse_member(&dir, found.as_ref())?;
+        self.refuse_member(&dir, self.store.look_for(place.0, place.1)?.as_ref())?;
         self.pending
             .stop(&dir, None, &format!("deleting snapshot {dir}"))?;
         // By then it may be one of a group.

@@ -246,10 +246,11 @@ impl Store {
             Some(_) if disk::is_absent(&on, name) => false,
             Some(may_go) => {
                 let _turn = self.turn(&base, (collection, name))?;
-                match Self::find(&on, collection, name)? {
-                    Some(found) if !may_go(&found)? => true,
-                    _ => self.take_away(call, (&base, &on), (collection, name))?,
-                }
+                let may_go = match Self::find(&on, collection, name)? {
+                    Some(found) => may_go(&found)?,
+                    None => true,
+                };
+                !may_go || self.take_away(call, (&base, &on), (collection, name))?
             }
         };
         if is_over || disk::open_path(&base, PRIVATE).is_err() {
