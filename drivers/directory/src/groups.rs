@@ -241,9 +241,11 @@ fn is_member(group: &GroupPlace, dir: &SnapshotDir, found: impl AsFd) -> Result<
     match record_of(dir, found)? {
         Some(record) => Ok(record.group.as_ref() == Some(&group.id)),
         None => Err(Error::new(Kind::Busy, deleting(group))
-            .because(format!("`s/{dir}` has no record that says whether it is one of the group"))
+            .because(format!(
+                "`s/{dir}` has no record that says whether it is one of the group"
+            ))
             .advise(
-                "nothing was deleted: remove it from the base directory by hand if it is one. If it is not, \
+                "remove it from the base directory by hand if it is one. If it is not, \
                  `deletionPolicy: Retain` lets Kubernetes forget the group",
             )),
     }
