@@ -180,7 +180,7 @@ impl DirectoryDriver {
             call.check(&one.doing())?;
             self.copied_snapshot(call, one, None).await?;
         }
-        // Another process may have deleted the group meanwhile.
+        // Another process may have deleted the group since.
         let made = self.found_members(call, group).await?;
         if made.iter().any(Option::is_none) {
             let doing = format!("taking group snapshot {}", group.id);

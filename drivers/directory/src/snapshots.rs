@@ -69,7 +69,7 @@ pub(crate) fn unmarked(doing: &str) -> Error {
         .advise("take a snapshot of each volume")
 }
 
-/// The record of a snapshot that is there; an error where nobody can say whether it has one.
+/// The record of a snapshot that is there; an error where that cannot be read.
 pub(crate) fn record_of(
     dir: &SnapshotDir,
     found: impl AsFd,
