@@ -27,6 +27,9 @@ use crate::record;
 use crate::share;
 use crate::staging_area::{PRIVATE, StagingArea, passes_on_project};
 
+/// Whether what is there may be removed.
+type MayGo<'a> = &'a dyn Fn(&OwnedFd) -> Result<bool, Error>;
+
 /// The time that a call gives to the leftovers of others. It delays the answer, and what is left is for the next call.
 const CLEANUP_TIME: Duration = Duration::from_secs(1);
 
@@ -221,7 +224,7 @@ impl Store {
         &self,
         call: &Call,
         (collection, name): (Collection, &str),
-        may_go: &dyn Fn(&OwnedFd) -> Result<bool, Error>,
+        may_go: MayGo<'_>,
     ) -> Result<(), Error> {
         let removed = self.try_remove(call, (collection, name), Some(may_go));
         self.clean_up(CLEANUP_TIME);
@@ -232,7 +235,7 @@ impl Store {
         &self,
         call: &Call,
         (collection, name): (Collection, &str),
-        may_go: Option<&dyn Fn(&OwnedFd) -> Result<bool, Error>>,
+        may_go: Option<MayGo<'_>>,
     ) -> Result<(), Error> {
         let Some(base) = self.base.open_to_delete()? else {
             return Ok(());
