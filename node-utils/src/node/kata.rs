@@ -405,7 +405,7 @@ pub(super) fn withdraw(context: &Context, target: &AbsolutePath) -> Result<bool,
     }
     if recorded_at(target)?.is_none() {
         let folder = entry.folder();
-        tracing::warn!(%target, entry = %folder.display(), "the runtime of Kata has a direct volume there that this driver has not recorded; it was not touched");
+        tracing::warn!(%target, path = %folder.display(), "the runtime of Kata has a direct volume there that this driver has not recorded; it was not touched");
         return Ok(false);
     }
     entry.remove().map_err(|error| error.after_change(true))?;
