@@ -6,6 +6,7 @@
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use driver_core::Call;
 use node_utils::beneath::{Mounts, open_beneath};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -90,20 +91,25 @@ pub(crate) fn is_spelled(parent: impl AsFd, name: &str) -> Result<bool, Errno> {
         .any(|(entry, _)| entry.as_bytes() == name.as_bytes()))
 }
 
-/// Renames without replacing anything.
+/// Renames without replacing anything. `WOULDBLOCK` if another process keeps this one from it as long as the call lasts.
 pub(crate) fn rename_new(
+    call: &Call,
     from: (BorrowedFd<'_>, &str),
     to: (BorrowedFd<'_>, &str),
 ) -> Result<(), Errno> {
     match rustix::fs::renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE) {
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => rename_by_turns(from, to),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => rename_by_turns(call, from, to),
         done => done,
     }
 }
 
 /// The same where the kernel cannot do it in one step (NFS): one caller after the other.
-fn rename_by_turns(from: (BorrowedFd<'_>, &str), to: (BorrowedFd<'_>, &str)) -> Result<(), Errno> {
-    let _turn = LockFile::take(to.0, RENAME_LOCK)?;
+fn rename_by_turns(
+    call: &Call,
+    from: (BorrowedFd<'_>, &str),
+    to: (BorrowedFd<'_>, &str),
+) -> Result<(), Errno> {
+    let _turn = LockFile::take(to.0, RENAME_LOCK, call)?;
     match rustix::fs::statat(to.0, to.1, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(_) => Err(Errno::EXIST),
         Err(Errno::NOENT) => rustix::fs::renameat(from.0, from.1, to.0, to.1),
@@ -114,6 +120,7 @@ fn rename_by_turns(from: (BorrowedFd<'_>, &str), to: (BorrowedFd<'_>, &str)) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn a_rename_by_turns_replaces_nothing() {
@@ -122,10 +129,16 @@ mod tests {
             std::fs::create_dir(top.path().join(name)).expect("folder");
         }
         let dir = std::fs::File::open(top.path()).expect("open");
-        let rename = |from, to| rename_by_turns((dir.as_fd(), from), (dir.as_fd(), to));
+        let call = Call::within(Duration::from_mins(1));
+        let rename = |from, to| rename_by_turns(&call, (dir.as_fd(), from), (dir.as_fd(), to));
         assert_eq!(rename("one", "two"), Err(Errno::EXIST));
         assert_eq!(rename("one", "three"), Ok(()));
         assert_eq!(rename("one", "four"), Err(Errno::NOENT));
+        let held = LockFile::take(dir.as_fd(), RENAME_LOCK, &call).expect("lock");
+        let short = Call::within(Duration::from_millis(20));
+        let late = rename_by_turns(&short, (dir.as_fd(), "two"), (dir.as_fd(), "four"));
+        assert_eq!(late, Err(Errno::WOULDBLOCK));
+        drop(held);
         let mut left: Vec<_> = std::fs::read_dir(top.path())
             .expect("list")
             .map(|entry| entry.expect("entry").file_name())

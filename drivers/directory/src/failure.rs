@@ -20,6 +20,9 @@ pub(crate) fn failed(doing: impl Into<String>, errno: Errno) -> Error {
             error.advise("the project ids are used up: give `quotaProjectIds` a wider range")
         }
         Errno::DQUOT => error.advise("a disk quota is exhausted"),
+        Errno::WOULDBLOCK => error.advise(
+            "another process is at work in the base directory; if this lasts, look for a controller that hangs while it holds a lock there",
+        ),
         Errno::XDEV => error.advise(
             "`v`, `s` and `.omnibus-csi` have to be on one filesystem, that of the base directory",
         ),
@@ -67,6 +70,7 @@ fn kind(errno: Errno) -> Kind {
     match errno {
         Errno::NOSPC | Errno::DQUOT | Errno::USERS => Kind::OutOfSpace,
         Errno::BUSY => Kind::Busy,
+        Errno::WOULDBLOCK => Kind::Pending,
         Errno::STALE
         | Errno::NOTCONN
         | Errno::TIMEDOUT

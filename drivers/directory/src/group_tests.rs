@@ -2,10 +2,10 @@
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use driver_core::config::IdRoom;
-use driver_core::{Error, Kind, SnapshotName, VolumeId};
+use driver_core::{Call, Error, Kind, SnapshotName, VolumeId};
 use rustix::io::Errno;
 
 use crate::crash_tests::{both, call, create, delete_snapshot, directories, group};
@@ -96,6 +96,22 @@ fn a_deletion_between_two_copies_stops_the_creation_and_waits_for_its_end() {
     drop(work);
     on.remove_members(&call(), &place).expect("deleted");
     group(&on).expect("anew");
+}
+
+#[test]
+fn the_deletion_of_a_group_waits_for_the_lock_of_names_no_longer_than_its_call_lasts() {
+    let (_top, base, on) = with_group();
+    let (place, _) = both();
+    let opened = on.store.open().expect("open");
+    let staging = on.store.staging_area.open(&opened).expect("open");
+    let held = staging.lock_names(&call()).expect("lock");
+    let short = Call::within(Duration::from_millis(50));
+    let error = on.remove_members(&short, &place).expect_err("held");
+    assert_eq!(error.kind(), Kind::Pending, "{}", error.chain());
+    assert_eq!(left(&base), MEMBERS);
+    drop(held);
+    on.remove_members(&call(), &place).expect("deleted");
+    assert_eq!(left(&base), [""; 0]);
 }
 
 #[test]

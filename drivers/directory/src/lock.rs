@@ -3,15 +3,21 @@
 //! The file of a [`LockFile`] is never removed, so that all who take the lock open the same one. A [`MakerLock`] is of
 //! one process, under a name that no other lock ever has; its file is removed by its holder, or after a kill by
 //! a process that finds it free.
+//!
+//! Nothing waits for a lock in the kernel: the wait would last as long as another process hangs.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use driver_core::{Backoff, Call};
 use node_utils::beneath::{Mounts, open_beneath};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
 use crate::crash_points;
+
+/// The number of names that are tried for the lock of a maker. Another process is in the way of each for a moment only.
+const TRIES: usize = 100;
 
 /// A lock that processes take in turn, held.
 #[derive(Debug)]
@@ -37,11 +43,22 @@ enum Tried {
 // === impl LockFile ===
 
 impl LockFile {
-    /// Takes the lock `name` in `dir`; waits for its holder.
-    pub(crate) fn take(dir: BorrowedFd<'_>, name: &str) -> Result<Self, Errno> {
+    /// Takes the lock `name` in `dir`; waits for its holder within the time of the call. `WOULDBLOCK` after that.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "it is called where calls may block, and there is no event to wait for when another machine releases a lock"
+    )]
+    pub(crate) fn take(dir: BorrowedFd<'_>, name: &str, call: &Call) -> Result<Self, Errno> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
-        lock(&file)?;
+        let mut polls = Backoff::of_polls();
+        while !try_lock(&file)? {
+            let left = call.remaining();
+            if left.is_zero() {
+                return Err(Errno::WOULDBLOCK);
+            }
+            std::thread::sleep(polls.pause().min(left));
+        }
         crash_points::mark("lock");
         Ok(Self { _file: file })
     }
@@ -50,16 +67,19 @@ impl LockFile {
 // === impl MakerLock ===
 
 impl MakerLock {
-    /// Makes and takes a lock. `next` gives a name that nothing had before.
+    /// Makes and takes a lock. `next` gives a name that nothing had before. `WOULDBLOCK` if none can be locked.
     pub(crate) fn take(dir: BorrowedFd<'_>, next: impl Fn() -> String) -> Result<Self, Errno> {
         let kept = rustix::io::fcntl_dupfd_cloexec(dir, 0)?;
-        loop {
+        for _ in 0..TRIES {
             let name = next();
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             let file = rustix::fs::openat(dir, &*name, flags, Mode::RUSR | Mode::WUSR)?;
             crash_points::mark("make lock");
-            lock(&file)?;
             // Until it was locked, it may have been taken for that of a process that is gone, and removed.
+            if !try_lock(&file)? {
+                let _ = rustix::fs::unlinkat(dir, &*name, AtFlags::empty());
+                continue;
+            }
             match rustix::fs::statat(dir, &*name, AtFlags::SYMLINK_NOFOLLOW) {
                 Err(Errno::NOENT) => {}
                 found => {
@@ -73,6 +93,7 @@ impl MakerLock {
                 }
             }
         }
+        Err(Errno::WOULDBLOCK)
     }
 
     /// Whether the lock of that name is held.
@@ -110,22 +131,23 @@ impl Drop for MakerLock {
     }
 }
 
-fn lock(file: &OwnedFd) -> Result<(), Errno> {
+/// `false` if another process holds it.
+fn try_lock(file: &OwnedFd) -> Result<bool, Errno> {
     loop {
-        match rustix::fs::flock(file, FlockOperation::LockExclusive) {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            // The second one is that of a mount by SMB.
+            Err(Errno::WOULDBLOCK | Errno::ACCESS) => return Ok(false),
             Err(Errno::INTR) => {}
-            done => return done,
+            Err(errno) => return Err(errno),
         }
     }
 }
 
 fn try_take(dir: impl AsFd, name: impl Arg + Copy) -> Result<Tried, Errno> {
     match open_beneath(dir, name, OFlags::RDWR, Mounts::Refuse) {
-        Ok(file) => match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Tried::Free(file)),
-            Err(Errno::WOULDBLOCK) => Ok(Tried::Held),
-            Err(errno) => Err(errno),
-        },
+        Ok(file) if try_lock(&file)? => Ok(Tried::Free(file)),
+        Ok(_) => Ok(Tried::Held),
         Err(Errno::NOENT) => Ok(Tried::Absent),
         Err(errno) => Err(errno),
     }
@@ -135,6 +157,30 @@ fn try_take(dir: impl AsFd, name: impl Arg + Copy) -> Result<Tried, Errno> {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::{Duration, Instant};
+
+    fn call() -> Call {
+        Call::within(Duration::from_mins(2))
+    }
+
+    #[test]
+    fn a_lock_that_is_held_is_waited_for_no_longer_than_the_call_lasts() {
+        let top = tempfile::tempdir().expect("folder");
+        let dir = std::fs::File::open(top.path()).expect("open");
+        let held = LockFile::take(dir.as_fd(), "one", &call()).expect("lock");
+        let time = Duration::from_millis(50);
+        let began = Instant::now();
+        let refused = LockFile::take(dir.as_fd(), "one", &Call::within(time));
+        assert_eq!(refused.expect_err("held"), Errno::WOULDBLOCK);
+        assert!(began.elapsed() >= time);
+        let stopped = call();
+        stopped.cancel();
+        let refused = LockFile::take(dir.as_fd(), "one", &stopped);
+        assert_eq!(refused.expect_err("held"), Errno::WOULDBLOCK);
+        drop(held);
+        // One look is enough.
+        LockFile::take(dir.as_fd(), "one", &stopped).expect("free");
+    }
 
     #[test]
     fn a_lock_is_held_by_one_at_a_time() {
@@ -145,7 +191,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..500 {
-                        let lock = LockFile::take(dir.as_fd(), "one").expect("lock");
+                        let lock = LockFile::take(dir.as_fd(), "one", &call()).expect("lock");
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                         entered.fetch_add(1, Ordering::SeqCst);
                         inside.fetch_sub(1, Ordering::SeqCst);
@@ -164,7 +210,7 @@ mod tests {
         let dir = std::fs::File::open(top.path()).expect("open");
         let mut files = Vec::new();
         for _ in 0..2 {
-            drop(LockFile::take(dir.as_fd(), "one").expect("lock"));
+            drop(LockFile::take(dir.as_fd(), "one", &call()).expect("lock"));
             let found = rustix::fs::statat(&dir, "one", AtFlags::empty());
             files.push(found.expect("it stays").st_ino);
         }

@@ -388,9 +388,9 @@ impl Enforcement {
 
     /// Gives a volume that is empty something that can be limited; `dirs` are its directory and the room beside
     /// it, if there is some. `USERS` if every id is in use.
-    pub(crate) fn assign(&self, dirs: &[BorrowedFd<'_>]) -> Result<Limited, Errno> {
+    pub(crate) fn assign(&self, call: &Call, dirs: &[BorrowedFd<'_>]) -> Result<Limited, Errno> {
         match (self, dirs) {
-            (Self::Project(project), dirs) => project.assign(dirs).map(Limited::Project),
+            (Self::Project(project), dirs) => project.assign(call, dirs).map(Limited::Project),
             (Self::Subvolume(_), [volume, ..]) => subvolumes::id(volume)?
                 .map(Limited::Subvolume)
                 // Another process has put a directory in its place.
@@ -415,9 +415,9 @@ impl Enforcement {
 
 impl NewProject {
     /// Makes directories that are empty a project of their own.
-    fn assign(&self, dirs: &[BorrowedFd<'_>]) -> Result<u32, Errno> {
+    fn assign(&self, call: &Call, dirs: &[BorrowedFd<'_>]) -> Result<u32, Errno> {
         // One process at a time: an id is in use once a directory has it.
-        let _turn = LockFile::take(self.locks.as_fd(), PROJECTS)?;
+        let _turn = LockFile::take(self.locks.as_fd(), PROJECTS, call)?;
         for id in self.ids.of(&self.volume) {
             let found = projects::quota(&self.locks, id)?;
             if found.files > 0 {

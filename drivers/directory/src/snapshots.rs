@@ -176,9 +176,12 @@ impl Directories {
         }
         crash_points::mark("record");
         // Another process may have given the name to a snapshot of another volume since.
-        let turn = staging.lock_names().map_err(fail)?;
+        let turn = staging.lock_names(call);
         // The snapshot may have been deleted since, while it was not ready.
-        call.check(doing)?;
+        if turn.is_ok() || call.is_cancelled() {
+            call.check(doing)?;
+        }
+        let turn = turn.map_err(fail)?;
         Self::refuse_taken(collection, wanted)?;
         let outcome = staged.commit(call, collection.as_fd(), wanted.dir.as_str());
         drop(turn);

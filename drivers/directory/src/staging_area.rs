@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use csi_types::AbsolutePath;
 use driver_core::{Call, Error, Kind};
@@ -51,6 +51,9 @@ const NAMES: &str = "names";
 pub(crate) const PROJECTS: &str = "projects";
 const MARKER: &str = "marker";
 const SHARED_LOCKS: [&str; 3] = [NAMES, PROJECTS, MARKER];
+/// The time to wait for the lock of the marker. Without the marker the base is served all the same, and the next call tries
+/// again.
+const MARKER_TIME: Duration = Duration::from_secs(10);
 
 /// What a process knows of its own work. Nothing depends on it after a restart.
 #[derive(Debug)]
@@ -249,7 +252,7 @@ fn prepare(base: &Root) -> Result<(), Errno> {
 pub(crate) fn lock_marker(base: &Root) -> Result<LockFile, Errno> {
     prepare(base)?;
     let locks = disk::open_path(disk::open_path(base, PRIVATE)?, LOCKS)?;
-    LockFile::take(locks.as_fd(), MARKER)
+    LockFile::take(locks.as_fd(), MARKER, &Call::within(MARKER_TIME))
 }
 
 /// Whether what is moved into the folders of the driver has to be of their project.
@@ -368,8 +371,8 @@ impl OpenStagingArea<'_> {
     }
 
     /// Held by one process at a time while it looks whether a name is free and takes it.
-    pub(crate) fn lock_names(&self) -> Result<LockFile, Errno> {
-        LockFile::take(self.locks()?.as_fd(), NAMES)
+    pub(crate) fn lock_names(&self, call: &Call) -> Result<LockFile, Errno> {
+        LockFile::take(self.locks()?.as_fd(), NAMES, call)
     }
 
     /// The folder of locks.
@@ -519,7 +522,7 @@ impl Staged<'_> {
         name: &str,
     ) -> Result<(), Errno> {
         let from = (self.place, self.entry.as_str());
-        change(call, || disk::rename_new(from, (collection, name))).inspect_err(|errno| {
+        change(call, || disk::rename_new(call, from, (collection, name))).inspect_err(|errno| {
             // Another process works here: what is left is not known.
             if *errno == Errno::NOENT {
                 call.changing();

@@ -248,7 +248,7 @@ impl Store {
             // An earlier call may not have got to the end.
             Some(_) if disk::is_absent(&on, name) => false,
             Some(may_go) => {
-                let _turn = self.turn(&base, (collection, name))?;
+                let _turn = self.turn(call, &base, (collection, name))?;
                 let may_go = match Self::find(&on, collection, name)? {
                     Some(found) => may_go(&found)?,
                     None => true,
@@ -266,10 +266,11 @@ impl Store {
     /// The lock that is held while a snapshot gets its name. Where there are no locks none gets one.
     fn turn(
         &self,
+        call: &Call,
         base: &Root,
         (collection, name): (Collection, &str),
     ) -> Result<Option<LockFile>, Error> {
-        match self.staging_area.open(base)?.lock_names() {
+        match self.staging_area.open(base)?.lock_names(call) {
             Ok(turn) => Ok(Some(turn)),
             Err(Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(None),
             Err(errno) => {

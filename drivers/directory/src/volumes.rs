@@ -304,7 +304,7 @@ impl Directories {
                 .store
                 .staging_area
                 .make_empty(collection.as_fd(), form, mode)?;
-            let limited = enforcement.map(|enforcement| enforcement.assign(&[staged.dir()]));
+            let limited = enforcement.map(|enforcement| enforcement.assign(call, &[staged.dir()]));
             let limited = limited.transpose()?;
             permit(staged.dir(), permissions)?;
             spec.record.write(staged.dir())?;
@@ -376,7 +376,7 @@ impl Directories {
         let mut staged = staging.make_filled(form).map_err(fail)?;
         // What comes into the folder inherits the project, whatever fills it: it gets nothing from its source.
         let limited = enforcement
-            .map(|enforcement| enforcement.assign(&[staged.dir(), staged.folder()]))
+            .map(|enforcement| enforcement.assign(call, &[staged.dir(), staged.folder()]))
             .transpose()
             .map_err(fail)?;
         fill(&mut staged).map_err(|error| staged.explain(error, &spec.doing))?;

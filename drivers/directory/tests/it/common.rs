@@ -176,13 +176,22 @@ pub(crate) async fn snapshot(
     volume: &str,
     name: &str,
 ) -> Result<Snapshot, Error> {
+    snapshot_within(&call(), driver, (volume, name)).await
+}
+
+/// The same in the time of the call.
+pub(crate) async fn snapshot_within(
+    call: &Call,
+    driver: &DirectoryDriver,
+    (volume, name): (&str, &str),
+) -> Result<Snapshot, Error> {
     let request = CreateSnapshot {
         name: SnapshotName::parse(name).expect("name"),
         source: id(volume),
         parameters: parameters(&[]),
         secrets: std::collections::BTreeMap::new(),
     };
-    driver.create_snapshot(&call(), &request).await
+    driver.create_snapshot(call, &request).await
 }
 
 /// Makes a volume of a snapshot.

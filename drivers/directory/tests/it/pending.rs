@@ -1,18 +1,20 @@
 //! Snapshots that are answered before their copy is done.
 //!
-//! A copy waits before it gets its name as long as a test holds the lock for that. Nothing depends on time.
+//! A copy waits before it gets its name as long as a test holds the lock for that. Nothing depends on time but a call that ends with its own.
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use driver_core::{
-    DeleteSnapshot, DeleteVolume, Driver as _, Error, GetSnapshot, Kind, PageRequest, Snapshot,
-    SnapshotFilter, SnapshotId, Snapshots as _,
+    Call, DeleteSnapshot, DeleteVolume, Driver as _, Effect, Error, GetSnapshot, Kind, PageRequest,
+    Snapshot, SnapshotFilter, SnapshotId, Snapshots as _,
 };
 use driver_directory::DirectoryDriver;
 use rustix::fs::{FlockOperation, XattrFlags};
 
-use crate::common::{Place, call, driver, id, leftovers, request, restore, snapshot};
+use crate::common::{
+    Place, call, driver, id, leftovers, request, restore, snapshot, snapshot_within,
+};
 
 /// The lock that a copy takes at its end.
 pub(crate) struct NameLock(File);
@@ -210,6 +212,37 @@ async fn a_copy_that_failed_after_the_answer_is_made_again_by_the_next_call() {
     std::fs::remove_dir(&other).expect("remove");
     let made = snapshot(&driver, "pvc-1", "one").await;
     made.expect("nothing is remembered of the failure");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_keeps_the_lock_of_names_holds_no_call_longer_than_its_time() {
+    let (place, driver) = place().await;
+    let base = place.base();
+    let taken = ready(&driver, "pvc-1", "one").await.expect("taken");
+    let lock = NameLock::take(&base);
+    let short = || Call::within(Duration::from_secs(2));
+    let (deleting, taking) = (short(), short());
+    let waited = async {
+        tokio::join!(
+            place
+                .driver
+                .delete_snapshot(&deleting, DeleteSnapshot::new(&taken.id)),
+            snapshot_within(&taking, &place.driver, ("pvc-1", "two")),
+        )
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(50), waited).await;
+    let (deleted, made) = waited.expect("in time");
+    for error in [deleted.expect_err("held"), made.expect_err("held")] {
+        let known = (error.kind(), error.effect());
+        assert_eq!(known, (Kind::Pending, Effect::None), "{}", error.chain());
+        let advice = error.advice().unwrap_or_default();
+        assert!(advice.contains("a controller that hangs"), "{advice}");
+    }
+    assert_eq!(listed(&driver, None).await, std::slice::from_ref(&taken));
+    lock.release();
+    delete(&driver, &taken.id).await.expect("deleted");
+    ready(&driver, "pvc-1", "two").await.expect("taken");
+    assert_eq!(leftovers(&base), Vec::<PathBuf>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
