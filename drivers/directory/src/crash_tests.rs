@@ -105,7 +105,7 @@ fn snapshot(on: &Directories, name: &str) -> Result<(), Error> {
     snapshot_of(on, "src", name)
 }
 
-fn snapshot_of(on: &Directories, volume: &str, name: &str) -> Result<(), Error> {
+pub(crate) fn snapshot_of(on: &Directories, volume: &str, name: &str) -> Result<(), Error> {
     let request = CreateSnapshot {
         name: SnapshotName::parse(name).expect("name"),
         source: VolumeId::parse(volume).expect("id"),

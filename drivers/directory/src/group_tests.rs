@@ -1,16 +1,16 @@
-//! Groups of snapshots of which something cannot be read, or that another call works on.
+//! Snapshots and groups of them of which something cannot be read, or that another call works on.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use driver_core::config::IdRoom;
-use driver_core::{Call, Error, Kind, SnapshotName, VolumeId};
+use driver_core::{Call, Error, Kind, PageRequest, SnapshotFilter, SnapshotName, VolumeId};
 use rustix::io::Errno;
 
-use crate::crash_tests::{both, call, create, delete_snapshot, directories, group};
+use crate::crash_tests::{both, call, create, delete_snapshot, directories, group, snapshot_of};
 use crate::groups::members_of;
-use crate::id::{GroupPlace, NamePart};
+use crate::id::{GroupPlace, NamePart, SnapshotDir, VolumeDir};
 use crate::record::{ATTRIBUTES, testing};
 use crate::volumes::Directories;
 
@@ -32,6 +32,12 @@ fn with_group() -> (tempfile::TempDir, PathBuf, Directories) {
 fn left(base: &Path) -> Vec<&'static str> {
     let is_there = |name: &&str| base.join("s").join(name).exists();
     MEMBERS.into_iter().filter(is_there).collect()
+}
+
+/// Lets the record of a snapshot not be read any more.
+fn lose_record(base: &Path, dir: &str) {
+    let found = std::fs::metadata(base.join("s").join(dir)).expect("look");
+    testing::make_unreadable(found.ino(), Errno::IO);
 }
 
 fn unreadable(done: Result<(), Error>) {
@@ -58,6 +64,54 @@ fn a_record_that_cannot_be_read_makes_nothing_of_a_group_absent_and_deletes_noth
     assert_eq!(error.kind(), Kind::Invalid);
     on.remove_members(&call(), &place).expect("deleted");
     assert_eq!(left(&base), [""; 0]);
+}
+
+#[test]
+fn a_record_that_cannot_be_read_keeps_no_snapshot_from_being_listed() {
+    let (_top, base, on) = with_group();
+    let (place, _) = both();
+    lose_record(&base, "src-g");
+    let (filter, page) = (SnapshotFilter::default(), PageRequest::default());
+    let listed = on.list_snapshots(&filter, &page).expect("listed").entries;
+    let listed = listed
+        .iter()
+        .map(|one| (one.source.as_str(), one.group.as_ref()));
+    let listed: Vec<_> = listed.collect();
+    assert_eq!(listed, [("full", Some(&place.id)), ("src", None)]);
+    let alone = SnapshotDir::new("src-g").expect("a snapshot").id();
+    unreadable(on.get_snapshot(&alone).map(drop));
+}
+
+#[test]
+fn a_record_that_cannot_be_read_stops_only_snapshots_that_may_have_its_name() {
+    let (_top, base, on) = with_group();
+    let refused = |volume: &str, name: &str| {
+        let error = snapshot_of(&on, volume, name).expect_err("it may be taken");
+        assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
+        let advice = error.advice().unwrap_or_default().to_owned();
+        assert!(advice.contains("remove `s/"), "{advice}");
+    };
+    let long = VolumeId::parse(&"v".repeat(60)).expect("id");
+    create(&on, long.as_str(), None).expect("volume");
+    snapshot_of(&on, "src", "plain").expect("a snapshot");
+    lose_record(&base, "src-plain");
+    // Shortened, with its volume as a whole in its directory and with a part of it.
+    let name = "n".repeat(120);
+    for (number, volume) in ["src", long.as_str()].into_iter().enumerate() {
+        let name = format!("{number}{name}");
+        snapshot_of(&on, volume, &name).expect("a snapshot");
+        let part = NamePart::of(&SnapshotName::parse(&name).expect("name"));
+        let dir = VolumeDir::new(volume).expect("a volume");
+        let dir = SnapshotDir::of(&dir, &part, IdRoom::default());
+        assert!(dir.is_shortened());
+        lose_record(&base, dir.as_str());
+        refused("full", &name);
+    }
+    refused("full", "plain");
+    snapshot_of(&on, "full", "other").expect("free");
+    on.delete_volume(&call(), &long).expect("deleted");
+    snapshot_of(&on, "full", &format!("1{name}")).expect("nothing says that it is taken");
+    refused("full", &format!("0{name}"));
 }
 
 #[test]

@@ -73,7 +73,7 @@ impl Directories {
             }
         }
         // All have the same name.
-        Self::refuse_taken(&collection, first)
+        self.refuse_taken(&collection, first)
     }
 
     /// Removes the snapshots of a group, those that are there. While it is made, that is stopped.

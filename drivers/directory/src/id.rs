@@ -138,12 +138,11 @@ impl SnapshotDir {
         if plain.0.len() <= MAX_ENTRY && plain.handle().len() <= room.bytes() {
             return plain;
         }
-        let digest = Sha256::digest(format!("{}\0{}", volume.0, name.0));
         let rest = HANDLE.len() + SHORTENED.len() + 2 * DIGEST_BYTES;
         let kept = room.bytes().saturating_sub(rest).clamp(1, KEPT);
         let mut short: String = volume.0.chars().take(kept).collect();
         short.push_str(SHORTENED);
-        short.push_str(&hex(&digest[..DIGEST_BYTES]));
+        short.push_str(&digits(volume, name));
         Self(short)
     }
 
@@ -159,6 +158,13 @@ impl SnapshotDir {
                     .bytes()
                     .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
             })
+    }
+
+    /// Whether this is the shortened directory of that pair, whatever room there was.
+    pub(crate) fn is_shortened_of(&self, volume: &VolumeDir, name: &NamePart) -> bool {
+        let end = format!("{SHORTENED}{}", digits(volume, name));
+        let head = self.0.strip_suffix(&*end);
+        head.is_some_and(|head| volume.0.starts_with(head))
     }
 
     /// Whether this can be the directory of a snapshot called `name`, of whichever volume.
@@ -320,6 +326,12 @@ const SHORTENED: &str = "-x";
 /// Bytes of the digest. With this many a collision is no concern.
 const DIGEST_BYTES: usize = 16;
 
+/// The digest of a pair in its shortened name.
+fn digits(volume: &VolumeDir, name: &NamePart) -> String {
+    let digest = Sha256::digest(format!("{}\0{}", volume.0, name.0));
+    hex(&digest[..DIGEST_BYTES])
+}
+
 /// Reads `application/x-www-form-urlencoded` text.
 fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
@@ -454,6 +466,10 @@ mod tests {
         for taken in [12, 23, 51] {
             let dir = SnapshotDir::of(&one, &other, IdRoom::behind(taken));
             assert!(dir.is_shortened());
+            assert!(dir.is_shortened_of(&one, &other));
+            let longer = volume(&format!("{one}-2"));
+            assert!(!dir.is_shortened_of(&longer, &other));
+            assert!(!dir.is_shortened_of(&one, &name("n")));
             assert!(dir.id().as_str().len() + taken <= driver_core::text::MAX_STRING);
             assert_eq!(SnapshotDir::parse(&dir.id()).expect("own"), dir);
         }

@@ -80,8 +80,16 @@ pub(crate) fn record_of(
             format!("reading the record of snapshot {dir}"),
         )
         .because(std::io::Error::from(errno))
-        .advise("read the log of the kernel, or that of the server of the share")
+        .advise(format!(
+            "read the log of the kernel, or that of the server of the share; if the snapshot is lost, remove \
+             `s/{dir}` in the base directory by hand"
+        ))
     })
+}
+
+fn warn_of_unreadable(dir: &SnapshotDir, error: &Error) {
+    let advice = error.advice().unwrap_or_default();
+    tracing::warn!(snapshot = %dir, error = error.chain(), advice, "a snapshot cannot be read");
 }
 
 impl Directories {
@@ -121,7 +129,7 @@ impl Directories {
             .look_for(Collection::Volumes, volume)?
             .ok_or_else(|| Error::not_found(format!("volume {volume}")))?;
         let collection = self.store.open_or_create(Collection::Snapshots)?;
-        Self::refuse_taken(&collection, wanted)?;
+        self.refuse_taken(&collection, wanted)?;
         let taken = self.take(call, &collection, (&source, created), wanted, &doing);
         self.store.clean_up(if taken.is_ok() {
             Duration::ZERO
@@ -182,7 +190,7 @@ impl Directories {
             call.check(doing)?;
         }
         let turn = turn.map_err(fail)?;
-        Self::refuse_taken(collection, wanted)?;
+        self.refuse_taken(collection, wanted)?;
         let outcome = staged.commit(call, collection.as_fd(), wanted.dir.as_str());
         drop(turn);
         match outcome {
@@ -224,7 +232,11 @@ impl Directories {
 
     /// Refuses a name that a snapshot of another volume has, unless both are of one group. What has the directory of
     /// another one of the group is not looked at: there may be a thousand, and each is compared when its turn comes.
-    pub(crate) fn refuse_taken(collection: &OwnedFd, wanted: &WantedSnapshot) -> Result<(), Error> {
+    pub(crate) fn refuse_taken(
+        &self,
+        collection: &OwnedFd,
+        wanted: &WantedSnapshot,
+    ) -> Result<(), Error> {
         let fail = |errno| failed("listing snapshots", errno);
         let (name, shortened) = (&wanted.name, wanted.name.shortened());
         let listed = disk::open_dir(collection, ".").map_err(fail)?;
@@ -236,8 +248,16 @@ impl Directories {
             if !may_be || wanted.together.contains(&other) {
                 continue;
             }
-            let found = Store::listed(collection, Collection::Snapshots, other.as_str())?;
-            let record = found.map_or(Ok(None), |found| record_of(&other, found))?;
+            let found = Store::listed(collection, Collection::Snapshots, other.as_str());
+            let record =
+                found.and_then(|found| found.map_or(Ok(None), |found| record_of(&other, found)));
+            let record = match record {
+                Err(error) if !self.can_be_called(&other, name)? => {
+                    warn_of_unreadable(&other, &error);
+                    continue;
+                }
+                record => record?,
+            };
             let Some(record) = record else {
                 continue;
             };
@@ -247,6 +267,29 @@ impl Directories {
             }
         }
         Ok(())
+    }
+
+    /// Whether a snapshot whose record cannot be read can have this name. Of a shortened directory that shows only if
+    /// its volume is there, or its id is in there as a whole. Otherwise it counts as another one: one record that is lost
+    /// must not stop all snapshots.
+    fn can_be_called(&self, dir: &SnapshotDir, name: &NamePart) -> Result<bool, Error> {
+        if dir.may_end(name.as_str()) || dir.may_end(&name.shortened()) {
+            return Ok(true);
+        }
+        let is_of = |volume: VolumeDir| dir.is_shortened_of(&volume, name);
+        if dir.readings().any(|(volume, _)| is_of(volume)) {
+            return Ok(true);
+        }
+        let Some(volumes) = self.store.collection(Collection::Volumes)? else {
+            return Ok(false);
+        };
+        let fail = |errno| failed("listing volumes", errno);
+        let listed = disk::open_dir(&volumes, ".").map_err(fail)?;
+        let entries = disk::entries(listed.as_fd()).map_err(fail)?;
+        Ok(entries.iter().any(|(entry, _)| {
+            let volume = entry.to_str().ok().and_then(VolumeDir::new);
+            volume.is_some_and(is_of)
+        }))
     }
 
     /// Refuses to delete one of a group alone.
@@ -281,17 +324,20 @@ impl Directories {
             return Ok(pending);
         }
         let found = self.store.look_for(Collection::Snapshots, dir.as_str())?;
-        found
-            .map_or(Ok(None), |found| self.described_snapshot(&dir, &found))?
-            .ok_or_else(|| Error::not_found(format!("snapshot {dir}")))
+        let described = match found {
+            Some(found) => self.described_snapshot(&dir, &found, record_of(&dir, &found)?)?,
+            None => None,
+        };
+        described.ok_or_else(|| Error::not_found(format!("snapshot {dir}")))
     }
 
     fn described_snapshot(
         &self,
         dir: &SnapshotDir,
         found: &OwnedFd,
+        record: Option<SnapshotRecord>,
     ) -> Result<Option<Snapshot>, Error> {
-        match record_of(dir, found)? {
+        match record {
             Some(record) => Ok(Some(self.snapshot(dir, &record))),
             None if dir.readings().next().is_none() => Ok(None),
             None => self.adopted(dir, found, None).map(Some),
@@ -332,7 +378,14 @@ impl Directories {
             for dir in names.iter().filter_map(|name| SnapshotDir::new(name)) {
                 let Some(on) = on else { break };
                 let found = match Store::listed(on, Collection::Snapshots, dir.as_str())? {
-                    Some(found) => self.described_snapshot(&dir, &found)?,
+                    Some(found) => {
+                        // One record that is lost must not keep all snapshots from being listed.
+                        let record = record_of(&dir, &found).unwrap_or_else(|error| {
+                            warn_of_unreadable(&dir, &error);
+                            None
+                        });
+                        self.described_snapshot(&dir, &found, record)?
+                    }
                     None => self.pending.snapshot(&dir, self.topology()),
                 };
                 let fits = |snapshot: &Snapshot| {
