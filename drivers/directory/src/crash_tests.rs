@@ -19,7 +19,7 @@ use crate::base::{Base, Creation, MARKER};
 use crate::config::{Enforce, Layout, Permissions, ProjectIds, Quotas};
 use crate::crash_points::testing::{passed, stop_at};
 use crate::groups::{members_of, refuse_rest};
-use crate::id::{GroupPlace, NamePart};
+use crate::id::{GroupPlace, NamePart, SnapshotDir};
 use crate::kind::{DirectoryKind, Location};
 use crate::pending::PendingCopies;
 use crate::store::Store;
@@ -128,6 +128,11 @@ pub(crate) fn both() -> (GroupPlace, NamePart) {
     (group.expect("a group"), NamePart::of(&name))
 }
 
+/// The directories of its snapshots.
+pub(crate) fn dirs(group: &GroupPlace) -> Vec<SnapshotDir> {
+    group.members.iter().map(|(_, dir)| dir.clone()).collect()
+}
+
 pub(crate) fn group(on: &Directories) -> Result<(), Error> {
     let (group, name) = both();
     refuse_rest(&group, &on.members(&group)?)?;
@@ -162,7 +167,10 @@ fn act(base: &Path, task: &str) -> Result<(), Error> {
         "group" => group(&on),
         "delete group" => on.remove_members(&call(), &both().0),
         // There was none for one more.
-        "group without room" => group(&on).and_then(|()| on.take_back(&call(), &both().0)),
+        "group without room" => group(&on).and_then(|()| {
+            let (place, _) = both();
+            on.take_back(&call(), &place, &dirs(&place)).map(drop)
+        }),
         "race" => race(&on),
         "conflict" => conflict(&on),
         "name src" => names(&on, "src"),

@@ -423,7 +423,7 @@ impl Snapshots for DirectoryDriver {
         let SnapshotDriver::Backup(tool) = self.snapshot_driver(&request.parameters)? else {
             let wanted = self.directories.wanted(request)?;
             let copied = self.copied_snapshot(call, wanted, Some(self.patience));
-            return call.outcome(copied.await);
+            return call.outcome(copied.await.map(|taken| taken.snapshot));
         };
         let request = request.clone();
         self.run(call, "taking a snapshot", move |directories, call| {

@@ -8,7 +8,9 @@ use driver_core::config::IdRoom;
 use driver_core::{Call, Error, Kind, PageRequest, SnapshotFilter, SnapshotName, VolumeId};
 use rustix::io::Errno;
 
-use crate::crash_tests::{both, call, create, delete_snapshot, directories, group, snapshot_of};
+use crate::crash_tests::{
+    both, call, create, delete_snapshot, directories, dirs, group, snapshot_of,
+};
 use crate::groups::members_of;
 use crate::id::{GroupPlace, NamePart, SnapshotDir, VolumeDir};
 use crate::record::{ATTRIBUTES, testing};
@@ -145,11 +147,29 @@ fn a_deletion_between_two_copies_stops_the_creation_and_waits_for_its_end() {
     assert!(creating.is_cancelled());
     assert_eq!(left(&base), MEMBERS);
     // The creation itself removes what cannot be made whole.
-    on.take_back(&creating, &place).expect("taken back");
+    let taken_back = on.take_back(&creating, &place, &dirs(&place));
+    assert!(taken_back.expect("taken back"), "nothing is left");
     assert_eq!(left(&base), [""; 0]);
     drop(work);
     on.remove_members(&call(), &place).expect("deleted");
     group(&on).expect("anew");
+}
+
+#[test]
+fn what_a_call_has_made_of_a_group_is_taken_back_and_nothing_else() {
+    let (_top, base, on) = with_group();
+    let (place, _) = both();
+    let all = dirs(&place);
+    let [first, second] = &all[..] else {
+        panic!("two snapshots");
+    };
+    let take_back = |made: &SnapshotDir| on.take_back(&call(), &place, std::slice::from_ref(made));
+    assert!(!take_back(second).expect("taken back"), "one is left");
+    assert_eq!(left(&base), ["full-g"]);
+    assert!(!on.take_back(&call(), &place, &[]).expect("nothing made"));
+    assert_eq!(left(&base), ["full-g"]);
+    assert!(take_back(first).expect("taken back"), "nothing is left");
+    assert_eq!(left(&base), [""; 0]);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! Each is a snapshot like others, whose record names the group. They are made and deleted in the order of their
 //! volumes: so a creation that was cut leaves the first ones, and a deletion the last ones. A creation that is given up
-//! removes the last one first: cut, it leaves what a retry completes.
+//! removes what it has made itself, the last one first: cut, it leaves what a retry completes. What it found stays: a group
+//! that was answered and has lost its last ones looks like one that was cut.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -83,10 +84,16 @@ impl Directories {
         self.remove_each(call, group, &dirs)
     }
 
-    /// Removes what was made of a group that cannot be made whole.
-    pub(crate) fn take_back(&self, call: &Call, group: &GroupPlace) -> Result<(), Error> {
-        let dirs: Vec<_> = group.members.iter().rev().map(|(_, dir)| dir).collect();
-        self.remove_each(call, group, &dirs)
+    /// Removes what a call has made of a group that cannot be made whole. Whether nothing of the group is left.
+    pub(crate) fn take_back(
+        &self,
+        call: &Call,
+        group: &GroupPlace,
+        made: &[SnapshotDir],
+    ) -> Result<bool, Error> {
+        let dirs: Vec<_> = made.iter().rev().collect();
+        self.remove_each(call, group, &dirs)?;
+        Ok(self.members(group)?.iter().all(Option::is_none))
     }
 
     fn remove_each(
@@ -163,12 +170,14 @@ impl DirectoryDriver {
         .await
     }
 
-    /// Makes the snapshots that are not there, one after the other, and looks at all once more.
+    /// Makes the snapshots that are not there, one after the other, and looks at all once more. `made` gets those that
+    /// are its work, also before an error.
     async fn copied_members(
         &self,
         call: &Call,
         group: &GroupPlace,
         (name, found): (&NamePart, &[Option<Snapshot>]),
+        made: &mut Vec<SnapshotDir>,
     ) -> Result<Vec<Option<Snapshot>>, Error> {
         let missing = members_of(group, name).into_iter().zip(found);
         let missing = missing.filter(|(_, found)| found.is_none());
@@ -178,24 +187,27 @@ impl DirectoryDriver {
             .await?;
         for one in missing {
             call.check(&one.doing())?;
-            self.copied_snapshot(call, one, None).await?;
+            let dir = one.dir.clone();
+            if self.copied_snapshot(call, one, None).await?.is_new {
+                made.push(dir);
+            }
         }
         // Another process may have deleted the group since.
-        let made = self.found_members(call, group).await?;
-        if made.iter().any(Option::is_none) {
+        let members = self.found_members(call, group).await?;
+        if members.iter().any(Option::is_none) {
             let doing = format!("taking group snapshot {}", group.id);
             return Err(Error::new(Kind::Pending, doing)
                 .because("another process is deleting it at the same time"));
         }
-        Ok(made)
+        Ok(members)
     }
 
-    /// The error of a group that could not be made whole. What there is of it waits for a retry, or is removed
+    /// The error of a group that could not be made whole. What was made of it waits for a retry, or is removed
     /// where none would complete it.
     async fn given_up(
         &self,
         call: &Call,
-        (group, is_begun): (&GroupPlace, bool),
+        (group, is_begun, made): (&GroupPlace, bool, Vec<SnapshotDir>),
         error: Error,
     ) -> Error {
         if !is_begun && call.effect() == Effect::None {
@@ -217,11 +229,21 @@ impl DirectoryDriver {
         }
         let place = group.clone();
         let removing = "removing the snapshots of a group that cannot be made";
-        let removed = self.run(call, removing, move |on, call| on.take_back(call, &place));
+        let removed = self.run(call, removing, move |on, call| {
+            on.take_back(call, &place, &made)
+        });
         match removed.await {
-            Ok(()) => {
+            Ok(true) => {
                 call.undone();
                 error.with_effect(Effect::None)
+            }
+            Ok(false) => {
+                let group = group.id.as_str();
+                tracing::warn!(
+                    group,
+                    "it cannot be made whole, and what was there of it before stays"
+                );
+                error.with_effect(Effect::Possible)
             }
             Err(removal) => {
                 let (group, removal) = (group.id.as_str(), removal.chain());
@@ -331,13 +353,11 @@ impl Groups for DirectoryDriver {
             return whole(&group, found);
         }
         let is_begun = found.iter().any(Option::is_some);
-        let name = NamePart::of(request.name);
-        match self
-            .copied_members(call, &group, (&name, found.as_slice()))
-            .await
-        {
-            Ok(made) => whole(&group, made),
-            Err(error) => Err(self.given_up(call, (&group, is_begun), error).await),
+        let (name, mut made) = (NamePart::of(request.name), Vec::new());
+        let copied = self.copied_members(call, &group, (&name, found.as_slice()), &mut made);
+        match copied.await {
+            Ok(members) => whole(&group, members),
+            Err(error) => Err(self.given_up(call, (&group, is_begun, made), error).await),
         }
     }
 

@@ -53,6 +53,13 @@ pub(crate) struct GroupWork {
     key: (String, String),
 }
 
+/// The answer for a snapshot by a copy.
+pub(crate) struct TakenSnapshot {
+    pub(crate) snapshot: Snapshot,
+    /// Its copy is the work of this call: it was not there before.
+    pub(crate) is_new: bool,
+}
+
 /// What a call for a snapshot finds.
 enum Found {
     /// Nothing: the copy is its work.
@@ -274,6 +281,16 @@ impl Drop for CopyWork {
     }
 }
 
+// === impl TakenSnapshot ===
+
+impl TakenSnapshot {
+    /// That of a call whose copy began then.
+    fn of(snapshot: Snapshot, created: SystemTime) -> Self {
+        let is_new = snapshot.created == created;
+        Self { snapshot, is_new }
+    }
+}
+
 // === impl GroupWork ===
 
 impl Drop for GroupWork {
@@ -299,7 +316,7 @@ impl DirectoryDriver {
         call: &Call,
         wanted: WantedSnapshot,
         patience: Option<Duration>,
-    ) -> Result<Snapshot, Error> {
+    ) -> Result<TakenSnapshot, Error> {
         let doing = wanted.doing();
         let pending = &self.directories.pending;
         let source = wanted.volume.clone();
@@ -311,7 +328,11 @@ impl DirectoryDriver {
         let work = match pending.begin(&wanted, size.unwrap_or_default(), call) {
             Found::Nothing(work) => work,
             Found::Answered if wanted.group.is_none() => {
-                return self.unready(call, &dir, &doing).await;
+                let snapshot = self.unready(call, &dir, &doing).await?;
+                return Ok(TakenSnapshot {
+                    snapshot,
+                    is_new: false,
+                });
             }
             Found::Answered | Found::Awaited => {
                 return Err(Error::new(Kind::Pending, doing).because("another call is taking it"));
@@ -329,18 +350,19 @@ impl DirectoryDriver {
             outcome
         };
         let mut task = node_utils::blocking::spawn_on_account("taking a snapshot", copy).await?;
+        let taken = |snapshot| TakenSnapshot::of(snapshot, created);
         let Some(patience) = patience else {
-            return ended(task.await, &doing);
+            return ended(task.await, &doing).map(taken);
         };
         if let Ok(done) = tokio::time::timeout(patience, &mut task).await {
-            return ended(done, &doing);
+            return ended(done, &doing).map(taken);
         }
         // Kubernetes keeps the size of the first answer.
         if size.is_none() || !pending.answer(&dir, created) {
-            return ended(task.await, &doing);
+            return ended(task.await, &doing).map(taken);
         }
         tracing::info!(doing, "the copy goes on, and the snapshot is not ready yet");
-        self.unready(call, &dir, &doing).await
+        self.unready(call, &dir, &doing).await.map(taken)
     }
 
     /// A snapshot whose copy went on a moment ago.

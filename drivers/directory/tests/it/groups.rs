@@ -11,7 +11,7 @@ use driver_directory::DirectoryDriver;
 use rustix::fs::XattrFlags;
 
 use crate::common::{
-    Place, call, driver, id, leftovers, listed, parameters, request, restore, snapshot,
+    Place, call, driver, id, leftovers, listed, parameters, request, restore, snapshot, snapshot_id,
 };
 use crate::pending::{NameLock, ask};
 
@@ -205,7 +205,7 @@ async fn what_a_cut_creation_left_is_completed_and_what_a_cut_deletion_left_is_n
     delete(driver, &group).await.expect("the rest");
     take(driver, ("g", &BOTH), NONE).await.expect("anew");
 
-    // No retry can complete it any more.
+    // No retry can complete it any more. The group may have been whole before.
     lose("pvc-2-g");
     let second = id("pvc-2");
     let deleted = driver
@@ -214,9 +214,42 @@ async fn what_a_cut_creation_left_is_completed_and_what_a_cut_deletion_left_is_n
     deleted.expect("deleted");
     let error = take(driver, ("g", &BOTH), NONE).await.expect_err("missing");
     let known = (error.kind(), error.effect());
-    assert_eq!(known, (Kind::NotFound, Effect::None));
+    assert_eq!(known, (Kind::NotFound, Effect::Possible));
+    assert_eq!(listed(driver, 10).await, [snapshot_id("pvc-1-g")]);
+    delete(driver, &group).await.expect("the rest");
     assert_eq!(listed(driver, 10).await, [], "nothing is left");
     assert_eq!(leftovers(&place.base()), Vec::<PathBuf>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_creation_that_is_given_up_removes_what_it_has_made_and_leaves_what_it_found() {
+    const ALL: [&str; 3] = ["pvc-1", "pvc-2", "pvc-3"];
+    let place = place().await;
+    let (base, kept) = (place.base(), place.base().join("s"));
+    for (found, effect) in [(false, Effect::None), (true, Effect::Possible)] {
+        place.volume("pvc-3").await;
+        if found {
+            take(&place.driver, ("g", &ALL), NONE).await.expect("whole");
+            for name in ["pvc-2-g", "pvc-3-g"] {
+                std::fs::remove_dir_all(kept.join(name)).expect("lost");
+            }
+        }
+        let lock = NameLock::take(&base);
+        let slow = driver(&base, "");
+        let taking = tokio::spawn(async move { take(&slow, ("g", &ALL), NONE).await });
+        // A copy is made, so all volumes were seen.
+        let making = base.join(".omnibus-csi/making");
+        let is_making = || std::fs::read_dir(&making).is_ok_and(|mut all| all.next().is_some());
+        ask(async || is_making().then_some(())).await;
+        std::fs::remove_dir_all(base.join("v/pvc-3")).expect("remove");
+        lock.release();
+        let error = taking.await.expect("ended").expect_err("missing");
+        let known = (error.kind(), error.effect());
+        assert_eq!(known, (Kind::NotFound, effect), "{}", error.chain());
+        assert_eq!(kept.join("pvc-1-g").exists(), found);
+        assert!(!kept.join("pvc-2-g").exists());
+    }
+    assert_eq!(leftovers(&base), Vec::<PathBuf>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
