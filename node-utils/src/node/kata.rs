@@ -400,14 +400,18 @@ pub(super) fn withdraw(context: &Context, target: &AbsolutePath) -> Result<bool,
     let Some(entry) = Entry::of(&context.guests, target) else {
         return Ok(false);
     };
-    if !entry.exists()? {
+    let there = entry.exists();
+    if matches!(there, Ok(false)) {
         return Ok(false);
     }
     if recorded_at(target)?.is_none() {
-        let folder = entry.folder();
-        tracing::warn!(%target, path = %folder.display(), "the runtime of Kata has a direct volume there that this driver has not recorded; it was not touched");
+        if there.is_ok() {
+            let folder = entry.folder();
+            tracing::warn!(%target, path = %folder.display(), "the runtime of Kata has a direct volume there that this driver has not recorded; it was not touched");
+        }
         return Ok(false);
     }
+    there?;
     entry.remove().map_err(|error| error.after_change(true))?;
     context.changed("entry removed");
     Ok(true)
@@ -476,13 +480,27 @@ pub(super) async fn find(
     path: &AbsolutePath,
 ) -> Result<Option<Handed>, Error> {
     // The folder is in memory, so this answers at once, and for most volumes it is all.
-    match Entry::of(&context.guests, path) {
-        Some(entry) if entry.exists()? => {}
-        _ => return Ok(None),
+    let Some(there) = Entry::of(&context.guests, path).map(|entry| entry.exists()) else {
+        return Ok(None);
+    };
+    if matches!(there, Ok(false)) {
+        return Ok(None);
     }
     let doing = Doing::reading(format!("find the guest of `{path}`"));
     let path = path.clone();
-    blocking::run(limits.clone(), doing, move || recorded_at(&path)).await
+    blocking::run(limits.clone(), doing, move || recorded(there, &path)).await
+}
+
+/// The record of a target, with what was found out about its entry. A node whose folder of the runtime cannot be read
+/// has volumes without a record all the same.
+fn recorded(there: Result<bool, Error>, target: &AbsolutePath) -> Result<Option<Handed>, Error> {
+    if matches!(there, Ok(false)) {
+        return Ok(None);
+    }
+    match recorded_at(target)? {
+        Some(handed) => there.map(|_| Some(handed)),
+        None => Ok(None),
+    }
 }
 
 /// The conditions of the device of a volume that a guest has; `None` for all other volumes.
@@ -490,11 +508,10 @@ pub(super) fn conditions(
     context: &Context,
     path: &AbsolutePath,
 ) -> Result<Option<Conditions>, Error> {
-    match Entry::of(&context.guests, path) {
-        Some(entry) if entry.exists()? => {}
-        _ => return Ok(None),
-    }
-    let Some(handed) = recorded_at(path)? else {
+    let Some(entry) = Entry::of(&context.guests, path) else {
+        return Ok(None);
+    };
+    let Some(handed) = recorded(entry.exists(), path)? else {
         return Ok(None);
     };
     match BlockDevice::by_name(&context.kernel, &handed.device)? {

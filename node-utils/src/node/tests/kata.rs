@@ -1,6 +1,7 @@
 //! Volumes that the guest of a pod mounts: the file contract with the runtime of Kata Containers, on real devices.
 
 use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::sync::mpsc::{self, Receiver};
 
@@ -211,6 +212,52 @@ fn what_other_programs_have_written_is_not_touched() {
         for target in ["t", "other"] {
             assert_eq!(bench.written(target), Some(serde_json::json!({})));
         }
+        bench.unstage("s").expect("unstage");
+        bench.nothing_is_left(before);
+    });
+}
+
+#[test]
+fn a_folder_of_the_runtime_that_cannot_be_read_concerns_the_volumes_of_guests_only() {
+    guests(|bench| {
+        let before = bench.mounts();
+        bench.stage_for_guest(&bench.node).expect("stage");
+        bench.publish_to_guest("t").expect("publish");
+        let folder = bench.path("run/kata-containers");
+        let aside = bench.path("run/aside");
+        fs::rename(&folder, &aside).expect("aside");
+        symlink("kata-containers", &folder).expect("a link to itself");
+
+        let plain = bench.node.with_config(NodeConfig::default());
+        let staged = StageRequest {
+            staging: bench.staging("d"),
+            attachment: bench.attachment("one"),
+            capability: capability(AccessMode::SingleNodeMultiWriter, ""),
+            secrets: StageSecrets::default(),
+        };
+        bench.run(plain.stage(soon(), staged)).expect("stage");
+        let published = PublishRequest {
+            staging: bench.staging("d"),
+            ..bench.request("pod")
+        };
+        bench
+            .run(plain.publish(soon(), published))
+            .expect("publish");
+        let path = |name: &str| AbsolutePath::parse(&bench.text(name)).expect("path");
+        for name in ["k/pod", "k/d"] {
+            bench.stats(name).expect("stats");
+            let health = bench.run(plain.conditions(soon(), &[path(name)]));
+            assert!(health.expect("conditions").is_healthy());
+        }
+        bench.unpublish("pod").expect("unpublish");
+        bench.unstage("d").expect("unstage");
+
+        refused(bench.stats("k/t"), Kind::Internal);
+        refused(bench.unpublish("t"), Kind::Internal);
+        assert_eq!(bench.layers("k/t"), 1, "nothing was taken away");
+        fs::remove_file(&folder).expect("link");
+        fs::rename(&aside, &folder).expect("back");
+        bench.unpublish("t").expect("unpublish");
         bench.unstage("s").expect("unstage");
         bench.nothing_is_left(before);
     });
