@@ -395,7 +395,7 @@ fn show(
 }
 
 /// Takes a target's volume from the runtime; whether it had one. Only an entry that this driver has recorded is
-/// removed.
+/// removed, and only if no guest is known to run that has it.
 pub(super) fn withdraw(context: &Context, target: &AbsolutePath) -> Result<bool, Error> {
     let Some(entry) = Entry::of(&context.guests, target) else {
         return Ok(false);
@@ -412,6 +412,11 @@ pub(super) fn withdraw(context: &Context, target: &AbsolutePath) -> Result<bool,
         return Ok(false);
     }
     there?;
+    shim::check_ended(
+        &context.guests,
+        &entry,
+        &format!("take the volume at `{target}` from a guest"),
+    )?;
     entry.remove().map_err(|error| error.after_change(true))?;
     context.changed("entry removed");
     Ok(true)

@@ -134,11 +134,13 @@ impl Entry {
         File::open(&folder)?.sync_all()
     }
 
-    /// The sandbox that uses it, if the runtime has written that down: the one in Go does.
-    pub(super) fn sandbox(&self) -> Result<Option<String>, Error> {
+    /// The sandboxes that use it, if the runtime has written them down: the one in Go does. One that was replaced stays
+    /// in the list.
+    pub(super) fn sandboxes(&self) -> Result<Vec<String>, Error> {
         let folder = self.folder();
-        let names = kernel::list(&folder).map_err(|error| self.failed("read", error))?;
-        Ok(names.into_iter().find(|name| is_sandbox(name)))
+        let mut names = kernel::list(&folder).map_err(|error| self.failed("read", error))?;
+        names.retain(|name| is_sandbox(name));
+        Ok(names)
     }
 
     /// Removes it with all that the runtime has put there.
@@ -193,9 +195,11 @@ mod tests {
             assert_eq!(found.mode() & 0o777, mode, "{}", path.display());
         }
         assert_eq!(std::fs::read(&file).expect("read"), b"{\"a\":1}");
-        assert_eq!(entry.sandbox().expect("looked"), None);
-        std::fs::write(folder.join("5a1b"), "").expect("as the runtime does");
-        assert_eq!(entry.sandbox().expect("looked").as_deref(), Some("5a1b"));
+        assert!(entry.sandboxes().expect("looked").is_empty());
+        for sandbox in ["5a1b", "07c3"] {
+            std::fs::write(folder.join(sandbox), "").expect("as the runtime does");
+        }
+        assert_eq!(entry.sandboxes().expect("looked"), ["07c3", "5a1b"]);
         entry.remove().expect("removed");
         entry.remove().expect("again");
         assert!(kernel::list(&root).expect("listed").is_empty());

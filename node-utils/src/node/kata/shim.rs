@@ -8,6 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -144,11 +146,15 @@ fn ask(
     question: &Question<'_>,
     deadline: Instant,
 ) -> Result<Answer, Silence> {
-    let sandbox = entry
-        .sandbox()
-        .map_err(|error| Silence::Entry(error.chain()))?
-        .ok_or(Silence::NoSandbox)?;
-    let socket = socket(folders, &sandbox).ok_or(Silence::NoSocket(sandbox))?;
+    let mut sandboxes = entry
+        .sandboxes()
+        .map_err(|error| Silence::Entry(error.chain()))?;
+    let found = sandboxes.iter().find_map(|name| socket(folders, name));
+    let socket = match (found, sandboxes.pop()) {
+        (Some(socket), _) => socket,
+        (None, Some(sandbox)) => return Err(Silence::NoSocket(sandbox)),
+        (None, None) => return Err(Silence::NoSandbox),
+    };
     let mut stream = UnixStream::connect(socket)?;
     stream.set_write_timeout(Some(left(deadline)?))?;
     stream.write_all(question.text().as_bytes())?;
@@ -174,11 +180,44 @@ fn left(deadline: Instant) -> io::Result<Duration> {
 }
 
 fn socket(folders: &Folders, sandbox: &str) -> Option<PathBuf> {
-    let mut sockets = folders
-        .sandboxes
-        .iter()
-        .map(|folder| folder.join(sandbox).join(SOCKET));
-    sockets.find(|socket| socket.exists())
+    sockets(folders, sandbox).find(|socket| socket.exists())
+}
+
+/// The paths at which the runtime of a sandbox may listen.
+fn sockets(folders: &Folders, sandbox: &str) -> impl Iterator<Item = PathBuf> {
+    let folders = folders.sandboxes.iter();
+    folders.map(move |folder| folder.join(sandbox).join(SOCKET))
+}
+
+/// Fails if the runtime of a sandbox that uses the volume still listens: its guest has the filesystem mounted. Of a
+/// runtime that does not say which sandbox that is, nothing is known.
+pub(super) fn check_ended(folders: &Folders, entry: &Entry, doing: &str) -> Result<(), Error> {
+    for sandbox in entry.sandboxes()? {
+        for socket in sockets(folders, &sandbox) {
+            let is_running = listens(&socket).map_err(|errno| {
+                Error::new(Kind::Unreachable, doing).because(io::Error::from(errno))
+            })?;
+            if is_running {
+                return Err(Error::new(Kind::Busy, doing).advise(format!(
+                    "the sandbox `{sandbox}` still runs: its runtime listens at `{}`; stop that sandbox",
+                    socket.display()
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a process listens at a socket. This does not wait.
+fn listens(path: &Path) -> Result<bool, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
+        // A full queue is that of a process that listens.
+        Ok(()) | Err(Errno::AGAIN) => Ok(true),
+        Err(Errno::CONNREFUSED | Errno::NOENT | Errno::NOTDIR) => Ok(false),
+        Err(errno) => Err(errno),
+    }
 }
 
 // === impl Question ===
@@ -266,6 +305,8 @@ fn usage(said: &Value) -> Usage {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use super::*;
 
     #[test]
@@ -281,6 +322,22 @@ mod tests {
         ] {
             assert_eq!(Answer::parse(bad), None, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_process_that_listens_is_told_from_a_socket_that_is_left() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join(SOCKET);
+        assert_eq!(listens(&path), Ok(false), "nothing is there");
+        assert_eq!(listens(&path.join("below")), Ok(false));
+        let listener = UnixListener::bind(&path).expect("bound");
+        assert_eq!(listens(&path), Ok(true));
+        assert_eq!(listens(&path.join("below")), Ok(false), "no folder");
+        drop(listener);
+        assert_eq!(listens(&path), Ok(false), "the socket is left");
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("link", &link).expect("a link to itself");
+        assert!(listens(&link).is_err(), "unknown is not ended");
     }
 
     #[test]

@@ -96,6 +96,12 @@ impl Bench {
         });
         questions
     }
+
+    /// Takes the socket of the runtime away, as it does at its end.
+    fn end_guest(&self) {
+        let socket = self.path("run/vc/sbs/5a1b/shim-monitor.sock");
+        fs::remove_file(socket).expect("socket");
+    }
 }
 
 #[test]
@@ -362,8 +368,34 @@ fn the_runtime_is_asked_for_numbers_and_a_silent_one_is_not_waited_for() {
         drop(silent);
         let health = bench.run(bench.node.conditions(soon(), &[path]));
         assert!(health.expect("conditions").is_healthy());
+        bench.end_guest();
         bench.unpublish("t").expect("unpublish");
         bench.unstage("s").expect("unstage");
+    });
+}
+
+#[test]
+fn a_guest_that_runs_keeps_its_volume() {
+    guests(|bench| {
+        let before = bench.mounts();
+        bench.stage_for_guest(&bench.node).expect("stage");
+        bench.publish_to_guest("t").expect("publish");
+        let _questions = bench.runtime_of("t", "HTTP/1.0 200 OK\r\n\r\n");
+        // An earlier sandbox of the pod has ended.
+        fs::write(bench.entry("t").join("07c3"), "").expect("the sandbox");
+        let error = refused(bench.unpublish("t"), Kind::Busy);
+        assert_eq!(error.effect(), Effect::None);
+        assert!(error.chain().contains("`5a1b`"), "{}", error.chain());
+        assert!(bench.written("t").is_some() && bench.layers("k/t") == 1);
+        refused(bench.publish_to_guest("t2"), Kind::Busy);
+        refused(bench.unstage("s"), Kind::Busy);
+        assert!(!bench.is_on_the_node());
+        bench.end_guest();
+        bench.unpublish("t").expect("unpublish");
+        bench.publish_to_guest("t2").expect("the next pod");
+        bench.unpublish("t2").expect("unpublish");
+        bench.unstage("s").expect("unstage");
+        bench.nothing_is_left(before);
     });
 }
 
@@ -390,6 +422,7 @@ fn a_guest_hears_of_the_new_size_and_its_refusal_is_the_answer() {
         assert_eq!(body["Size"], size);
         let node = bench.storage.device("one").node(&Kernel::here());
         assert_eq!(body["VolumePath"], node.to_str().expect("text"));
+        bench.end_guest();
         bench.unpublish("t").expect("unpublish");
         bench.unstage("s").expect("unstage");
     });
