@@ -65,7 +65,8 @@ impl Folders {
 // === impl Entry ===
 
 impl Entry {
-    /// The entry of a target; `None` for a path that is too long to have one.
+    /// The entry of a target; `None` for a path that is too long to have one. Links in the path stay: containerd and
+    /// CRI-O give the runtime the path of the kubelet, and follow a link only where the target itself is one.
     pub(super) fn of(folders: &Folders, target: &AbsolutePath) -> Option<Self> {
         let name = URL_SAFE.encode(target.as_str());
         (name.len() <= LONGEST_NAME).then(|| Self {

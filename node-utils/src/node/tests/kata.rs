@@ -49,9 +49,13 @@ impl Bench {
 
     /// The folder in which the runtime looks for a target.
     fn entry(&self, target: &str) -> PathBuf {
+        self.entry_of(&self.text(&format!("k/{target}")))
+    }
+
+    /// The same for a whole path.
+    fn entry_of(&self, target: &str) -> PathBuf {
         use base64::Engine as _;
-        let text = self.text(&format!("k/{target}"));
-        let name = base64::engine::general_purpose::URL_SAFE.encode(text);
+        let name = base64::engine::general_purpose::URL_SAFE.encode(target);
         self.path(VOLUMES).join(name)
     }
 
@@ -264,6 +268,31 @@ fn a_folder_of_the_runtime_that_cannot_be_read_concerns_the_volumes_of_guests_on
         fs::remove_file(&folder).expect("link");
         fs::rename(&aside, &folder).expect("back");
         bench.unpublish("t").expect("unpublish");
+        bench.unstage("s").expect("unstage");
+        bench.nothing_is_left(before);
+    });
+}
+
+#[test]
+fn the_path_of_a_target_is_encoded_as_the_kubelet_spells_it() {
+    guests(|bench| {
+        let before = bench.mounts();
+        symlink(bench.path("k"), bench.path("link")).expect("link");
+        let target = bench.text("link/t");
+        let request = || PublishRequest {
+            target: TargetPath::parse(&target).expect("path"),
+            ..bench.guest_request("t")
+        };
+        bench.stage_for_guest(&bench.node).expect("stage");
+        bench.publish(request()).expect("publish");
+        bench.publish(request()).expect("publish again");
+        assert!(bench.entry_of(&target).join("mountInfo.json").exists());
+        assert!(!bench.entry("t").exists() && !bench.is_on_the_node());
+        assert_eq!(bench.layers("k/t"), 1);
+        let path = request().target;
+        let unpublished = bench.run(bench.node.unpublish(soon(), path));
+        unpublished.expect("unpublish");
+        assert!(!bench.entry_of(&target).exists());
         bench.unstage("s").expect("unstage");
         bench.nothing_is_left(before);
     });
