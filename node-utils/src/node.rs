@@ -212,9 +212,12 @@ impl Node {
             {
                 return kata::publish(&self.context, limits, request).await;
             }
+            let mounted = kata::return_to_node(&self.context, &limits, &request).await?;
             let doing = Doing::changing(format!("publish at `{}`", request.target));
             let context = Arc::clone(&self.context);
-            blocking::run(limits, doing, move || publish::publish(&context, &request)).await
+            let published =
+                blocking::run(limits, doing, move || publish::publish(&context, &request)).await;
+            published.map_err(|error| error.after_change(mounted))
         };
         self.account(source, Purpose::Change).on_account(work).await
     }

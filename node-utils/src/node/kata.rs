@@ -131,6 +131,49 @@ pub(super) async fn publish(
     blocking::run(limits, Doing::changing(doing), work).await
 }
 
+/// Mounts the staged volume of a request that is not for a guest, where an earlier guest has left it unmounted; whether
+/// it did. The orchestrator does not stage it anew as long as it is staged.
+pub(super) async fn return_to_node(
+    context: &Arc<Context>,
+    limits: &Limits,
+    request: &PublishRequest,
+) -> Result<bool, Error> {
+    if request.capability.access == Access::Block || !request.attachment.may_be_device() {
+        return Ok(false);
+    }
+    let doing = Doing::reading(format!("find who had the volume of `{}`", request.target));
+    let look = {
+        let (context, request) = (Arc::clone(context), request.clone());
+        move || left_by_guest(&context, &request)
+    };
+    let Some(disk) = blocking::run(limits.clone(), doing, look).await? else {
+        return Ok(false);
+    };
+    check_target(request)?;
+    mount_again(context, limits, request, disk).await?;
+    Ok(true)
+}
+
+/// The disk of the request, if an earlier guest had it and nothing has mounted it since. Fails if a guest may have it.
+fn left_by_guest(
+    context: &Context,
+    request: &PublishRequest,
+) -> Result<Option<BlockDevice>, Error> {
+    let Some(handed) = handed_from(request.staging.path())? else {
+        return Ok(None);
+    };
+    if handed.holds(context)? {
+        let doing = format!(
+            "publish at `{}`, while a guest of Kata may have the volume",
+            request.target
+        );
+        return Err(Error::new(Kind::Busy, doing)
+            .advise(format!("unpublish it at `{}` first", handed.target)));
+    }
+    let device = handed.device_of(context, &request.attachment)?;
+    device.disk(&context.kernel).map(Some)
+}
+
 /// Mounts a disk that a guest had before: its filesystem is checked and grown, and gets its group, as after a stage.
 async fn mount_again(
     context: &Arc<Context>,

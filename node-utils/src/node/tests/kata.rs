@@ -197,9 +197,21 @@ fn a_configuration_that_changes_takes_no_volume_from_its_pod() {
         to(&bench.node, "t").expect("publish");
         bench.stage_for_guest(&plain).expect("stage");
         to(&plain, "t").expect("the guest has it, as before");
-        refused(to(&plain, "t2"), Kind::Busy);
+        let error = refused(to(&plain, "t2"), Kind::Busy);
+        assert!(error.chain().contains("guest"), "{}", error.chain());
         assert!(bench.written("t").is_some() && !bench.is_on_the_node());
         bench.unpublish("t").expect("unpublish");
+
+        // The kubelet does not stage it anew for the next pod.
+        to(&plain, "t2").expect("the next pod");
+        to(&plain, "t2").expect("again");
+        assert!(bench.written("t2").is_none() && bench.is_on_the_node());
+        assert_eq!((bench.layers("k/s"), bench.layers("k/t2")), (1, 1));
+        fs::write(bench.path("k/t2/f"), "content").expect("write");
+        bench.unpublish("t2").expect("unpublish");
+        to(&bench.node, "t3").expect("a guest again");
+        assert!(bench.written("t3").is_some() && !bench.is_on_the_node());
+        bench.unpublish("t3").expect("unpublish");
         bench.unstage("s").expect("unstage");
         bench.nothing_is_left(before);
     });
