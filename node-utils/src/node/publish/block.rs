@@ -11,7 +11,7 @@ use super::super::exclusive;
 use super::super::mount_target::{MountTarget, Shape};
 use super::super::raw::{BLOCK_DEVICE, bind};
 use super::super::request::PublishRequest;
-use super::super::{Context, mount_failed};
+use super::super::{Context, kata, mount_failed};
 use super::check_target;
 use crate::device::{BlockDevice, DeviceNumber};
 use crate::loops::{Label, Loop};
@@ -48,6 +48,7 @@ pub(super) fn publish(context: &Context, request: &PublishRequest) -> Result<(),
 fn staged(context: &Context, request: &PublishRequest) -> Result<(Place, BlockDevice), Error> {
     let path = request.staging.path().child(BLOCK_DEVICE);
     let doing = format!("use the device that is staged at `{path}`");
+    kata::check_raw(request.staging.path(), &doing)?;
     let error = Error::new(Kind::Busy, doing)
         .advise("no usable device of this volume is there; stage the volume first");
     let place = match Place::open(path.as_path()) {

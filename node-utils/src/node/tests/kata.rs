@@ -176,6 +176,31 @@ fn what_no_guest_can_have_is_refused_and_a_raw_device_is_as_ever() {
 }
 
 #[test]
+fn the_disk_of_a_guest_is_no_raw_device_for_another_pod() {
+    guests(|bench| {
+        let before = bench.mounts();
+        bench.stage_for_guest(&bench.node).expect("stage");
+        bench.publish_to_guest("t").expect("publish");
+        let raw = || {
+            let mut request = bench.device_request("one", "t2");
+            request.capability.access = Access::Block;
+            request
+        };
+        let error = refused(bench.publish(raw()), Kind::Busy);
+        assert!(error.chain().contains("guests of Kata"));
+        bench.unpublish("t").expect("unpublish");
+        refused(bench.publish(raw()), Kind::Busy);
+        assert!(!bench.path("k/t2").exists());
+        bench.unstage("s").expect("unstage");
+        bench.stage_block("one", "s").expect("stage");
+        bench.publish(raw()).expect("a raw device by now");
+        bench.unpublish("t2").expect("unpublish");
+        bench.unstage("s").expect("unstage");
+        bench.nothing_is_left(before);
+    });
+}
+
+#[test]
 fn a_configuration_that_changes_takes_no_volume_from_its_pod() {
     guests(|bench| {
         let before = bench.mounts();
