@@ -356,9 +356,18 @@ fn after_a_reboot_the_volume_is_staged_anew() {
     });
 }
 
-#[test]
-fn a_publication_for_a_guest_killed_after_any_change_is_completed_or_removed() {
-    guests(|bench| {
+/// The state of a volume before a publication that is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Staged,
+    /// An earlier guest had it, and nothing stages it anew.
+    Bare,
+}
+
+/// Kills a publication after each of its changes, and then does it again, or takes the volume away; that is killed,
+/// too. At least `expected` changes are known.
+fn at_every_change_of_a_publication(state: Before, expected: usize) {
+    guests(move |bench| {
         let before = bench.mounts();
         let new = || node(of_guests(), &bench.storage, &bench.children);
         let mut after = 1;
@@ -366,12 +375,18 @@ fn a_publication_for_a_guest_killed_after_any_change_is_completed_or_removed() {
             let mut reached = false;
             for again in [true, false] {
                 bench.stage_for_guest(&bench.node).expect("stage");
+                if state == Before::Bare {
+                    bench.publish_to_guest("t").expect("an earlier guest");
+                    bench.unpublish("t").expect("unpublish");
+                }
                 let passed = kill(&new(), after, |doomed| {
                     bench.run(doomed.publish(soon(), bench.guest_request("t")))
                 });
                 reached |= passed.is_some();
                 if again {
-                    bench.stage_for_guest(&bench.node).expect("stage");
+                    if state == Before::Staged {
+                        bench.stage_for_guest(&bench.node).expect("stage");
+                    }
                     let done = bench.publish_to_guest("t");
                     done.unwrap_or_else(|error| panic!("{passed:?}: {}", error.chain()));
                     assert!(bench.written("t").is_some() && !bench.is_on_the_node());
@@ -379,9 +394,13 @@ fn a_publication_for_a_guest_killed_after_any_change_is_completed_or_removed() {
                 let _ = kill(&new(), after, |doomed| {
                     bench.run(doomed.unpublish(soon(), bench.target("t")))
                 });
-                for done in [bench.unpublish("t"), bench.unstage("s")] {
-                    done.unwrap_or_else(|error| panic!("{passed:?}: {}", error.chain()));
-                }
+                let released = bench.unpublish("t");
+                released.unwrap_or_else(|error| panic!("{passed:?}: {}", error.chain()));
+                let _ = kill(&new(), after, |doomed| {
+                    bench.run(doomed.unstage(soon(), bench.staging("s")))
+                });
+                let unstaged = bench.unstage("s");
+                unstaged.unwrap_or_else(|error| panic!("{passed:?}: {}", error.chain()));
                 assert!(!bench.entry("t").exists(), "{passed:?}");
                 bench.nothing_is_left(before);
             }
@@ -390,8 +409,18 @@ fn a_publication_for_a_guest_killed_after_any_change_is_completed_or_removed() {
             }
             after += 1;
         }
-        assert!(after > 6, "only {} changes", after - 1);
+        assert!(after > expected, "only {} changes", after - 1);
     });
+}
+
+#[test]
+fn a_publication_for_a_guest_killed_after_any_change_is_completed_or_removed() {
+    at_every_change_of_a_publication(Before::Staged, 6);
+}
+
+#[test]
+fn one_for_the_next_guest_killed_after_any_change_is_completed_or_removed() {
+    at_every_change_of_a_publication(Before::Bare, 8);
 }
 
 #[test]
