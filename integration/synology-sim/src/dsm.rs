@@ -95,9 +95,9 @@ pub(crate) struct Dsm {
     host: Option<Host>,
 }
 
-/// What the storage behind the model has to hold.
+/// The LUNs, targets and shared folders of the model, which the storage behind it has to hold.
 #[derive(Debug, Clone)]
-pub(crate) struct Held {
+pub struct Held {
     pub(crate) luns: Vec<Lun>,
     pub(crate) targets: Vec<Target>,
     pub(crate) shares: Vec<Share>,
@@ -182,12 +182,17 @@ impl Dsm {
         self.follow(before)
     }
 
-    fn held(&self) -> Held {
+    pub(crate) fn held(&self) -> Held {
         Held {
             luns: self.luns.clone(),
             targets: self.targets.clone(),
             shares: self.shares.clone(),
         }
+    }
+
+    /// Makes the model hold this again.
+    pub(crate) fn restore(&mut self, held: Held) {
+        (self.luns, self.targets, self.shares) = (held.luns, held.targets, held.shares);
     }
 
     /// Makes the storage of this machine as the model now is. If that fails, the call has failed: the model is

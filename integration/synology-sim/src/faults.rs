@@ -48,6 +48,17 @@ fn once() -> usize {
     1
 }
 
+/// What gets lost between a client and the NAS, from the moment it is asked for. Every call counts, a login too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// After so many calls, one: it is not done.
+    Call(usize),
+    /// After so many calls, the answer to one: it is done.
+    Answer(usize),
+    /// After so many calls, all.
+    Rest(usize),
+}
+
 /// The action for one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Verdict {
@@ -55,7 +66,7 @@ pub(crate) struct Verdict {
     pub(crate) cut: Cut,
 }
 
-/// Whether a call is cut off because of [`Faults::cut_after`].
+/// Whether a call is cut off because of [`Faults::cut_after`] or [`Faults::lose`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
     No,
@@ -67,6 +78,9 @@ pub(crate) enum Cut {
 pub(crate) struct Faults {
     rules: Vec<Fault>,
     left: Option<usize>,
+    loss: Option<Loss>,
+    /// The calls since the loss was asked for.
+    passed: usize,
 }
 
 // === impl Fault ===
@@ -111,14 +125,31 @@ impl Faults {
         self.left = left;
     }
 
+    pub(crate) fn lose(&mut self, loss: Option<Loss>) {
+        (self.loss, self.passed) = (loss, 0);
+    }
+
+    /// Whether the next call is lost.
+    fn lost(&mut self) -> Cut {
+        let at = self.passed;
+        self.passed += 1;
+        match self.loss {
+            Some(Loss::Call(lost)) if lost == at => Cut::Before,
+            Some(Loss::Answer(lost)) if lost == at => Cut::After,
+            Some(Loss::Rest(first)) if first <= at => Cut::Before,
+            _ => Cut::No,
+        }
+    }
+
     pub(crate) fn judge(&mut self, api: &str, method: &str, changes: bool) -> Verdict {
+        let lost = self.lost();
         let cut = match &mut self.left {
             Some(0) => Cut::Before,
             Some(left) if changes => {
                 *left -= 1;
                 if *left == 0 { Cut::After } else { Cut::No }
             }
-            None | Some(_) => Cut::No,
+            None | Some(_) => lost,
         };
         let mut action = None;
         let mut rules = self.rules.iter_mut();

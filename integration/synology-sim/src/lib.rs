@@ -19,7 +19,7 @@ mod target;
 mod tls;
 mod version;
 
-pub use dsm::{Options, VolumeOptions};
-pub use faults::{Action, Fault};
+pub use dsm::{Held, Options, VolumeOptions};
+pub use faults::{Action, Fault, Loss};
 pub use server::{Simulator, shape};
 pub use version::Version;

@@ -20,8 +20,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-use crate::dsm::{Carrier, Dsm, Options, named};
-use crate::faults::{Action, Cut, Fault};
+use crate::dsm::{Carrier, Dsm, Held, Options, named};
+use crate::faults::{Action, Cut, Fault, Loss};
 use crate::tls;
 use crate::version::Version;
 
@@ -109,6 +109,11 @@ impl Simulator {
     pub fn cutter(&self) -> impl Fn(Option<usize>) + Send + Sync + use<> {
         let dsm = Arc::clone(&self.dsm);
         move |left| locked(&dsm).faults.cut_after(left)
+    }
+
+    /// Loses one call, one answer, or all from a call on; `None` ends that.
+    pub fn lose(&self, loss: Option<Loss>) {
+        locked(&self.dsm).faults.lose(loss);
     }
 
     /// Ends all sessions.
@@ -215,6 +220,16 @@ impl Simulator {
     /// Everything that it holds: LUNs, targets, snapshots and shares.
     pub fn state(&self) -> Value {
         locked(&self.dsm).state()
+    }
+
+    /// The same, for [`Simulator::restore`].
+    pub fn held(&self) -> Held {
+        locked(&self.dsm).held()
+    }
+
+    /// Makes the model hold that again, and nothing else. It is not for storage of this machine.
+    pub fn restore(&self, held: &Held) {
+        locked(&self.dsm).restore(held.clone());
     }
 }
 
