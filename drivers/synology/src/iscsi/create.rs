@@ -332,7 +332,7 @@ impl Luns {
     }
 
     /// The LUN once DSM does not work on it any more, or `None` if there is none.
-    async fn settled(
+    pub(super) async fn settled(
         &self,
         call: &Call,
         name: &LunName,

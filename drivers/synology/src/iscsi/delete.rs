@@ -60,6 +60,14 @@ impl Luns {
     ) -> Result<Option<Error>, Error> {
         call.check(doing)?;
         let mut state = self.observe(call, name, doing).await?;
+        let is_on_its_way =
+            |lun: &Lun| lun.is_action_locked && self.shown(lun, name, &state.targets).is_none();
+        if state.lun.as_ref().is_some_and(is_on_its_way) {
+            // It is being made, or goes since an earlier call: DSM refuses what is asked of it meanwhile.
+            self.settled(call, name, doing).await?;
+            // A target may show it now.
+            state = self.observe(call, name, doing).await?;
+        }
         if state.lun.is_none() {
             self.check_nas(call, doing).await?;
             // No source says what every DSM answers for a name that it does not have: the list decides.

@@ -157,6 +157,21 @@ async fn a_deletion_ends_once_the_lun_is_gone_and_not_before() {
 }
 
 #[tokio::test]
+async fn a_lun_that_goes_since_an_earlier_deletion_is_waited_for() {
+    let mut options = Options::new(Version::V7_2);
+    options.lag = 4;
+    let nas = Nas::with(options, "").await;
+    let volume = nas.create("pvc-1", None).await;
+    // The target, and the LUN, which is listed for a while.
+    nas.sim.cutter()(Some(2));
+    nas.try_delete(&volume.id).await.expect_err("cut");
+    nas.sim.cutter()(None);
+    assert_eq!(nas.objects(), (1, 0));
+    nas.delete(&volume.id).await;
+    assert_eq!(nas.objects(), (0, 0));
+}
+
+#[tokio::test]
 async fn a_refused_creation_of_nothing_says_that_nothing_was_done() {
     let nas = Nas::start(Version::V7_2, "").await;
     for (code, kind) in [
