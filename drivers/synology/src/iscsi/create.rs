@@ -116,6 +116,10 @@ impl Luns {
             // It may be in creation or in deletion.
             if found.is_action_locked && !is_whole {
                 lun = self.settled(call, &name, doing).await?;
+                // Another call may have made another one meanwhile.
+                if let Some(settled) = &lun {
+                    same_request(settled, request, false, doing)?;
+                }
             }
             targets = Some(all);
         }
@@ -362,14 +366,16 @@ impl Luns {
         if request.source.is_none() {
             return Ok(lun);
         }
-        if Origin::read(&lun.description) == Origin::Unknown
-            && lun.description != wanted.description
-        {
-            // Some DSM may drop the description of a copy. One that refuses it does so again: the note is
-            // worth no failed volume.
-            let (uuid, text) = (&lun.uuid, &wanted.description);
-            if let Err(failure) = self.client.describe_lun(call, uuid, text).await {
-                tracing::warn!(volume = %request.id, error = %failure, "the source is not noted at the LUN");
+        let is_noted = Origin::read(&lun.description) == Origin::Known(request.source.clone());
+        if !is_noted && lun.description != wanted.description {
+            // Some DSM may drop the description of a copy, or give it that of its source. One that refuses it does
+            // so again: the note is worth no failed volume.
+            let text = &wanted.description;
+            match self.client.describe_lun(call, &lun.uuid, text).await {
+                Ok(()) => lun.description.clone_from(text),
+                Err(failure) => {
+                    tracing::warn!(volume = %request.id, error = %failure, "the source is not noted at the LUN");
+                }
             }
         }
         let size = wanted.size(doing)?;

@@ -255,6 +255,27 @@ async fn a_copy_that_has_the_description_of_its_source_gets_its_own() {
 }
 
 #[tokio::test]
+async fn a_copied_lun_that_has_the_description_of_its_source_gets_its_own() {
+    let mut options = Options::new(Version::V7_2);
+    options.clones_keep_description = true;
+    let nas = Nas::with(options, "").await;
+    let original = nas.create("original", None).await;
+    let snapshot = nas.snapshot(&original.id, "s").await;
+    for (name, source) in [
+        ("copy", Source::Volume(original.id.clone())),
+        ("restored", Source::Snapshot(snapshot.id.clone())),
+    ] {
+        let made = nas.create(name, Some(source.clone())).await;
+        assert_eq!(made.source, Some(source.clone()), "{name}");
+        assert_eq!(nas.create(name, Some(source)).await, made);
+    }
+    // A copy of a copy has another source than that one.
+    let source = Some(Source::Volume(id("copy")));
+    let made = nas.create("second", source.clone()).await;
+    assert_eq!(nas.create("second", source).await, made);
+}
+
+#[tokio::test]
 async fn nothing_is_deleted_or_empty_on_a_nas_without_the_volume() {
     for kind in ["iscsi", "nfs"] {
         let nas = if kind == "iscsi" {
