@@ -3,6 +3,7 @@
 mod calls;
 mod connected;
 mod contract;
+mod cut;
 mod documented;
 mod faults;
 mod health;
