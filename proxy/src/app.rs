@@ -12,7 +12,6 @@ use driver_node_manual::NodeManual;
 use node_utils::Tools;
 
 use crate::csi::advertise::Advertised;
-use crate::csi::identity::PluginName;
 use crate::csi::node::info::NodeInfo;
 use crate::csi::node::service::NodeService;
 use crate::csi::plugin::Modes;
@@ -21,6 +20,7 @@ use crate::process;
 use crate::routing::connection::{Connection, ConnectionContext, PROXY, like, sections};
 use crate::routing::connections::{ConnectionName, Connections};
 use crate::routing::folder::{Folder, ProxySettings, States};
+use crate::routing::plugin_name::PluginName;
 use crate::routing::topology::matching::TopologyKeys;
 
 /// The environment of a process: where it runs, and for which orchestrator.

@@ -34,7 +34,6 @@ use tokio::sync::Notify;
 
 use crate::app::{App, honours_group};
 use crate::csi::advertise::Advertised;
-use crate::csi::identity::PluginName;
 use crate::csi::node::info::NodeInfo;
 use crate::csi::node::service::NodeService;
 use crate::csi::plugin::{Modes, Plugin};
@@ -42,6 +41,7 @@ use crate::csi::spec_version::CsiVersion;
 use crate::routing::connection::Connection;
 use crate::routing::connections::{ConnectionName, Connections};
 use crate::routing::folder::States;
+use crate::routing::plugin_name::PluginName;
 use crate::rpc::{Deadlines, Runner};
 use crate::telemetry::metrics::Metrics;
 

@@ -13,8 +13,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::cli::args::EX_USAGE;
-use crate::csi::identity::PluginName;
 use crate::process;
+use crate::routing::plugin_name::PluginName;
 
 /// The flags.
 #[derive(Debug, Args)]

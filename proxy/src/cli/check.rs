@@ -16,13 +16,13 @@ use node_utils::Tools;
 
 use crate::app::{App, Environment};
 use crate::cli::args::CheckFlags;
-use crate::csi::node::identity::NodeIdConfig;
 use crate::csi::spec_version::CsiVersion;
 use crate::process;
 use crate::routing::config_file::{self, ConfigFileError};
 use crate::routing::connection::Connection;
 use crate::routing::connections::ConnectionName;
 use crate::routing::folder::Surveyed;
+use crate::routing::node_id::NodeIdConfig;
 use crate::rpc::status;
 
 mod report;

@@ -14,10 +14,10 @@ use driver_core::Call;
 use crate::cli::args::{EX_USAGE, ExplainFlags};
 use crate::cli::connections::size;
 use crate::cli::selection::{NoAnswer, answer};
-use crate::csi::identity::PluginName;
 use crate::process;
 use crate::routing::connections::Connections;
 use crate::routing::own_thread;
+use crate::routing::plugin_name::PluginName;
 use chain::{Chain, Link};
 use storage::Configured;
 

@@ -3,11 +3,8 @@
 //! The context of a volume decides what it is, whichever driver created it; the driver of this
 //! process only decides how it may be used. This module never touches a mount itself.
 
-mod addresses;
 pub(crate) mod decode;
-pub mod identity;
 pub mod info;
-pub(crate) mod initiators;
 pub(crate) mod inline;
 pub(crate) mod jobs;
 pub mod programs;

@@ -22,7 +22,7 @@ use crate::app::App;
 use crate::csi::advertise::Advertised;
 use crate::csi::controller::ControllerHandler;
 use crate::csi::group_controller::GroupControllerHandler;
-use crate::csi::identity::{IdentityHandler, PluginName};
+use crate::csi::identity::IdentityHandler;
 use crate::csi::node::NodeHandler;
 use crate::csi::node::info::NodeInfo;
 use crate::csi::node::service::NodeService;
@@ -30,6 +30,7 @@ use crate::csi::snapshot_metadata::SnapshotMetadataHandler;
 use crate::csi::spec_version::CsiVersion;
 use crate::routing::connections::Connections;
 use crate::routing::folder::States;
+use crate::routing::plugin_name::PluginName;
 use crate::rpc::{Incoming, Outlet, Rpc, Runner};
 
 /// Everything that answers calls.

@@ -17,8 +17,8 @@ use tonic::{Request, Response, Status};
 use tracing::{error, info, warn};
 
 use crate::cli::args::UnixSocket;
-use crate::csi::identity::PluginName;
 use crate::process;
+use crate::routing::plugin_name::PluginName;
 use crate::rpc::server;
 use crate::rpc::server::socket::{Bound, ListenError, Listeners, Remains};
 

@@ -29,9 +29,9 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::csi::decode::map_size;
-use crate::csi::node::identity::Mapping;
 use crate::process;
 use crate::routing::connections::{ConnectionName, GroupHandle, SnapshotHandle, VolumeHandle};
+use crate::routing::node_id::Mapping;
 use crate::routing::own_thread;
 use crate::routing::topology::matching::{Accessibility, TopologyKeys};
 use inline::InlineRules;

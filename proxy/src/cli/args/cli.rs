@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::serve::seconds;
-use crate::csi::identity::PluginName;
 use crate::csi::spec_version::CsiVersion;
+use crate::routing::plugin_name::PluginName;
 use crate::telemetry::log::{LogFormat, Verbosity};
 
 pub(super) const ABOUT: &str = "\

@@ -11,11 +11,11 @@ use driver_core::NodeId;
 use node_utils::node::OrchestratorDirs;
 
 use super::{Lookup, ServeFlags};
-use crate::csi::identity::PluginName;
 use crate::csi::node::programs::Programs;
 use crate::csi::plugin::Modes;
 use crate::csi::registration::{self, KubeletRegistration};
 use crate::csi::spec_version::CsiVersion;
+use crate::routing::plugin_name::PluginName;
 use crate::telemetry::log::{LogFormat, Verbosity};
 
 /// The services to serve, and where.

@@ -18,7 +18,6 @@ use super::chain::{Link, State};
 use super::{Silent, ask};
 use crate::app::{App, Environment};
 use crate::cli::check;
-use crate::csi::identity::PluginName;
 use crate::csi::spec_version::CsiVersion;
 use crate::process;
 use crate::routing::config_file;
@@ -26,6 +25,7 @@ use crate::routing::connection::Connection;
 use crate::routing::connections::{
     ConnectionName, Connections, Handle, LazyConnection, VolumeHandle,
 };
+use crate::routing::plugin_name::PluginName;
 use crate::rpc::status;
 
 /// The keys of a volume's context that say where it is. None of them is a secret.

@@ -10,9 +10,9 @@ use tokio::task::JoinHandle;
 
 use crate::app::App;
 use crate::cli::args::UnixSocket;
-use crate::csi::identity::PluginName;
 use crate::csi::plugin::{Modes, Plugin};
 use crate::process;
+use crate::routing::plugin_name::PluginName;
 use crate::rpc::Runner;
 use crate::rpc::server;
 use crate::rpc::server::socket::{Bound, Listeners, Remains};

@@ -16,9 +16,9 @@ use tracing::debug;
 use super::{about_volume, offered, record_volume, unowned};
 use crate::csi::advertise::attaches;
 use crate::csi::decode::{ControllerPublishRequest, ControllerUnpublishRequest};
-use crate::csi::node::identity::NodeIdentity as ReportedId;
 use crate::csi::plugin::Plugin;
 use crate::routing::connection::Connection;
+use crate::routing::node_id::NodeIdentity as ReportedId;
 use crate::rpc::in_flight::{Hold, Keys, Object};
 use crate::rpc::{Incoming, Subject, Task};
 

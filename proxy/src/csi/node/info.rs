@@ -5,11 +5,10 @@ use driver_core::{NodeId, Topology};
 use node_utils::kernel::Kernel;
 
 use crate::app::Environment;
-use crate::csi::node::addresses;
-use crate::csi::node::identity::NodeIdConfig;
-use crate::csi::node::initiators::{self, Initiators};
 use crate::process;
 use crate::routing::folder::ProxySettings;
+use crate::routing::node_id::initiators::{self, Initiators};
+use crate::routing::node_id::{NodeIdConfig, addresses};
 use crate::routing::topology::node::{Files, NodeTopology, Sources};
 
 /// The id and topology of this node.

@@ -4,7 +4,7 @@ use driver_core::config::{ConfigError, Document};
 use driver_core::template::Template;
 use serde::Deserialize;
 
-use crate::csi::node::identity::{MapEntry, Mapping, NodeIdType};
+use crate::routing::node_id::{MapEntry, Mapping, NodeIdType};
 use crate::routing::topology::matching::{Accessibility, Entry, TopologyKeys};
 
 /// `proxy` in the file of a connection.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::name::ConnectionName;
-use crate::csi::identity::PluginName;
+use crate::routing::plugin_name::PluginName;
 
 /// The value of `proxy.legacyConnection` if such handles belong to no connection.
 pub(crate) const NO_OWNER: &str = "none";

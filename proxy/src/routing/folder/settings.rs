@@ -11,10 +11,10 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::csi::identity::PluginName;
-use crate::csi::node::identity::NodeIdConfig;
 use crate::routing::connection::PerDriver;
 use crate::routing::connections::{Bare, ConnectionName, NO_OWNER, Names};
+use crate::routing::node_id::NodeIdConfig;
+use crate::routing::plugin_name::PluginName;
 use crate::routing::topology::matching::{Rule, TopologyKeys};
 use crate::routing::topology::node::{NodeTopology, NodeTopologyConfig};
 

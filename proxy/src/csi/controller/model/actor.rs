@@ -18,13 +18,13 @@ use super::steps::{BareIs, Call, Content, Ends, NAMES, STORAGES, Setup, Step};
 use super::storage::{Held, Storage};
 use super::workshop;
 use crate::csi::controller::ControllerHandler;
-use crate::csi::identity::PluginName;
 use crate::csi::plugin::{Modes, Plugin};
 use crate::routing::config_file::ConfigFileError;
 use crate::routing::connections::{
     Bare, Blueprint, ConnectionName, Connections, LazyConnection, Names,
 };
 use crate::routing::folder::{Loader, States};
+use crate::routing::plugin_name::PluginName;
 use crate::rpc::{Deadlines, Runner};
 use crate::telemetry::metrics::Metrics;
 

@@ -13,7 +13,7 @@ use node_utils::mount::MountTable;
 use node_utils::tools::{HostRoot, resolve};
 use node_utils::{Tools, nvme};
 
-use crate::csi::node::addresses::Network;
+use super::addresses::Network;
 use crate::routing::config_file::read_regular;
 
 /// The place where `iscsid` looks for its name, below its own root: everywhere, and built from source.

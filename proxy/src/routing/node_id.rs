@@ -4,6 +4,9 @@
 //! and `v…=` what initiators call it, shortened by a table of prefixes, and `a=` its addresses. Each
 //! connection may say which part its backend knows; otherwise that is the name. compat: "Node ids of the proxy".
 
+pub(crate) mod addresses;
+pub(crate) mod initiators;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -13,8 +16,8 @@ use driver_core::text::MAX_NODE_ID;
 use driver_core::{Error, NodeId};
 use serde::Deserialize;
 
-use crate::csi::node::addresses::Network;
-use crate::csi::node::initiators::Initiators;
+use addresses::Network;
+use initiators::Initiators;
 
 /// `proxy.nodeId`.
 #[derive(Debug, Clone, Default, Deserialize)]
