@@ -29,7 +29,6 @@ use crate::cli::args::{self, EX_USAGE, Serve};
 use crate::console::Console;
 use crate::csi::addons;
 use crate::csi::controller::lost_exports;
-use crate::csi::decode;
 use crate::csi::node::inline;
 use crate::csi::plugin::Plugin;
 use crate::csi::registration::{KubeletRegistration, Registered};
@@ -37,6 +36,7 @@ use crate::process::{self, Signals};
 use crate::routing::config_file;
 use crate::routing::folder::{self, Duties, Watch};
 use crate::routing::plugin_name::PluginName;
+use crate::routing::topology::label::is_topology;
 use crate::rpc::server::socket::{Bound, ListenError, Listeners, Remains, is_exposed, listen_tcp};
 use crate::rpc::server::{self, reflection};
 use crate::rpc::{Deadlines, Runner};
@@ -157,7 +157,7 @@ fn open(serve: &Serve, metrics: &Metrics) -> Option<Opened> {
     }
     folder::report(&document, None);
     if let Some(place) = app.info.place()
-        && !decode::is_topology(&place)
+        && !is_topology(&place)
     {
         // compat: "Topology": no orchestrator could store it.
         error!(variable = "CSI_NODE_ID", "{NO_TOPOLOGY}");

@@ -32,7 +32,6 @@ pub(crate) use crate::csi::node::decode::{
 };
 pub(crate) use crate::csi::snapshot_metadata::decode::RangesRequest;
 pub use any::request;
-pub(crate) use maps::{is_topology, size as map_size};
 
 /// The longest token, given and taken: a token is no id of an older driver, so that the limit of
 /// the specification holds both ways.

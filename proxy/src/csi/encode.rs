@@ -12,8 +12,8 @@ use driver_core::{
 };
 use node_utils::node::{Usage, VolumeStats};
 
-use crate::csi::decode::{MAX_TOKEN, SourceHandle, map_size};
-use crate::routing::connection::Connection;
+use crate::csi::decode::{MAX_TOKEN, SourceHandle};
+use crate::routing::connection::{Connection, map_size};
 use crate::routing::connections::VolumeHandle;
 use crate::rpc::status::printable_within;
 

@@ -28,7 +28,6 @@ use node_utils::blocking::Threads;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use crate::csi::decode::map_size;
 use crate::process;
 use crate::routing::connections::{ConnectionName, GroupHandle, SnapshotHandle, VolumeHandle};
 use crate::routing::node_id::Mapping;
@@ -546,4 +545,9 @@ pub(crate) fn restricted(mut rules: AccessRules, modes: Option<&[AccessMode]>) -
         modes.clone_into(&mut rules.block_modes);
     }
     rules
+}
+
+/// The bytes that count for the limit of a map.
+pub(crate) fn map_size(map: &VolumeContext) -> usize {
+    map.iter().map(|(key, value)| key.len() + value.len()).sum()
 }

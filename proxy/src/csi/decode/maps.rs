@@ -9,18 +9,17 @@ use driver_core::{Topology, TopologyRequirement};
 use secrecy::SecretString;
 
 use super::{DecodeError, Reason};
+use crate::routing::connection::map_size;
+use crate::routing::topology::label::{is_label, is_topology_key};
 
 type Map = BTreeMap<String, String>;
-
-/// The longest part of a topology key, and the longest topology value.
-const MAX_LABEL: usize = 63;
 
 /// Owners of keys with a slash in secrets: ours, and what kubelet adds itself.
 const SECRET_OWNERS: [&str; 2] = ["democratic-csi.org/", "csi.storage.k8s.io/"];
 
 /// A map of free keys and values.
 pub(crate) fn map(field: &'static str, map: Map) -> Result<Map, DecodeError> {
-    let bytes = size(&map);
+    let bytes = map_size(&map);
     if bytes > MAX_MAP {
         return Err(DecodeError::new(
             field,
@@ -31,11 +30,6 @@ pub(crate) fn map(field: &'static str, map: Map) -> Result<Map, DecodeError> {
         ));
     }
     Ok(map)
-}
-
-/// The bytes that count for the limit of a map.
-pub(crate) fn size(map: &Map) -> usize {
-    map.iter().map(|(key, value)| key.len() + value.len()).sum()
 }
 
 /// Secrets; also those of calls that need none, because a caller that breaks the rules here would
@@ -103,34 +97,6 @@ pub(crate) fn topology(
         }
     }
     Ok(Topology::new(segments))
-}
-
-/// Whether an orchestrator can store a topology of ours.
-pub(crate) fn is_topology(place: &Topology) -> bool {
-    let segments = place.segments();
-    segments
-        .iter()
-        .all(|(key, value)| is_topology_key(key) && is_label(value))
-}
-
-fn is_topology_key(key: &str) -> bool {
-    match key.split_once('/') {
-        None => is_label(key),
-        Some((prefix, name)) => {
-            let domain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b);
-            is_label(prefix) && prefix.bytes().all(domain) && is_label(name)
-        }
-    }
-}
-
-/// 1 to 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends.
-fn is_label(text: &str) -> bool {
-    let edge = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
-    let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-    text.len() <= MAX_LABEL
-        && text.bytes().all(inner)
-        && edge(text.bytes().next())
-        && edge(text.bytes().last())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use driver_core::{Error, Kind, Topology, TopologyRequirement};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::csi::decode;
+use crate::routing::topology::label::is_topology;
 
 /// The prefix of topology keys unless another is configured.
 pub(crate) const DEFAULT_PREFIX: &str = "org.democratic-csi.topology";
@@ -289,7 +289,7 @@ impl NodeSet {
             }
         }
         let (required, shown) = (Topology::new(required), Topology::new(all));
-        if !decode::is_topology(&shown) {
+        if !is_topology(&shown) {
             let problem = "has a key or a value that no node could carry as a label";
             return Err(ConfigError::at(at, problem).advise(
                 "values have 1 to 63 letters, digits, `-`, `_` and `.`; keys may have a prefix",

@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tracing::info;
 
-use crate::csi::decode;
+use crate::routing::topology::label::is_topology;
 use crate::routing::topology::matching::{DEFAULT_PREFIX, TopologyKeys};
 
 mod files;
@@ -73,7 +73,7 @@ impl NodeTopologyConfig {
         let prefix = self.prefix.as_deref().filter(|prefix| !prefix.is_empty());
         let prefix = prefix.unwrap_or(DEFAULT_PREFIX);
         let example = [(format!("{prefix}/a"), "a".to_owned())];
-        if !decode::is_topology(&Topology::new(example.into())) {
+        if !is_topology(&Topology::new(example.into())) {
             return Err(
                 ConfigError::at("proxy.nodeTopology.prefix", "is no prefix of a label")
                     .advise("give a domain name such as org.example.topology"),

@@ -8,7 +8,7 @@ use regex::{Captures, Regex};
 use serde::Deserialize;
 
 use super::{Sources, absolute, whole};
-use crate::csi::decode;
+use crate::routing::topology::label::is_topology;
 use crate::routing::topology::matching::TopologyKeys;
 
 /// One entry of `proxy.nodeTopology.fromRegexp`.
@@ -155,7 +155,7 @@ impl ZoneRule {
 
 fn is_valid_label(key: &str, value: &str) -> bool {
     let segment = (key.to_owned(), value.to_owned());
-    decode::is_topology(&Topology::new([segment].into()))
+    is_topology(&Topology::new([segment].into()))
 }
 
 // === impl Source ===
