@@ -5,6 +5,7 @@
 //! - `csi`: the services, one `async fn` per call.
 //! - `rpc`: what is the same for every call.
 //! - `telemetry`: log, metrics, and the endpoint for operators.
+//! - `message`: the text of an error.
 //! - `console`: the page for people, which changes nothing.
 //!
 //! `app` puts them together for one configuration file.
@@ -19,6 +20,7 @@ pub mod cli;
 #[cfg(feature = "console")]
 pub mod console;
 pub mod csi;
+pub(crate) mod message;
 pub mod process;
 pub mod routing;
 pub mod rpc;

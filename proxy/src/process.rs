@@ -13,10 +13,10 @@ use node_utils::blocking::OF_A_NODE;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::JoinError;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
+use crate::message::said;
 use crate::telemetry::log::LogControl;
 
 /// Threads that run calls. Calls wait for storage; two threads carry thousands of them.
@@ -211,15 +211,6 @@ pub fn complain(line: &str) {
         .write_all(format!("{line}\n").as_bytes());
 }
 
-/// The text of one error, without its causes. The text of a panic is left out: it may contain
-/// anything.
-pub fn said(error: &(dyn Error + 'static)) -> String {
-    match error.downcast_ref::<JoinError>() {
-        Some(join) if join.is_panic() => "met a defect of this program".to_owned(),
-        _ => error.to_string(),
-    }
-}
-
 /// An error and its causes in one line.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = said(error);
@@ -271,6 +262,8 @@ impl Signals {
 
 #[cfg(test)]
 mod tests {
+    use tokio::task::JoinError;
+
     use super::*;
 
     #[derive(Debug, thiserror::Error)]

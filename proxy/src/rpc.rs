@@ -32,9 +32,10 @@ use tokio_util::task::TaskTracker;
 use tonic::{Code, Response, Status};
 use tracing::{Instrument, Span, debug, error, error_span, field, info, warn};
 
+use crate::message::{self, printable};
 use crate::routing::connections::late;
 use crate::rpc::in_flight::{Guard, InFlight, Keys};
-use crate::rpc::status::{RpcGroup, code_name, printable};
+use crate::rpc::status::{RpcGroup, code_name};
 use crate::telemetry::metrics::{Metrics, RpcInFlight};
 use detach::DetachOnDrop;
 
@@ -278,7 +279,7 @@ impl Runner {
 /// The text of a failure, made if it is wanted.
 fn reason<T>(result: &Result<T, Error>) -> Option<impl FnOnce() -> String> {
     let error = result.as_ref().err()?;
-    Some(|| status::message(error))
+    Some(|| message::of(error))
 }
 
 /// Runs `work`; a panic becomes an error without effect.
@@ -416,7 +417,7 @@ impl Entry {
         let rpc = self.rpc.name();
         let code = status::code(error.kind(), error.effect());
         let (name, duration_ms) = (code_name(code), self.milliseconds());
-        let text = status::message(error);
+        let text = message::of(error);
         match (error.kind(), error.effect()) {
             (Kind::Internal, _) => {
                 error!(code = %name, duration_ms, error = %text, "{rpc} failed");
@@ -440,7 +441,7 @@ impl Entry {
         match result {
             Ok(_) => warn!(duration_ms, "{rpc} succeeded after its deadline"),
             Err(error) => {
-                let error = status::message(error);
+                let error = message::of(error);
                 warn!(duration_ms, %error, "{rpc} failed after its deadline");
             }
         }

@@ -13,9 +13,9 @@ use driver_core::{AdoptVolume, Adoption, AdoptionState, Claim, MadeFor, ObjectNa
 use crate::cli::args::EX_USAGE;
 use crate::cli::export_pvs::{self, ObjectFlags, claim, object};
 use crate::cli::selection::{self, CHANGE, Chosen, QUESTION, name_of, within};
+use crate::message::{self, printable};
 use crate::process;
 use crate::routing::connection::Connection;
-use crate::rpc::status::{self, printable};
 
 #[cfg(test)]
 mod tests;
@@ -158,7 +158,7 @@ async fn adopt(connection: &Connection, flags: &AdoptFlags) -> Result<Option<Vol
     let plan = within(QUESTION, "look at what is to be adopted", async |call| {
         driver.plan_adoption(call, &request).await
     });
-    let plan = plan.await.map_err(|error| status::message(&error))?;
+    let plan = plan.await.map_err(|error| message::of(&error))?;
     let handle = connection.volume_handle(&plan.id);
     if plan.state == AdoptionState::Volume {
         return Err(format!(
@@ -177,7 +177,7 @@ async fn adopt(connection: &Connection, flags: &AdoptFlags) -> Result<Option<Vol
         driver.adopt_volume(call, &request).await
     });
     let made = made.await.map_err(|error| {
-        let error = status::message(&error);
+        let error = message::of(&error);
         format!("{error}\nomnibus-csi: what was started goes on when the same command runs again")
     })?;
     Ok(Some(export_pvs::with_size(made, flags.size)))

@@ -17,13 +17,13 @@ use node_utils::Tools;
 use crate::app::{App, Environment};
 use crate::cli::args::CheckFlags;
 use crate::csi::spec_version::CsiVersion;
+use crate::message;
 use crate::process;
 use crate::routing::config_file::{self, ConfigFileError};
 use crate::routing::connection::Connection;
 use crate::routing::connections::ConnectionName;
 use crate::routing::folder::Surveyed;
 use crate::routing::node_id::NodeIdConfig;
-use crate::rpc::status;
 
 mod report;
 
@@ -396,7 +396,7 @@ fn of_storage(error: &Error) -> Finding {
     Finding {
         weight: Weight::Error,
         about: "storage".into(),
-        message: status::message_without_advice(error),
+        message: message::without_advice(error),
         advice: error.advice().map(str::to_owned),
     }
 }

@@ -18,11 +18,11 @@ use crate::cli::args::{ConnectionsFlags, EX_USAGE};
 use crate::cli::check;
 use crate::cli::selection::{NoAnswer, answer};
 use crate::csi::spec_version::CsiVersion;
+use crate::message::{self, printable};
 use crate::process::{self, complain};
 use crate::routing::config_file::{self, ConfigFileError};
 use crate::routing::connection::Connection;
 use crate::routing::folder::Surveyed;
-use crate::rpc::status::{self, printable};
 
 /// The time that a storage may take to answer. As long as a probe may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -139,7 +139,7 @@ impl Row {
         let driver = connection.driver();
         let probe = async |call: &Call| driver.probe(call).await;
         let problem = match patiently(probe).await {
-            Ok(problems) => problems.first().map(status::message),
+            Ok(problems) => problems.first().map(message::of),
             Err(silent) => Some(silent),
         };
         self.error = problem;
@@ -165,7 +165,7 @@ impl Row {
     fn answered<T>(&mut self, what: &str, answer: Result<Result<T, Error>, String>) -> Option<T> {
         let why = match answer {
             Ok(Ok(answer)) => return Some(answer),
-            Ok(Err(error)) => status::message(&error),
+            Ok(Err(error)) => message::of(&error),
             Err(silent) => silent,
         };
         self.error = Some(format!("{what}: {why}"));

@@ -17,10 +17,10 @@ use futures_util::future::join_all;
 use crate::cli::args::EX_USAGE;
 use crate::cli::selection::{self, Chosen, Problem, QUESTION, within};
 use crate::cli::yaml;
+use crate::message::printable;
 use crate::process;
 use crate::routing::connection::Connection;
 use crate::routing::plugin_name::PluginName;
-use crate::rpc::status::printable;
 use objects::Written;
 
 mod objects;

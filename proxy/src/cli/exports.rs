@@ -15,9 +15,9 @@ use serde::Serialize;
 
 use crate::cli::args::ExportsFlags;
 use crate::cli::selection::{self, CHANGE, Chosen, Patience, Problem, QUESTION, name_of, within};
+use crate::message::{self, printable};
 use crate::process;
 use crate::routing::connection::Connection;
-use crate::rpc::status::{self, printable};
 
 /// So many on a page.
 const PAGE: usize = 500;
@@ -161,7 +161,7 @@ async fn of_volume(
         connection: name_of(connection),
         volume: connection.volume_handle(id),
         state,
-        error: error.map(status::message),
+        error: error.map(message::of),
     };
     if patience.is_over() {
         return Seen::Skipped(row(State::Skipped, None));

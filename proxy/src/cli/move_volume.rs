@@ -20,10 +20,10 @@ use crate::cli::args::EX_USAGE;
 use crate::cli::explain;
 use crate::cli::export_pvs::{self, ObjectFlags, claim, object};
 use crate::cli::selection::{QUESTION, within};
+use crate::message::{self, printable};
 use crate::process;
 use crate::routing::connection::Connection;
 use crate::routing::connections::{ConnectionName, Connections, VolumeHandle};
-use crate::rpc::status::{self, printable};
 use progress::Progress;
 use work::Move;
 
@@ -166,7 +166,7 @@ async fn carry(
     let request = ends.request(volume.as_ref(), flags)?;
     let tag = CopyTag::of(ends.target.volume_handle(&request.id));
     let source = from.move_out(&ends.id, &tag);
-    let source = source.map_err(|error| status::message(&error))?;
+    let source = source.map_err(|error| message::of(&error))?;
     let moved = Move {
         ends,
         flags,
@@ -192,7 +192,7 @@ async fn carry(
 
 impl Ends {
     async fn of(connections: &Connections, flags: &MoveFlags) -> Result<Self, String> {
-        let said = |error: Error| status::message(&error);
+        let said = |error: Error| message::of(&error);
         let handle = VolumeHandle::parse(&flags.handle)
             .map_err(|error| format!("HANDLE: {}: {error}", printable(&flags.handle)))?;
         let (source, id) = connections.of_volume(&handle).await.map_err(said)?;
@@ -257,7 +257,7 @@ impl Ends {
         match found.await {
             Ok(volume) => Ok(Some(volume)),
             Err(error) if may_be_gone && error.kind() == Kind::NotFound => Ok(None),
-            Err(error) => Err(status::message(&error)),
+            Err(error) => Err(message::of(&error)),
         }
     }
 
@@ -276,7 +276,7 @@ impl Ends {
         let elsewhere = VolumeId::parse(&handle).map_err(|error| error.to_string())?;
         Ok(CreateVolume {
             name,
-            id: id.map_err(|error| status::message(&error))?,
+            id: id.map_err(|error| message::of(&error))?,
             size: volume.map_or(Ok(SizeRange::ANY), |volume| wanted(volume, flags.size))?,
             capabilities: Vec::new(),
             parameters,

@@ -15,9 +15,9 @@ use serde::Serialize;
 
 use crate::cli::args::OrphansFlags;
 use crate::cli::selection::{self, CHANGE, Chosen, Patience, Problem, QUESTION, name_of, within};
+use crate::message::{self, printable};
 use crate::process::{self, complain};
 use crate::routing::connection::Connection;
-use crate::rpc::status::{self, printable};
 
 /// So many on a page.
 const PAGE: usize = 1_000;
@@ -213,7 +213,7 @@ impl Row {
             Ok(()) => State::Removed,
             Err(_) => State::Failed,
         };
-        self.error = removed.as_ref().err().map(status::message);
+        self.error = removed.as_ref().err().map(message::of);
     }
 
     /// The outcome, for people.

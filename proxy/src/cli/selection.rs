@@ -19,10 +19,10 @@ use crate::app::{App, Environment};
 use crate::cli::args::EX_USAGE;
 use crate::cli::check;
 use crate::csi::spec_version::CsiVersion;
+use crate::message::{self, printable};
 use crate::process;
 use crate::routing::config_file;
 use crate::routing::connection::Connection;
-use crate::rpc::status::{self, printable};
 
 /// The time that a question may take: a page of a list, a look at one volume.
 pub(crate) const QUESTION: Duration = Duration::from_mins(2);
@@ -210,7 +210,7 @@ impl Problem {
     pub(crate) fn of(connection: &Connection, error: &Error) -> Self {
         Self {
             connection: name_of(connection),
-            error: status::message(error),
+            error: message::of(error),
         }
     }
 

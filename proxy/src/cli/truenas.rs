@@ -15,9 +15,9 @@ use driver_truenas::setup::{Administrator, Made, Plan, Seen, Wanted, dialect_of}
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::cli::args::{EX_USAGE, SetupUserFlags, TruenasCommand};
+use crate::message::printable;
 use crate::process::{self, complain};
 use crate::routing::config_file;
-use crate::rpc::status::printable;
 
 const USER: &str = "OMNIBUS_CSI_TRUENAS_ADMIN_USER";
 const PASSWORD: &str = "OMNIBUS_CSI_TRUENAS_ADMIN_PASSWORD";

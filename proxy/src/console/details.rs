@@ -17,9 +17,9 @@ use tokio::time::Instant;
 use super::query::Query;
 use super::walk::{Silent, late};
 use super::{Console, Refusal};
+use crate::message;
 use crate::routing::connection::Connection;
 use crate::routing::connections::VolumeHandle;
-use crate::rpc::status;
 use crate::telemetry::history::seconds;
 
 /// Volumes that are asked for at once.
@@ -167,7 +167,7 @@ impl Console {
                 Kind::Invalid => "400 Bad Request",
                 _ => "503 Service Unavailable",
             },
-            error: status::message(error),
+            error: message::of(error),
         };
         let (connection, id) = self.volume(handle).await.map_err(|error| refused(&error))?;
         let mut search = Search {
@@ -207,7 +207,7 @@ async fn details_of(
     let (used, exports) = tokio::join!(used, exports);
     let silent = used.as_ref().err().map(|error| Silent {
         connection: connection.name().text().to_string(),
-        error: status::message(error),
+        error: message::of(error),
     });
     let used = used
         .unwrap_or_default()
@@ -239,7 +239,7 @@ async fn export(
         Ok(true) => (ExportState::Exported, None),
         Ok(false) => (ExportState::Missing, None),
         Err(error) if error.kind() == Kind::NotFound => (ExportState::Gone, None),
-        Err(error) => (ExportState::Unknown, Some(status::message(&error))),
+        Err(error) => (ExportState::Unknown, Some(message::of(&error))),
     }
 }
 
@@ -270,7 +270,7 @@ impl Detail {
             handle: handle.to_owned(),
             used: None,
             export: ExportState::Unknown,
-            error: Some(status::message(error)),
+            error: Some(message::of(error)),
         }
     }
 }
@@ -281,7 +281,7 @@ impl Search<'_> {
     async fn all(&mut self) -> Result<(), Error> {
         let root = self.root().await?;
         if let Err(error) = self.find_children().await {
-            self.is_incomplete(&status::message(&error));
+            self.is_incomplete(&message::of(&error));
         }
         self.volume(root, None, 0).await;
         Ok(())
@@ -443,7 +443,7 @@ impl Search<'_> {
                 listed.entries
             }
             Err(error) => {
-                self.is_incomplete(&status::message(&error));
+                self.is_incomplete(&message::of(&error));
                 Vec::new()
             }
         }

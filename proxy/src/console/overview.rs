@@ -6,10 +6,10 @@ use tokio::time::Instant;
 
 use super::Console;
 use super::query::Query;
+use crate::message::{self, printable};
 use crate::process;
 use crate::routing::connections::LazyConnection;
 use crate::routing::folder::Health;
-use crate::rpc::status::{self, printable};
 use crate::telemetry::history::{CallEnded, seconds, seconds_now};
 
 /// Connections of a page, unless others are asked for, and at most.
@@ -108,7 +108,7 @@ impl Console {
             unhealthy: health
                 .filter(|health| ["bad", "invalid"].contains(health))
                 .count(),
-            incomplete: incomplete.map(|why| status::message(&why)),
+            incomplete: incomplete.map(|why| message::of(&why)),
             calls: calls.len(),
             failed: calls.iter().filter(|call| call.code != "OK").count(),
         }

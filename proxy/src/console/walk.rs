@@ -15,9 +15,9 @@ use tokio::time::{Instant, timeout};
 
 use super::query::Query;
 use super::{Console, Refusal};
+use crate::message;
 use crate::routing::connection::Connection;
 use crate::routing::connections::LazyConnection;
-use crate::rpc::status;
 
 /// The time of a page. A person waits for it.
 const PAGE: Duration = Duration::from_secs(8);
@@ -175,7 +175,7 @@ impl<L: Listing> Walk<'_, L> {
                 Err(error) => {
                     self.walked.silent.push(Silent {
                         connection: name.to_string(),
-                        error: status::message(&error),
+                        error: message::of(&error),
                     });
                     return;
                 }

@@ -13,9 +13,9 @@ use driver_core::{
 use node_utils::node::{Usage, VolumeStats};
 
 use crate::csi::decode::{MAX_TOKEN, SourceHandle};
+use crate::message::printable_within;
 use crate::routing::connection::{Connection, map_size};
 use crate::routing::connections::VolumeHandle;
-use crate::rpc::status::printable_within;
 
 /// A volume that was just created. `source` repeats the request.
 pub(crate) fn created_volume(

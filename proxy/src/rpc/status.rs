@@ -10,10 +10,7 @@
 use driver_core::{Effect, Error, Kind};
 use tonic::{Code, Status};
 
-use crate::process::said;
-
-/// The most bytes of a message: it travels in a header.
-const MAX_MESSAGE: usize = 4096;
+use crate::message;
 
 /// Calls that are made by the same caller, and so have the same reader of their codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -87,20 +84,7 @@ pub(crate) fn code(kind: Kind, effect: Effect) -> Code {
 /// The answer for an error.
 pub(crate) fn status(error: &Error) -> Status {
     let code = code(error.kind(), error.effect());
-    Status::new(code, message(error))
-}
-
-/// The text of an error for callers and logs: its chain in one printable line.
-///
-/// The text of a panic anywhere in the chain is left out: it may contain anything.
-pub(crate) fn message(error: &Error) -> String {
-    let mut line = causes(error);
-    if let Some(advice) = error.advice() {
-        line.push_str(" (");
-        line.push_str(advice);
-        line.push(')');
-    }
-    printable(&line)
+    Status::new(code, message::of(error))
 }
 
 /// The name of a code in the specification: in logs, metrics and messages alike.
@@ -126,68 +110,10 @@ pub(crate) fn code_name(code: Code) -> &'static str {
     }
 }
 
-/// The text of [`message`] but for the advice, which has a place of its own elsewhere.
-pub(crate) fn message_without_advice(error: &Error) -> String {
-    printable(&causes(error))
-}
-
-fn causes(error: &Error) -> String {
-    let mut line = error.to_string();
-    let mut last: &(dyn std::error::Error + 'static) = error;
-    while let Some(cause) = last.source() {
-        line.push_str(": ");
-        line.push_str(&said(cause));
-        last = cause;
-    }
-    // Such an error names an object and nothing else.
-    let last = last.downcast_ref::<Error>();
-    if last.is_some_and(|last| last.kind() == Kind::NotFound) {
-        line.push_str(": not found");
-    }
-    line
-}
-
-/// `text` on one line, line breaks and tabs as blanks, without control characters, at most [`MAX_MESSAGE`] bytes long. For messages
-/// to callers and for logs: neither a terminal nor a line-based reader can be led astray by it.
-pub(crate) fn printable(text: &str) -> String {
-    printable_within(text, MAX_MESSAGE)
-}
-
-/// The text of [`printable`] in at most `limit` bytes.
-pub(crate) fn printable_within(text: &str, limit: usize) -> String {
-    let mut line = String::with_capacity(text.len().min(limit));
-    for c in text.chars() {
-        let fits = line.len();
-        if matches!(c, '\n' | '\r' | '\t') {
-            // Tools print several lines.
-            line.push(' ');
-        } else if is_unprintable(c) {
-            line.extend(c.escape_default());
-        } else {
-            line.push(c);
-        }
-        if line.len() > limit {
-            line.truncate(fits);
-            while line.len() + '…'.len_utf8() > limit && line.pop().is_some() {}
-            line.push('…');
-            break;
-        }
-    }
-    line
-}
-
-/// Controls, line separators, and characters that are not seen or change the direction of text.
-pub(crate) fn is_unprintable(c: char) -> bool {
-    c.is_control()
-        || matches!(
-            c,
-            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'
-        )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::{MAX_MESSAGE, printable_within};
 
     #[test]
     fn codes_are_named_as_in_the_specification() {

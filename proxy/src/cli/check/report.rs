@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::cli::args::EX_USAGE;
+use crate::message::printable;
 use crate::process;
 use crate::routing::connection::Connection;
 use crate::routing::connections::ConnectionName;
-use crate::rpc::status::printable;
 
 /// The weight of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -8,7 +8,7 @@ use driver_core::Error;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::rpc::status::{self, printable};
+use crate::message::{self, printable};
 
 /// The exit code where a link could not be looked at, and none is known to be broken.
 const CANNOT_TELL: u8 = 2;
@@ -85,7 +85,7 @@ impl Link {
 
     /// A broken link with the advice of the error; `remedy` where that has none.
     pub(super) fn of(link: &'static str, error: &Error, remedy: &str) -> Self {
-        let text = status::message_without_advice(error);
+        let text = message::without_advice(error);
         Self::broken(link, &text, error.advice().unwrap_or(remedy))
     }
 

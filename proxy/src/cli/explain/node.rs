@@ -17,8 +17,8 @@ use tokio::time::Instant;
 
 use super::chain::Link;
 use super::{PATIENCE, read_files, size};
+use crate::message;
 use crate::routing::config_file;
-use crate::rpc::status;
 
 const RECORD: &str = "vol_data.json";
 const AGAIN: &str =
@@ -100,7 +100,7 @@ fn judge(link: &'static str, shown: &str, seen: Result<VolumeStats, Error>, reme
             return Link::broken(link, &text, remedy).with("reason", NO_ANSWER.as_str());
         }
         Err(error) => {
-            let text = format!("{shown}: {}", status::message_without_advice(&error));
+            let text = format!("{shown}: {}", message::without_advice(&error));
             return Link::unknown(link, &text);
         }
     };

@@ -19,6 +19,7 @@ use super::{Silent, ask};
 use crate::app::{App, Environment};
 use crate::cli::check;
 use crate::csi::spec_version::CsiVersion;
+use crate::message;
 use crate::process;
 use crate::routing::config_file;
 use crate::routing::connection::Connection;
@@ -26,7 +27,6 @@ use crate::routing::connections::{
     ConnectionName, Connections, Handle, LazyConnection, VolumeHandle,
 };
 use crate::routing::plugin_name::PluginName;
-use crate::rpc::status;
 
 /// The keys of a volume's context that say where it is. None of them is a secret.
 const PLACES: [&str; 9] = [
@@ -238,7 +238,7 @@ impl Walk<'_> {
                 false
             }
             (Some(error), _) if error.kind() == Kind::Timeout => {
-                let silent = Silent::Late(Some(status::message_without_advice(&error)));
+                let silent = Silent::Late(Some(message::without_advice(&error)));
                 self.links.push(self.silent(&silent));
                 false
             }
@@ -346,11 +346,11 @@ impl Walk<'_> {
                 parent.into_iter().chain([broken]).collect()
             }
             Kind::Timeout => {
-                let silent = Silent::Late(Some(status::message_without_advice(error)));
+                let silent = Silent::Late(Some(message::without_advice(error)));
                 vec![Link::unknown("volume", &silent.text())]
             }
             Kind::Unsupported => {
-                let text = status::message_without_advice(error);
+                let text = message::without_advice(error);
                 vec![Link::unknown("volume", &text)]
             }
             _ => vec![Link::of("volume", error, &self.look_closer())],
@@ -386,7 +386,7 @@ impl Walk<'_> {
                 "compare `driver` and `instance_id` of the connections that have the same parent",
             ),
             Ok(Err(error)) if error.kind() == Kind::Timeout => {
-                let silent = Silent::Late(Some(status::message_without_advice(&error)));
+                let silent = Silent::Late(Some(message::without_advice(&error)));
                 Link::unknown("export", &silent.text())
             }
             Ok(Err(error)) => Link::of("export", &error, &self.look_closer()),
@@ -438,6 +438,6 @@ fn shown(id: &VolumeId, volume: Option<&Volume>) -> Link {
             link = link.with(key, value.clone());
         }
     }
-    link.text = crate::rpc::status::printable(&text);
+    link.text = crate::message::printable(&text);
     link
 }

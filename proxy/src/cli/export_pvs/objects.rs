@@ -7,8 +7,8 @@ use driver_core::{Claim, ObjectName, Volume};
 use serde_json::{Map, Value, json};
 
 use super::{Listed, ObjectFlags, ReclaimPolicy};
+use crate::message::printable;
 use crate::routing::connection::Connection;
-use crate::rpc::status::printable;
 
 /// The size of a volume that nothing limits: a claim has to ask for one, and it binds nothing.
 const UNLIMITED: &str = "1Gi";

@@ -10,8 +10,8 @@ use super::progress::{Counted, Progress};
 use super::{Ends, LITTLE, MoveFlags, ROUND, ROUNDS};
 use crate::cli::connections::size;
 use crate::cli::selection::{CHANGE, QUESTION, within};
+use crate::message::{self, printable};
 use crate::process;
-use crate::rpc::status::{self, printable};
 
 /// The hint after a failure.
 const AGAIN: &str = "what has come stays: the same command goes on";
@@ -42,7 +42,7 @@ impl Move<'_> {
         let state = within(QUESTION, "look at what has come", async |call| {
             self.to.move_state(call, &self.request).await
         });
-        state.await.map_err(|error| status::message(&error))
+        state.await.map_err(|error| message::of(&error))
     }
 
     /// About how many bytes were written to the volume since a moment.
@@ -50,7 +50,7 @@ impl Move<'_> {
         let written = within(QUESTION, "measure what was written", async |call| {
             self.source.written_since(call, since).await
         });
-        written.await.map_err(|error| status::message(&error))
+        written.await.map_err(|error| message::of(&error))
     }
 
     async fn round(&self, number: usize) -> Result<Round, String> {
@@ -63,8 +63,8 @@ impl Move<'_> {
         self.progress.begin(0);
         let ended = ended.map_err(|error| match error.kind() {
             // Nothing goes on there.
-            Kind::NotFound | Kind::Conflict => status::message(&error),
-            _ => format!("{}\nomnibus-csi: {AGAIN}", status::message(&error)),
+            Kind::NotFound | Kind::Conflict => message::of(&error),
+            _ => format!("{}\nomnibus-csi: {AGAIN}", message::of(&error)),
         })?;
         let (bytes, seconds) = (size(ended.bytes), started.elapsed().as_secs());
         process::complain(&format!("round {number}: {bytes} in {seconds} s"));
@@ -111,7 +111,7 @@ impl Move<'_> {
         let connected = within(QUESTION, "look for clients of the volume", async |call| {
             self.source.connected(call).await
         });
-        let connected = connected.await.map_err(|error| status::message(&error))?;
+        let connected = connected.await.map_err(|error| message::of(&error))?;
         let nodes: Vec<_> = volume
             .published_to
             .iter()
@@ -180,7 +180,7 @@ impl Move<'_> {
         });
         let made = made
             .await
-            .map_err(|error| format!("{}\nomnibus-csi: {AGAIN}", status::message(&error)))?;
+            .map_err(|error| format!("{}\nomnibus-csi: {AGAIN}", message::of(&error)))?;
         process::complain(&format!(
             "{} is now `{new}`; the old volume stays",
             self.handle()
@@ -195,7 +195,7 @@ impl Move<'_> {
             self.source.close(call).await
         });
         if let Err(error) = closed.await {
-            let why = status::message(&error);
+            let why = message::of(&error);
             process::complain(&format!(
                 "the snapshots of the move are left at the old volume: {why}; the same command removes them"
             ));
@@ -208,7 +208,7 @@ impl Move<'_> {
             self.to.give_up_move(call, &self.request).await?;
             self.source.close(call).await
         });
-        given_up.await.map_err(|error| status::message(&error))?;
+        given_up.await.map_err(|error| message::of(&error))?;
         let handle = self.handle();
         process::say(&format!(
             "nothing is left of the move; {handle} is as it was\n"
@@ -228,7 +228,7 @@ impl Move<'_> {
                 let info = within(QUESTION, "measure the volume", async |call| {
                     self.source.info(call).await
                 });
-                let info = info.await.map_err(|error| status::message(&error))?;
+                let info = info.await.map_err(|error| message::of(&error))?;
                 let bytes = info
                     .bytes
                     .map_or_else(String::new, |bytes| format!(", about {}", size(bytes)));

@@ -19,9 +19,10 @@ use super::{about, about_volume, offered_by_any, record_volume};
 use crate::csi::decode;
 use crate::csi::encode;
 use crate::csi::plugin::Plugin;
+use crate::message;
 use crate::routing::connection::Connection;
 use crate::rpc::in_flight::Keys;
-use crate::rpc::{Incoming, Task, status};
+use crate::rpc::{Incoming, Task};
 
 /// The time for which a list of volumes waits for their conditions. The attacher asks for such lists every minute and gives up after
 /// fifteen seconds, and needs no condition.
@@ -102,7 +103,7 @@ async fn within<T>(
 }
 
 fn unknown(connection: &Connection, error: &Error) -> v1::VolumeCondition {
-    let error = status::message(error);
+    let error = message::of(error);
     warn!(connection = %connection.name(), error, "the health of volumes is not known");
     encode::unknown(&error)
 }

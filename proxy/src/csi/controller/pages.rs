@@ -18,11 +18,11 @@ use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use crate::csi::encode;
+use crate::message;
 use crate::routing::connection::Connection;
 use crate::routing::connections::{ConnectionName, LazyConnection};
 use crate::routing::folder::States;
 use crate::rpc::Task;
-use crate::rpc::status;
 
 /// The largest reply, in bytes.
 const MAX_REPLY: usize = 1 << 20;
@@ -278,7 +278,7 @@ impl Stop {
             listed => listed,
         };
         let listed = listed.map_err(|error| {
-            let error = status::message(&error);
+            let error = message::of(&error);
             warn!(connection = %self.lazy.name(), error, "a connection is missing in a list");
             Missing::Silent
         });

@@ -15,8 +15,8 @@ use super::{about_volume, health, offered, offered_by_any, record_volume};
 use crate::csi::decode::{self, ExpandRequest, ModifyRequest, ValidateRequest};
 use crate::csi::encode;
 use crate::csi::plugin::Plugin;
+use crate::message::printable_within;
 use crate::rpc::in_flight::{Hold, Keys, Object};
-use crate::rpc::status::printable_within;
 use crate::rpc::{Incoming, Subject};
 
 pub(super) async fn delete(

@@ -17,10 +17,11 @@ use crate::csi::encode;
 use crate::csi::node::inline::{self, Owners};
 use crate::csi::node::service::for_staging;
 use crate::csi::plugin::Plugin;
+use crate::message;
 use crate::routing::connection::Connection;
 use crate::routing::connections::VolumeHandle;
 use crate::rpc::in_flight::{Hold, Keys, Object};
-use crate::rpc::{Incoming, Subject, Task, status};
+use crate::rpc::{Incoming, Subject, Task};
 
 pub(super) async fn stage(
     plugin: Arc<Plugin>,
@@ -213,7 +214,7 @@ pub(super) async fn stats(
             encode::stats(&stats, Some(encode::condition(&conditions)))
         }
         Err(error) => {
-            let error = status::message(&with_volume(&id, error));
+            let error = message::of(&with_volume(&id, error));
             encode::stats(&stats, Some(encode::unknown(&error)))
         }
     })

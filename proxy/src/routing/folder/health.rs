@@ -12,9 +12,9 @@ use tracing::{info, warn};
 
 use super::states::{Health, States, Turn};
 use super::usage::Schedule;
+use crate::message;
 use crate::routing::connection::Connection;
 use crate::routing::connections::{ConnectionName, Connections, LazyConnection};
-use crate::rpc::status;
 use crate::telemetry::metrics::Metrics;
 
 /// How often a backend is probed. Alerts wait for several minutes, and a probe is a command on the storage.
@@ -176,7 +176,7 @@ async fn of(connection: &Connection) -> Health {
     let probe = std::panic::AssertUnwindSafe(connection.probe(&call)).catch_unwind();
     match probe.await.as_deref() {
         Ok([]) => Health::Good,
-        Ok([problem, ..]) => Health::Bad(status::message(problem)),
+        Ok([problem, ..]) => Health::Bad(message::of(problem)),
         Err(_) => Health::Bad(DEFECT.to_owned()),
     }
 }

@@ -9,8 +9,8 @@ use driver_core::{Call, CapacityQuery, Error, PageRequest, Parameters};
 use tokio::time::Instant;
 use tracing::debug;
 
+use crate::message;
 use crate::routing::connection::Connection;
-use crate::rpc::status;
 use crate::telemetry::metrics::{Metrics, Usage};
 
 /// The interval at which free space, volumes and their health are measured. Space grows slowly, and each is a command on the
@@ -100,7 +100,7 @@ impl Schedule {
 fn record(connection: &Connection, metrics: &Metrics, usage: Usage, asked: Result<u64, Error>) {
     let name = connection.name();
     if let Err(error) = &asked {
-        let error = status::message(error);
+        let error = message::of(error);
         debug!(connection = %name, error, "could not measure the storage");
     }
     metrics.connection_usage(name.text(), usage, asked.ok());

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use serde_json::Value;
 use tracing::field::{Field, Visit};
 
-use crate::rpc::status::is_unprintable;
+use crate::message::is_unprintable;
 
 /// Every field that may stand in a log. What is not here is dropped, not masked: it may be a
 /// request, and a request may hold anything.

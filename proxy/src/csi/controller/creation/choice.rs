@@ -15,9 +15,9 @@ use tracing::warn;
 use super::{Candidate, Filling};
 use crate::csi::controller::turns::in_turns;
 use crate::csi::decode::CreateVolumeRequest;
+use crate::message;
 use crate::routing::connection::Connection;
 use crate::rpc::Task;
-use crate::rpc::status;
 
 /// What is known of a volume across the connections that may have it.
 #[derive(Debug)]
@@ -149,7 +149,7 @@ fn at_most(connection: &Connection, found: Result<Option<Found>, Error>) -> Opti
         // Such a driver cannot answer, so it was not asked.
         Err(error) if error.kind() == Kind::Unsupported => None,
         Err(error) => {
-            let error = status::message(&error);
+            let error = message::of(&error);
             warn!(connection = %connection.name(), error, "cannot determine whether this connection has the volume");
             Some(Found::Begun)
         }
@@ -215,7 +215,7 @@ async fn known(task: &Task, candidates: Vec<Candidate>, secrets: &Secrets) -> Re
     match (able(others), unheard) {
         (Ok(able), unheard) => {
             if let Some(error) = unheard {
-                let error = status::message(&error);
+                let error = message::of(&error);
                 warn!(
                     error,
                     "it accepts no new volumes: the volume is created elsewhere"
