@@ -5,6 +5,7 @@
 //! - `csi`: the services, one `async fn` per call.
 //! - `rpc`: what is the same for every call.
 //! - `telemetry`: log, metrics, and the endpoint for operators.
+//! - `calls`: the calls of the services, and what is known of one.
 //! - `message`: the text of an error.
 //! - `console`: the page for people, which changes nothing.
 //!
@@ -16,6 +17,7 @@
 compile_error!("the tests of this crate need its default features");
 
 pub mod app;
+pub mod calls;
 pub mod cli;
 #[cfg(feature = "console")]
 pub mod console;

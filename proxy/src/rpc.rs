@@ -9,7 +9,6 @@
 
 mod detach;
 pub(crate) mod in_flight;
-mod methods;
 pub mod server;
 pub mod status;
 mod stream;
@@ -30,16 +29,17 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tonic::{Code, Response, Status};
-use tracing::{Instrument, Span, debug, error, error_span, field, info, warn};
+use tracing::{Instrument, debug, error, error_span, field, info, warn};
 
-use crate::message::{self, printable};
+use crate::calls::{RpcGroup, code_name};
+use crate::message;
 use crate::routing::connections::late;
 use crate::rpc::in_flight::{Guard, InFlight, Keys};
-use crate::rpc::status::{RpcGroup, code_name};
 use crate::telemetry::metrics::{Metrics, RpcInFlight};
 use detach::DetachOnDrop;
 
-pub use methods::{Deadlines, Rpc};
+pub(crate) use crate::calls::Subject;
+pub use crate::calls::{Deadlines, Rpc};
 pub(crate) use stream::Outlet;
 pub(crate) use task::Task;
 
@@ -76,27 +76,6 @@ struct Admitted {
     subject: Subject,
     call: Call,
     guard: Arc<Guard>,
-}
-
-/// The subject of a call, for logs and metrics: only these fields.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Subject {
-    /// The connection; empty for the only one.
-    pub(crate) connection: Arc<str>,
-    /// The id of the volume.
-    pub(crate) volume: Option<String>,
-    /// The id, or the name, of the snapshot.
-    pub(crate) snapshot: Option<String>,
-    /// The handle of what a new volume is filled with.
-    pub(crate) source: Option<String>,
-    /// The wanted size in bytes.
-    pub(crate) size: Option<u64>,
-    /// The namespace and the name of the claim, where the provisioner tells them.
-    pub(crate) claim: Option<String>,
-    /// The path on the node.
-    pub(crate) path: Option<String>,
-    /// The node that a volume is published to, or not any more. Not in the log.
-    pub(crate) node: Option<String>,
 }
 
 /// A running call, until it is answered.
@@ -351,33 +330,6 @@ impl Incoming {
         // The runner waits for it as long as the work runs.
         drop(self.admitted.send(admitted));
         Ok(task)
-    }
-}
-
-// === impl Subject ===
-
-impl Subject {
-    /// Adds the known fields to every later log line of the call.
-    pub(crate) fn record(&self) {
-        let span = Span::current();
-        if !self.connection.is_empty() {
-            span.record("connection", &*self.connection);
-        }
-        if let Some(size) = self.size {
-            span.record("size", size);
-        }
-        let texts = [
-            ("volume", &self.volume),
-            ("snapshot", &self.snapshot),
-            ("source", &self.source),
-            ("claim", &self.claim),
-            ("path", &self.path),
-        ];
-        for (name, value) in texts {
-            if let Some(value) = value {
-                span.record(name, field::display(printable(value)));
-            }
-        }
     }
 }
 

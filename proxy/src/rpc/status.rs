@@ -12,40 +12,6 @@ use tonic::{Code, Status};
 
 use crate::message;
 
-/// Calls that are made by the same caller, and so have the same reader of their codes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum RpcGroup {
-    /// Identity, and what is advertised: every caller.
-    Identity,
-    /// Creation and deletion of volumes: external-provisioner.
-    Provision,
-    /// Publishing to a node and back: external-attacher. Shutting nodes out and letting them in again: csi-addons.
-    Attach,
-    /// Snapshots: external-snapshotter.
-    Snapshot,
-    /// Growth and changes of a volume: external-resizer.
-    Resize,
-    /// Questions, which change nothing.
-    Query,
-    /// The node: kubelet.
-    Node,
-}
-
-// === impl RpcGroup ===
-
-impl RpcGroup {
-    /// Every group, for tests that walk all of them.
-    pub const ALL: [Self; 7] = [
-        Self::Identity,
-        Self::Provision,
-        Self::Attach,
-        Self::Snapshot,
-        Self::Resize,
-        Self::Query,
-        Self::Node,
-    ];
-}
-
 /// The code for an error of this kind and effect.
 pub(crate) fn code(kind: Kind, effect: Effect) -> Code {
     match (kind, effect) {
@@ -87,40 +53,11 @@ pub(crate) fn status(error: &Error) -> Status {
     Status::new(code, message::of(error))
 }
 
-/// The name of a code in the specification: in logs, metrics and messages alike.
-pub(crate) fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::calls::RpcGroup;
     use crate::message::{MAX_MESSAGE, printable_within};
-
-    #[test]
-    fn codes_are_named_as_in_the_specification() {
-        assert_eq!(code_name(Code::Ok), "OK");
-        assert_eq!(code_name(Code::Cancelled), "CANCELLED");
-        assert_eq!(code_name(Code::InvalidArgument), "INVALID_ARGUMENT");
-    }
 
     /// Whether `code` is final for the callers of a group.
     fn is_final(code: Code, group: RpcGroup) -> bool {

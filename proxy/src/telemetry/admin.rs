@@ -160,7 +160,7 @@ mod tests {
     #[tokio::test]
     async fn metrics_are_a_page_that_prometheus_reads() {
         let admin = admin();
-        drop(admin.metrics.rpc(crate::rpc::Rpc::Probe));
+        drop(admin.metrics.rpc(crate::calls::Rpc::Probe));
         let page = async |accept: &str| {
             let request = format!("GET /metrics?x=1 HTTP/1.1\r\nHost: x\r\n{accept}\r\n");
             ask(&admin, &request).await

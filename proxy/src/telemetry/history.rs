@@ -8,9 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::metrics::Usage;
+use crate::calls::{Rpc, RpcGroup, Subject};
 use crate::message::printable_within;
-use crate::rpc::status::RpcGroup;
-use crate::rpc::{Rpc, Subject};
 
 /// Older calls are forgotten.
 const HOUR: Duration = Duration::from_hours(1);

@@ -19,8 +19,7 @@ use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 use tonic::Code;
 
-use crate::rpc::status::code_name;
-use crate::rpc::{Rpc, Subject};
+use crate::calls::{Rpc, Subject, code_name};
 use crate::telemetry::history::{CallEnded, History};
 
 mod connections;

@@ -31,7 +31,7 @@ const SILENT: &str = "service: {controller: {capabilities: {rpc: []}}}";
 
 fn code_of(status: Option<Status>) -> String {
     let code = status.map_or(Code::Ok, |status| status.code());
-    crate::rpc::status::code_name(code).to_owned()
+    crate::calls::code_name(code).to_owned()
 }
 
 async fn answers() -> BTreeMap<String, String> {

@@ -3,11 +3,14 @@
 //! What they do is in `controller`, `node` and `identity`; which codes their callers understand is
 //! in `status`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use node_utils::Timeouts;
+use tonic::Code;
+use tracing::{Span, field};
 
-use crate::rpc::status::RpcGroup;
+use crate::message::printable;
 
 macro_rules! rpcs {
     ($($name:ident,)*) => {
@@ -77,6 +80,46 @@ rpcs! {
     GetFenceClients,
     ControllerReclaimSpace,
     NodeReclaimSpace,
+}
+
+/// Calls that are made by the same caller, and so have the same reader of their codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RpcGroup {
+    /// Identity, and what is advertised: every caller.
+    Identity,
+    /// Creation and deletion of volumes: external-provisioner.
+    Provision,
+    /// Publishing to a node and back: external-attacher. Shutting nodes out and letting them in again: csi-addons.
+    Attach,
+    /// Snapshots: external-snapshotter.
+    Snapshot,
+    /// Growth and changes of a volume: external-resizer.
+    Resize,
+    /// Questions, which change nothing.
+    Query,
+    /// The node: kubelet.
+    Node,
+}
+
+/// The subject of a call, for logs and metrics: only these fields.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Subject {
+    /// The connection; empty for the only one.
+    pub(crate) connection: Arc<str>,
+    /// The id of the volume.
+    pub(crate) volume: Option<String>,
+    /// The id, or the name, of the snapshot.
+    pub(crate) snapshot: Option<String>,
+    /// The handle of what a new volume is filled with.
+    pub(crate) source: Option<String>,
+    /// The wanted size in bytes.
+    pub(crate) size: Option<u64>,
+    /// The namespace and the name of the claim, where the provisioner tells them.
+    pub(crate) claim: Option<String>,
+    /// The path on the node.
+    pub(crate) path: Option<String>,
+    /// The node that a volume is published to, or not any more. Not in the log.
+    pub(crate) node: Option<String>,
 }
 
 /// The time that work may take before it has to give up by itself.
@@ -174,6 +217,48 @@ impl Rpc {
     }
 }
 
+// === impl RpcGroup ===
+
+impl RpcGroup {
+    /// Every group, for tests that walk all of them.
+    pub const ALL: [Self; 7] = [
+        Self::Identity,
+        Self::Provision,
+        Self::Attach,
+        Self::Snapshot,
+        Self::Resize,
+        Self::Query,
+        Self::Node,
+    ];
+}
+
+// === impl Subject ===
+
+impl Subject {
+    /// Adds the known fields to every later log line of the call.
+    pub(crate) fn record(&self) {
+        let span = Span::current();
+        if !self.connection.is_empty() {
+            span.record("connection", &*self.connection);
+        }
+        if let Some(size) = self.size {
+            span.record("size", size);
+        }
+        let texts = [
+            ("volume", &self.volume),
+            ("snapshot", &self.snapshot),
+            ("source", &self.source),
+            ("claim", &self.claim),
+            ("path", &self.path),
+        ];
+        for (name, value) in texts {
+            if let Some(value) = value {
+                span.record(name, field::display(printable(value)));
+            }
+        }
+    }
+}
+
 // === impl Deadlines ===
 
 impl Default for Deadlines {
@@ -217,9 +302,39 @@ impl Deadlines {
     }
 }
 
+/// The name of a code in the specification: in logs, metrics and messages alike.
+pub(crate) fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn codes_are_named_as_in_the_specification() {
+        assert_eq!(code_name(Code::Ok), "OK");
+        assert_eq!(code_name(Code::Cancelled), "CANCELLED");
+        assert_eq!(code_name(Code::InvalidArgument), "INVALID_ARGUMENT");
+    }
 
     #[test]
     fn no_call_of_a_node_is_cut_before_the_longest_program_in_it() {
