@@ -192,6 +192,9 @@ pub(crate) async fn with_progress<T>(
     }
 }
 
+/// The environment, as far as it is asked for.
+pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
 /// An environment variable; one that is not UTF-8 counts as unset.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()

@@ -16,7 +16,7 @@ use crate::cli::export_pvs::{self, ExportPvsFlags};
 use crate::cli::migrate_values::MigrateValuesFlags;
 use crate::cli::move_volume::{self, MoveFlags};
 use crate::cli::try_out::TryFlags;
-use crate::process::complain;
+use crate::process::{Lookup, complain};
 
 mod cli;
 mod env;
@@ -28,7 +28,7 @@ pub use cli::{
     OrphansFlags, ServeFlags, SetupUserFlags,
 };
 pub use env::{Effect, VARIABLES, Variable, without_effect};
-pub use serve::{LegacySockets, Serve, Tcp, UnixSocket};
+pub use serve::{LegacySockets, Serve};
 
 /// The exit code of a wrong command line or configuration: `EX_USAGE`.
 pub const EX_USAGE: u8 = 64;
@@ -109,9 +109,6 @@ pub enum ArgsError {
     #[error("{}", .0.join("\n"))]
     Usage(Vec<String>),
 }
-
-/// The environment, as far as it is asked for.
-pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 #[derive(Debug, Parser)]
 #[command(

@@ -24,10 +24,9 @@ use tonic::service::Routes;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use crate::cli::args::UnixSocket;
 use crate::csi::plugin::Plugin;
 use crate::rpc::server;
-use crate::rpc::server::socket::{Bound, Listeners};
+use crate::rpc::server::socket::{Bound, Listeners, UnixSocket};
 use crate::testing::{multi_in, plugin};
 
 /// The text that no answer, error or log may show.

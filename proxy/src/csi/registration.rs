@@ -16,11 +16,10 @@ use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tracing::{error, info, warn};
 
-use crate::cli::args::UnixSocket;
 use crate::process;
 use crate::routing::plugin_name::PluginName;
 use crate::rpc::server;
-use crate::rpc::server::socket::{Bound, ListenError, Listeners, Remains};
+use crate::rpc::server::socket::{Bound, ListenError, Listeners, Remains, UnixSocket};
 
 /// The plugin type of a CSI driver.
 const TYPE: &str = "CSIPlugin";

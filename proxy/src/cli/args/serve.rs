@@ -16,6 +16,7 @@ use crate::csi::plugin::Modes;
 use crate::csi::registration::{self, KubeletRegistration};
 use crate::csi::spec_version::CsiVersion;
 use crate::routing::plugin_name::PluginName;
+use crate::rpc::server::socket::{Tcp, UnixSocket};
 use crate::telemetry::log::{LogFormat, Verbosity};
 
 /// The services to serve, and where.
@@ -59,15 +60,6 @@ pub struct Serve {
     pub warnings: Vec<String>,
 }
 
-/// A unix socket to make.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnixSocket {
-    /// Where.
-    pub path: PathBuf,
-    /// Its permission bits.
-    pub mode: u32,
-}
-
 /// The place of the sockets of legacy names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LegacySockets {
@@ -77,15 +69,6 @@ pub struct LegacySockets {
     pub is_given: bool,
     /// Their permission bits.
     pub mode: u32,
-}
-
-/// A TCP address to listen on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tcp {
-    /// A name or an address.
-    pub host: String,
-    /// The port; 0 is any.
-    pub port: u16,
 }
 
 /// Problems found so far.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::csi::plugin::Modes;
+use crate::rpc::server::socket::Tcp;
 use crate::telemetry::log::{LogFormat, Verbosity};
 
 const REQUIRED: [&str; 4] = [

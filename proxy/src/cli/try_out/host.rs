@@ -9,13 +9,12 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::app::App;
-use crate::cli::args::UnixSocket;
 use crate::csi::plugin::{Modes, Plugin};
 use crate::process;
 use crate::routing::plugin_name::PluginName;
 use crate::rpc::Runner;
 use crate::rpc::server;
-use crate::rpc::server::socket::{Bound, Listeners, Remains};
+use crate::rpc::server::socket::{Bound, Listeners, Remains, UnixSocket};
 
 /// The name under which it serves.
 const NAME: &str = "org.omnibus-csi.try";

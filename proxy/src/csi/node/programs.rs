@@ -8,8 +8,7 @@ use std::path::Path;
 use node_utils::tools::{HostSettings, Observation, Observer, RunOutcome};
 use node_utils::{Timeouts, Tools};
 
-use crate::cli::args::Lookup;
-use crate::process;
+use crate::process::{self, Lookup};
 use crate::telemetry::metrics::{Metrics, Outcome};
 
 /// The settings of the environment for programs.

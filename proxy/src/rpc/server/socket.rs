@@ -17,10 +17,26 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::net::{TcpListener, UnixListener};
 use tokio_stream::wrappers::UnixListenerStream;
 
-use crate::cli::args::{Tcp, UnixSocket};
-
 /// As many as the kernel will queue; it cuts the number down itself.
 const BACKLOG: i32 = 1024;
+
+/// A unix socket to make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnixSocket {
+    /// Where.
+    pub path: PathBuf,
+    /// Its permission bits.
+    pub mode: u32,
+}
+
+/// A TCP address to listen on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tcp {
+    /// A name or an address.
+    pub host: String,
+    /// The port; 0 is any.
+    pub port: u16,
+}
 
 /// All listeners.
 #[derive(Debug)]

@@ -12,9 +12,8 @@ use tonic_reflection::pb::v1alpha::server_reflection_request::MessageRequest as 
 use tonic_reflection::pb::{v1, v1alpha};
 
 use super::handshake::DEADLINE;
-use super::socket::Bound;
+use super::socket::{Bound, UnixSocket};
 use super::*;
-use crate::cli::args::UnixSocket;
 
 /// A server without CSI; it stops with the runtime of the test.
 async fn connected(dir: &tempfile::TempDir) -> Channel {
