@@ -4,37 +4,27 @@
 //! without a name; the code below does not distinguish the two. No backend is contacted.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use driver_core::config::{ConfigError, Document, NodeCapability, Unusable};
-use driver_core::{Capabilities, Driver, Expansion, NodeId};
+use driver_core::{Capabilities, Driver, Expansion};
 use driver_node_manual::NodeManual;
-use node_utils::Tools;
 
 use crate::csi::advertise::Advertised;
+use crate::csi::environment::Environment;
 use crate::csi::node::info::NodeInfo;
 use crate::csi::node::service::NodeService;
-use crate::csi::plugin::Modes;
+use crate::csi::plugin::{Modes, Plugin};
 use crate::csi::spec_version::CsiVersion;
 use crate::process;
+use crate::routing::config_file::{self, ConfigFileError};
 use crate::routing::connection::{Connection, ConnectionContext, PROXY, like, sections};
 use crate::routing::connections::{ConnectionName, Connections};
 use crate::routing::folder::{Folder, ProxySettings, States};
 use crate::routing::plugin_name::PluginName;
 use crate::routing::topology::matching::TopologyKeys;
-
-/// The environment of a process: where it runs, and for which orchestrator.
-#[derive(Debug, Clone)]
-pub struct Environment {
-    /// The node.
-    pub node: NodeId,
-    /// The version of the specification to pretend to.
-    pub version: CsiVersion,
-    /// The programs that the node runs.
-    pub tools: Tools,
-    /// The services that it serves, if known.
-    pub modes: Option<Modes>,
-}
+use crate::rpc::Runner;
 
 /// A configuration that cannot be used.
 #[derive(Debug)]
@@ -120,6 +110,41 @@ impl App {
                 error,
                 rest,
             }),
+        }
+    }
+
+    /// The app of a configuration file. No backend is touched.
+    pub fn of_file(
+        path: &Path,
+        at: &Environment,
+    ) -> Result<(Arc<Document>, Self), ConfigFileError> {
+        Self::open(config_file::read(path)?, at)
+            .map_err(|refused| ConfigFileError::Config(path.to_owned(), refused.error))
+    }
+
+    /// The plugin that serves this app under a name.
+    pub fn plugin(self, name: PluginName, modes: Modes, runner: Runner) -> Plugin {
+        let Self {
+            advertised,
+            connections,
+            node,
+            info,
+            states,
+            alone,
+            legacy: _,
+            folder: _,
+            kind: _,
+        } = self;
+        Plugin {
+            name,
+            modes,
+            advertised,
+            alone,
+            connections,
+            node,
+            info,
+            states,
+            runner,
         }
     }
 
@@ -256,7 +281,9 @@ pub(crate) fn honours_group(advertised: &Advertised, version: CsiVersion) -> boo
 mod tests {
     use std::collections::BTreeSet;
 
+    use driver_core::NodeId;
     use driver_core::config::NoEnvironment;
+    use node_utils::Tools;
 
     use super::*;
     use crate::routing::connection::{LETTING_IN, built, least};

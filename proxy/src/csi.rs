@@ -5,6 +5,7 @@ pub mod advertise;
 pub(crate) mod controller;
 pub mod decode;
 mod encode;
+pub mod environment;
 pub(crate) mod group_controller;
 pub mod identity;
 pub mod node;

@@ -154,7 +154,7 @@ pub(crate) fn serve(app: App) -> Arc<Plugin> {
         node: true,
     };
     let runner = Runner::new(Deadlines::default(), Metrics::new());
-    Arc::new(Plugin::new(name, modes, app, runner))
+    Arc::new(app.plugin(name, modes, runner))
 }
 
 // === impl Memory ===

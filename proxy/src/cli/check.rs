@@ -14,8 +14,9 @@ use driver_core::{Call, Error, NodeId};
 use futures_util::future::join_all;
 use node_utils::Tools;
 
-use crate::app::{App, Environment};
+use crate::app::App;
 use crate::cli::args::CheckFlags;
+use crate::csi::environment::Environment;
 use crate::csi::spec_version::CsiVersion;
 use crate::message;
 use crate::process;

@@ -13,14 +13,15 @@ use futures_util::future::join_all;
 use node_utils::Tools;
 use serde::Serialize;
 
-use crate::app::{App, Environment};
+use crate::app::App;
 use crate::cli::args::{ConnectionsFlags, EX_USAGE};
 use crate::cli::check;
 use crate::cli::selection::{NoAnswer, answer};
+use crate::csi::environment::Environment;
 use crate::csi::spec_version::CsiVersion;
 use crate::message::{self, printable};
 use crate::process::{self, complain};
-use crate::routing::config_file::{self, ConfigFileError};
+use crate::routing::config_file::ConfigFileError;
 use crate::routing::connection::Connection;
 use crate::routing::folder::Surveyed;
 
@@ -97,7 +98,7 @@ fn survey(flags: &ConnectionsFlags) -> Result<(Vec<Surveyed>, Vec<String>), Stri
         modes: None,
     };
     let said = |error: ConfigFileError| process::chain(&error);
-    let (_, app) = config_file::open(&flags.driver_config_file, &at).map_err(said)?;
+    let (_, app) = App::of_file(&flags.driver_config_file, &at).map_err(said)?;
     let App { kind, folder, .. } = app;
     let mut folder = folder.ok_or_else(|| {
         format!("the driver `{kind}` is one connection without a name; `check` looks at it")

@@ -15,13 +15,13 @@ use futures_util::FutureExt;
 use node_utils::Tools;
 use serde::Serialize;
 
-use crate::app::{App, Environment};
+use crate::app::App;
 use crate::cli::args::EX_USAGE;
 use crate::cli::check;
+use crate::csi::environment::Environment;
 use crate::csi::spec_version::CsiVersion;
 use crate::message::{self, printable};
 use crate::process;
-use crate::routing::config_file;
 use crate::routing::connection::Connection;
 
 /// The time that a question may take: a page of a list, a look at one volume.
@@ -84,7 +84,7 @@ fn open(file: &Path, wanted: Option<&str>) -> Result<Chosen, String> {
         tools: Tools::of_this_machine(),
         modes: None,
     };
-    let (_, app) = config_file::open(file, &at).map_err(|error| process::chain(&error))?;
+    let (_, app) = App::of_file(file, &at).map_err(|error| process::chain(&error))?;
     let App {
         kind,
         folder,

@@ -23,17 +23,17 @@ use tonic_health::pb::health_server;
 use tonic_health::server::{HealthReporter, health_reporter};
 use tracing::{error, info, warn};
 
-use crate::app::{App, Environment};
+use crate::app::App;
 use crate::cli::args::{self, EX_USAGE, Serve};
 #[cfg(feature = "console")]
 use crate::console::Console;
 use crate::csi::addons;
 use crate::csi::controller::lost_exports;
+use crate::csi::environment::Environment;
 use crate::csi::node::inline;
 use crate::csi::plugin::Plugin;
 use crate::csi::registration::{KubeletRegistration, Registered};
 use crate::process::{self, Signals};
-use crate::routing::config_file;
 use crate::routing::folder::{self, Duties, Watch};
 use crate::routing::plugin_name::PluginName;
 use crate::routing::topology::label::is_topology;
@@ -135,7 +135,7 @@ fn open(serve: &Serve, metrics: &Metrics) -> Option<Opened> {
         tools: serve.programs.tools(metrics),
         modes: Some(serve.modes),
     };
-    let (document, mut app) = match config_file::open(&serve.driver_config_file, &at) {
+    let (document, mut app) = match App::of_file(&serve.driver_config_file, &at) {
         Ok(opened) => opened,
         Err(error) => {
             let key = error.config().and_then(|error| error.path());
@@ -371,7 +371,7 @@ impl Running {
         };
         let mut served = vec![(bindings.listeners, routes(plugin))];
         for ((name, app), bound) in legacy.into_iter().zip(bindings.legacy) {
-            let plugin = Plugin::new(name, serve.modes, app, runner.clone());
+            let plugin = app.plugin(name, serve.modes, runner.clone());
             served.push((only(bound), routes(Arc::new(plugin))));
         }
         served.extend(addons);
@@ -450,7 +450,7 @@ fn only(bound: Bound) -> Listeners {
 fn plugin(serve: &Serve, app: App, metrics: Metrics) -> Arc<Plugin> {
     let deadlines = Deadlines::for_programs(serve.programs.timeouts());
     let runner = Runner::new(deadlines, metrics);
-    Arc::new(Plugin::new(serve.name.clone(), serve.modes, app, runner))
+    Arc::new(app.plugin(serve.name.clone(), serve.modes, runner))
 }
 
 type BindError = Box<dyn std::error::Error + Send + Sync>;

@@ -12,12 +12,12 @@ use driver_core::config::{ConfigError, Document, NoEnvironment, Severity};
 use node_utils::node::OrchestratorDirs;
 use serde_json::json;
 
-use crate::app::{App, Environment};
+use crate::app::App;
 use crate::cli::check;
+use crate::csi::environment::Environment;
 use crate::csi::node::programs::Programs;
 use crate::csi::spec_version::CsiVersion;
 use crate::process;
-use crate::routing::config_file;
 use crate::rpc::{Deadlines, Runner};
 use crate::telemetry::log::{self, LogFormat, Verbosity};
 use crate::telemetry::metrics::Metrics;
@@ -93,7 +93,7 @@ fn set_up(flags: &TryFlags) -> Result<(Place, Storage, Host), Refusal> {
     };
     let wrong = |error: ConfigError| Refusal::Usage(vec![process::chain(&error)]);
     let own = flags.trial.driver_config_file.as_ref();
-    let own = own.map(|path| config_file::open(path, &at));
+    let own = own.map(|path| App::of_file(path, &at));
     let own = own
         .transpose()
         .map_err(|error| Refusal::Usage(vec![process::chain(&error)]))?;

@@ -18,7 +18,6 @@ use tonic::codegen::BoxStream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-use crate::app::App;
 use crate::csi::advertise::Advertised;
 use crate::csi::controller::ControllerHandler;
 use crate::csi::group_controller::GroupControllerHandler;
@@ -41,9 +40,9 @@ pub struct Plugin {
     /// The services it serves.
     pub modes: Modes,
     /// The abilities that it tells the orchestrator, unless `alone` is set and its connection is known.
-    advertised: Advertised,
-    /// See [`App::alone`].
-    alone: Option<CsiVersion>,
+    pub(crate) advertised: Advertised,
+    /// The version at which it advertises what its connection would advertise alone, unless it advertises one list.
+    pub(crate) alone: Option<CsiVersion>,
     /// The backends that it serves.
     pub connections: Connections,
     /// What it does on the node that it runs on.
@@ -68,32 +67,6 @@ pub struct Modes {
 // === impl Plugin ===
 
 impl Plugin {
-    /// Serves an app under a name.
-    pub fn new(name: PluginName, modes: Modes, app: App, runner: Runner) -> Self {
-        let App {
-            advertised,
-            connections,
-            node,
-            info,
-            states,
-            alone,
-            legacy: _,
-            folder: _,
-            kind: _,
-        } = app;
-        Self {
-            name,
-            modes,
-            advertised,
-            alone,
-            connections,
-            node,
-            info,
-            states,
-            runner,
-        }
-    }
-
     /// The abilities that it tells the orchestrator; an error if that depends on a connection that is not
     /// served.
     pub(crate) fn advertised(&self) -> Result<Cow<'_, Advertised>, Error> {

@@ -1,4 +1,4 @@
-//! The configuration file: read within its limit, parsed, and turned into what this process serves.
+//! The configuration file: read within its limit, and parsed.
 //!
 //! The same road for serving and for `check`, so that a check cannot be kinder than the server.
 
@@ -6,12 +6,9 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use driver_core::config::{ConfigError, Document, MAX_BYTES, ProcessEnvironment};
 use rustix::fs::OFlags;
-
-use crate::app::{App, Environment};
 
 /// Why a configuration file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -29,12 +26,6 @@ pub fn read(path: &Path) -> Result<Document, ConfigFileError> {
     let text = read_text(path).map_err(|error| ConfigFileError::Read(path.to_owned(), error))?;
     Document::parse(&text, &ProcessEnvironment)
         .map_err(|error| ConfigFileError::Config(path.to_owned(), error))
-}
-
-/// What a file makes of this process. No backend is touched.
-pub fn open(path: &Path, at: &Environment) -> Result<(Arc<Document>, App), ConfigFileError> {
-    App::open(read(path)?, at)
-        .map_err(|refused| ConfigFileError::Config(path.to_owned(), refused.error))
 }
 
 /// The text of a file, or a little more of it than a configuration may have.

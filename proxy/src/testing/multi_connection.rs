@@ -7,7 +7,8 @@ use driver_core::{Driver, NodeId};
 use node_utils::Tools;
 
 use super::{Memory, serve};
-use crate::app::{App, Environment};
+use crate::app::App;
+use crate::csi::environment::Environment;
 use crate::csi::plugin::Plugin;
 use crate::csi::spec_version::CsiVersion;
 use crate::routing::connection::Connection;
@@ -86,7 +87,7 @@ pub(crate) fn under_legacy_name(plugin: &Plugin, connection: &str) -> Arc<Plugin
     let (name, mut app) = app(root).legacy.pop_first().expect("a legacy name");
     let connection = ConnectionName::parse(connection).expect("a name");
     app.connections = plugin.connections.under_legacy_name(connection, true);
-    Arc::new(Plugin::new(name, plugin.modes, app, plugin.runner.clone()))
+    Arc::new(app.plugin(name, plugin.modes, plugin.runner.clone()))
 }
 
 /// A connection whose file is empty but for `yaml`.

@@ -16,12 +16,12 @@ use node_utils::Tools;
 
 use super::chain::{Link, State};
 use super::{Silent, ask};
-use crate::app::{App, Environment};
+use crate::app::App;
 use crate::cli::check;
+use crate::csi::environment::Environment;
 use crate::csi::spec_version::CsiVersion;
 use crate::message;
 use crate::process;
-use crate::routing::config_file;
 use crate::routing::connection::Connection;
 use crate::routing::connections::{
     ConnectionName, Connections, Handle, LazyConnection, VolumeHandle,
@@ -78,7 +78,7 @@ pub(super) fn read(file: &Path, driver: Option<&PluginName>) -> Result<Configure
         tools: Tools::of_this_machine(),
         modes: None,
     };
-    let (_, app) = config_file::open(file, &at).map_err(|error| process::chain(&error))?;
+    let (_, app) = App::of_file(file, &at).map_err(|error| process::chain(&error))?;
     let App {
         folder,
         connections,

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::app::App;
-use crate::csi::plugin::{Modes, Plugin};
+use crate::csi::plugin::Modes;
 use crate::process;
 use crate::routing::plugin_name::PluginName;
 use crate::rpc::Runner;
@@ -64,7 +64,7 @@ impl Program for Host {
             controller: true,
             node: true,
         };
-        let plugin = Arc::new(Plugin::new(name, modes, app, self.runner.clone()));
+        let plugin = Arc::new(app.plugin(name, modes, self.runner.clone()));
         let (stop, stopping) = watch::channel(false);
         let listeners = Listeners {
             unix: Some(bound),

@@ -4,7 +4,7 @@ use driver_core::config::ConfigError;
 use driver_core::{NodeId, Topology};
 use node_utils::kernel::Kernel;
 
-use crate::app::Environment;
+use crate::csi::environment::Environment;
 use crate::process;
 use crate::routing::folder::ProxySettings;
 use crate::routing::node_id::initiators::{self, Initiators};

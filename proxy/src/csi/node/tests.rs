@@ -12,8 +12,9 @@ use node_utils::Tools;
 use tonic::Code;
 
 use super::*;
-use crate::app::{App, Environment};
+use crate::app::App;
 use crate::csi::controller::ControllerHandler;
+use crate::csi::environment::Environment;
 use crate::csi::spec_version::CsiVersion;
 use crate::testing::log::{heard, listen};
 use crate::testing::{Memory, plugin, serve};

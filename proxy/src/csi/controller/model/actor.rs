@@ -18,7 +18,7 @@ use super::steps::{BareIs, Call, Content, Ends, NAMES, STORAGES, Setup, Step};
 use super::storage::{Held, Storage};
 use super::workshop;
 use crate::csi::controller::ControllerHandler;
-use crate::csi::plugin::{Modes, Plugin};
+use crate::csi::plugin::Modes;
 use crate::routing::config_file::ConfigFileError;
 use crate::routing::connections::{
     Bare, Blueprint, ConnectionName, Connections, LazyConnection, Names,
@@ -260,7 +260,7 @@ impl Process {
         };
         let runner = Runner::new(deadlines, metrics.clone());
         Self {
-            service: ControllerHandler(Arc::new(Plugin::new(name, modes, site, runner))),
+            service: ControllerHandler(Arc::new(site.plugin(name, modes, runner))),
             loader,
             connections,
             states: States::default(),

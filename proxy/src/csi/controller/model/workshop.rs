@@ -11,8 +11,9 @@ use node_utils::{Node, NodeConfig, Tools};
 
 use super::steps::Content;
 use super::storage::Storage;
-use crate::app::{App, Environment};
+use crate::app::App;
 use crate::csi::advertise::Advertised;
+use crate::csi::environment::Environment;
 use crate::csi::node::info::NodeInfo;
 use crate::csi::node::service::NodeService;
 use crate::csi::spec_version::CsiVersion;

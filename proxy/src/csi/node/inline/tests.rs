@@ -15,7 +15,8 @@ use secrecy::ExposeSecret as _;
 use tonic::{Code, Request};
 
 use super::*;
-use crate::app::{App, Environment};
+use crate::app::App;
+use crate::csi::environment::Environment;
 use crate::csi::node::NodeHandler;
 use crate::csi::spec_version::CsiVersion;
 use crate::routing::connections::{Connections, Names};

@@ -5,8 +5,9 @@ use driver_core::NodeId;
 use driver_core::config::NoEnvironment;
 
 use super::*;
-use crate::app::{App, Environment, honours_group};
+use crate::app::{App, honours_group};
 use crate::csi::advertise::Advertised;
+use crate::csi::environment::Environment;
 use crate::csi::spec_version::CsiVersion;
 use crate::testing::Memory;
 
