@@ -55,84 +55,10 @@ const WORKING: [&str; 1] = ["mkfs.ext4"];
 
 /// The script of a recorder. `slow` in an argument makes it hang, like a server that is gone. Each
 /// run is written at once: a concurrent reader sees all of it or nothing.
-const RECORDER: &str = r#"#!/bin/sh
-name=${0##*/}
-set -- "@WHERE@" "$name" "$@"
-IFS='@BETWEEN@'
-# Of this one the arguments are no constants.
-case $name in
-busctl) printf '%s\036' "$1@BETWEEN@$2" ;;
-*) printf '%s\036' "$*" ;;
-esac >>'@RAN@'
-unset IFS
-shift 2
-case "$name $*" in
-*slow*) exec sleep 600 ;;
-"mkfs.ext4 "*) exec "/usr/sbin/$name" "$@" ;;
-"fsck.ext4 "*) exit 0 ;;
-"busctl "*)
-    while [ "$1" != /bin/sh ]; do shift; done
-    left=$2
-    shift 2
-    for word; do
-        shift
-        [ "$left" -le 0 ] || set -- "$@" "$word"
-        left=$((left - 1))
-    done
-    "$@"
-    exit 0 ;;
-"zfs get "*) printf 'type\tfilesystem\nmountpoint\tlegacy\n'; exit 0 ;;
-"iscsiadm -m session"*) exit 21 ;;
-esac
-echo "the recorder does nothing" >&2
-exit 1
-"#;
+const RECORDER: &str = include_str!("machine/recorder.sh");
 
 /// Makes the root folder `$1/root` and runs the rest of its arguments there.
-const ENTER: &str = r#"set -e
-place=$1
-shift
-root=$place/root
-mkdir -p "$root"
-mount -t tmpfs tmpfs "$root"
-for entry in /*; do
-    name=${entry#/}
-    case $name in
-    host | dev | etc | run | var) ;;
-    *)
-        if [ -L "$entry" ]; then
-            cp -P "$entry" "$root/$name"
-        elif [ -d "$entry" ]; then
-            mkdir "$root/$name"
-            mount --rbind "$entry" "$root/$name"
-        fi
-        ;;
-    esac
-done
-mkdir "$root/run" "$root/var" "$root/dev"
-cp -a /etc "$root/etc"
-for node in null zero full random urandom tty fuse loop-control; do
-    [ ! -e "/dev/$node" ] || cp -a "/dev/$node" "$root/dev/"
-done
-cp -a /dev/loop* "$root/dev/" 2>/dev/null || true
-cp -a "$place/dev/." "$root/dev/"
-[ -d "$root$place" ] || { mkdir -p "$root$place" && mount --bind "$place" "$root$place"; }
-host=$root/host
-mkdir -p "$host/usr" "$host/etc/iscsi" "$host/var/lib/iscsi" "$host/run/dbus/system_bus_socket" "$host/tmp" "$host$place"
-mount --rbind /usr "$host/usr"
-for name in bin sbin lib lib32 lib64; do
-    if [ -L "/$name" ]; then
-        cp -P "/$name" "$host/$name"
-    elif [ -d "/$name" ]; then
-        mkdir "$host/$name"
-        mount --rbind "/$name" "$host/$name"
-    fi
-done
-mount --bind "$place" "$host$place"
-mount --bind "$place/here" "$root/usr/local/sbin"
-mount --bind "$place/host" "$host/usr/local/sbin"
-exec chroot "$root" "$@"
-"#;
+const ENTER: &str = include_str!("machine/enter.sh");
 
 // === impl Machine ===
 
