@@ -95,7 +95,8 @@ async fn the_node_advertises_what_it_does_for_every_kind() {
             Rpc::StageUnstageVolume,
             Rpc::GetVolumeStats,
             Rpc::SingleNodeMultiWriter,
-            Rpc::GetVolumeHealth
+            Rpc::GetVolumeHealth,
+            Rpc::GetStorageHealth
         ]
     );
     let info = node.node_get_info(csi::NodeGetInfoRequest {}).await;
