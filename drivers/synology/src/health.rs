@@ -1,7 +1,8 @@
 //! The health of what volumes lie on: of the volume of the NAS, and of a LUN.
 //!
 //! Synology documents no words for it. Its own CSI driver passes over a volume that is `crashed`, `read_only` or
-//! `deleting`, and one without fault is `normal`: any other word is shown as it is, and is never healthy.
+//! `deleting`, and one without fault is `normal`. DSM has more words for volumes that work as they should: while it scrubs
+//! one, and as long as a disk of it is not on the list of Synology. So only a word that is known to name a fault is one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +19,13 @@ const NO_ROOM: u64 = 1 << 20;
 const LONGEST_WORD: usize = 32;
 /// The word for what has no fault.
 const NORMAL: &str = "normal";
+/// The beginnings of the words for what has one.
+const FAULTS: [(&str, Fault); 4] = [
+    ("degrade", Fault::Degraded),
+    ("read_only", Fault::ReadOnly),
+    ("crashed", Fault::Unusable),
+    ("deleting", Fault::Unusable),
+];
 
 const POOL_DEGRADED: Reason = Reason::constant("PoolDegraded");
 const POOL_UNUSABLE: Reason = Reason::constant("PoolUnusable");
@@ -26,6 +34,23 @@ const POOL_FULL: Reason = Reason::constant("PoolFull");
 const READ_ONLY: Reason = Reason::constant("FilesystemReadOnly");
 const LUN_DEGRADED: Reason = Reason::constant("LunDegraded");
 const LUN_UNUSABLE: Reason = Reason::constant("LunUnusable");
+
+/// A fault of a volume of the NAS, or of a LUN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Degraded,
+    ReadOnly,
+    Unusable,
+}
+
+/// The fault that a word of DSM names; `of` is for the log.
+fn fault(of: &str, word: &str) -> Option<Fault> {
+    let named = FAULTS.iter().find(|(begin, _)| word.starts_with(begin));
+    if named.is_none() && !matches!(word, "" | NORMAL) {
+        tracing::debug!(of, status = shown(word), "a state that names no fault");
+    }
+    named.map(|(_, fault)| *fault)
+}
 
 /// A word of DSM as it can be shown.
 fn shown(word: &str) -> &str {
@@ -59,16 +84,17 @@ fn of_nas_volume(path: &str, volume: Option<&NasVolume>) -> Conditions {
     let word = shown(&volume.status);
     let why = format!("volume {path} of the NAS is `{word}`: see Storage Manager");
     let mut all = Conditions::default();
-    match volume.status.as_str() {
-        NORMAL | "read_only" => {}
-        "crashed" | "deleting" => all.add(inaccessible(POOL_UNUSABLE, why)),
-        "" => {
+    let fault = fault(path, &volume.status);
+    match fault {
+        Some(Fault::Unusable) => all.add(inaccessible(POOL_UNUSABLE, why)),
+        Some(Fault::Degraded) => all.add(degraded(POOL_DEGRADED, why)),
+        None if volume.status.is_empty() => {
             let why = format!("DSM does not say how its volume {path} is");
             all.add(degraded(POOL_UNKNOWN, why));
         }
-        _ => all.add(degraded(POOL_DEGRADED, why)),
+        Some(Fault::ReadOnly) | None => {}
     }
-    if volume.readonly || volume.status == "read_only" {
+    if volume.readonly || fault == Some(Fault::ReadOnly) {
         let why = format!("volume {path} of the NAS is read-only: see Storage Manager");
         all.add(degraded(READ_ONLY, why));
     }
@@ -79,18 +105,14 @@ fn of_nas_volume(path: &str, volume: Option<&NasVolume>) -> Conditions {
     all
 }
 
-/// The condition of a LUN. One that DSM works on has no state to rely on, and where DSM says nothing of it that of its
-/// volume counts.
+/// The condition of a LUN, also while DSM works on it. One that is being deleted is as it should be.
 pub(crate) fn of_lun(lun: &Lun) -> Option<Condition> {
-    if lun.is_action_locked {
-        return None;
-    }
     let word = shown(&lun.status);
     let why = format!("LUN `{}` is `{word}`: see SAN Manager", lun.name);
-    match lun.status.as_str() {
-        NORMAL | "" => None,
-        "crashed" => Some(inaccessible(LUN_UNUSABLE, why)),
-        _ => Some(degraded(LUN_DEGRADED, why)),
+    match fault(&lun.name, &lun.status)? {
+        Fault::Unusable if lun.status.starts_with("deleting") => None,
+        Fault::Unusable => Some(inaccessible(LUN_UNUSABLE, why)),
+        Fault::Degraded | Fault::ReadOnly => Some(degraded(LUN_DEGRADED, why)),
     }
 }
 
@@ -124,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_dsm_does_not_call_normal_is_never_healthy() {
+    fn a_volume_of_the_nas_is_ill_by_the_words_that_name_a_fault() {
         for (text, expected) in [
             (
                 r#"{"status": "normal", "size_free_byte": "9000000"}"#,
@@ -140,7 +162,11 @@ mod tests {
             ),
             (r#"{"status": "read_only"}"#, vec!["FilesystemReadOnly"]),
             (r#"{"status": "degrade"}"#, vec!["PoolDegraded"]),
+            (r#"{"status": "degraded_repairing"}"#, vec!["PoolDegraded"]),
             (r#"{"status": "crashed"}"#, vec!["PoolUnusable"]),
+            (r#"{"status": "deleting"}"#, vec!["PoolUnusable"]),
+            (r#"{"status": "has_acceptable_disk"}"#, vec![]),
+            (r#"{"status": "data_scrubbing"}"#, vec![]),
             ("{}", vec!["PoolUnknown"]),
         ] {
             assert_eq!(reasons(text), expected, "{text}");
@@ -150,8 +176,31 @@ mod tests {
     }
 
     #[test]
+    fn a_lun_is_ill_by_the_words_that_name_a_fault_also_while_dsm_works_on_it() {
+        for (status, expected) in [
+            ("normal", None),
+            ("", None),
+            ("cloning", None),
+            ("deleting", None),
+            ("degrade", Some(LUN_DEGRADED)),
+            ("crashed", Some(LUN_UNUSABLE)),
+        ] {
+            for is_action_locked in [false, true] {
+                let lun = Lun {
+                    status: status.to_owned(),
+                    is_action_locked,
+                    ..Lun::made("uuid", "pvc-1", 1, "")
+                };
+                let found = of_lun(&lun).map(|one| one.reason());
+                assert_eq!(found, expected, "{status}: {is_action_locked}");
+            }
+        }
+    }
+
+    #[test]
     fn a_word_that_is_none_is_not_shown() {
-        let odd = of_nas_volume("/volume1", Some(&volume(r#"{"status": "a\nb"}"#)));
+        let odd = volume(r#"{"status": "crashed\nb"}"#);
+        let odd = of_nas_volume("/volume1", Some(&odd));
         let text = odd.worst().map(Condition::message).unwrap_or_default();
         assert!(text.contains("something else"), "{text}");
     }

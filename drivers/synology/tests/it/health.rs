@@ -43,6 +43,7 @@ async fn the_state_of_the_volume_of_the_nas_is_a_condition_of_all_on_it() {
         let ids = [one.clone(), id("pvc-3"), two];
         for (status, expected) in [
             ("normal", vec![]),
+            ("has_acceptable_disk", vec![]),
             ("degrade", vec!["PoolDegraded"]),
             ("crashed", vec!["PoolUnusable"]),
             ("read_only", vec!["FilesystemReadOnly"]),
