@@ -20,6 +20,7 @@ mod touched;
 mod waves;
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
@@ -73,6 +74,8 @@ pub(crate) struct Api {
 pub(crate) struct Nas {
     client: Client,
     address: String,
+    /// The log has it that the login may not look at pools.
+    hides_pools: Arc<AtomicBool>,
 }
 
 /// What is kept of a list.
@@ -88,7 +91,11 @@ impl Nas {
     pub(crate) fn new(settings: Settings) -> Result<Self, ApiError> {
         let address = settings.address();
         let client = CLIENTS.get(settings)?;
-        Ok(Self { client, address })
+        Ok(Self {
+            client,
+            address,
+            hides_pools: Arc::default(),
+        })
     }
 
     /// Its address, as a user would write it.
@@ -383,7 +390,11 @@ impl Backend for Api {
     }
 
     async fn describe(&self, call: &Call) -> Vec<Finding> {
-        self.nas.describe(call).await
+        let mut all = self.nas.describe(call).await;
+        if !all.is_empty() {
+            all.extend(self.nas.remark_on_pools(call).await);
+        }
+        all
     }
 
     async fn observe(&self, call: &Call, request: &Request) -> Result<Observed, Error> {

@@ -93,8 +93,8 @@ pub(crate) fn roles(generation: Generation, needs: &Needs) -> Vec<&'static str> 
 /// who uses a share. `check` does not ask for it.
 pub(crate) const LOOKS: &str = "FILESYSTEM_ATTRS_READ";
 
-/// What the health of volumes needs where datasets go through the API, from 25.04 on: the state of a pool. `check` does
-/// not ask for it.
+/// What the health of volumes needs where datasets go through the API, from 25.04 on: the state of a pool. `check` has a
+/// note about it, and no error.
 pub(crate) const POOLS: &str = "POOL_READ";
 
 /// Whether these roles hold another one.

@@ -75,8 +75,8 @@ pub enum PoolState {
     Degraded,
     /// Nothing in it can be read and written, and how `zpool` calls that.
     Unusable(String),
-    /// The login may not look at it, and what it lacks.
-    Unknown(String),
+    /// The login may not look at it.
+    Unknown,
 }
 
 /// One query.

@@ -2,6 +2,7 @@
 
 use std::slice;
 
+use driver_core::config::Severity;
 use driver_core::{Conditions, Driver, HealthQuery, VolumeId};
 use serde_json::json;
 use truenas_sim::{Generation, Simulator};
@@ -178,15 +179,29 @@ async fn a_full_quota_is_a_condition() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pool_that_the_login_may_not_see_is_never_healthy() {
+async fn a_login_that_may_not_see_pools_is_told_by_the_check_and_not_by_each_volume() {
     let more = ["SHARING_NFS_WRITE", "FILESYSTEM_ATTRS_WRITE"];
-    for (roles, expected) in [(vec![], vec!["PoolUnknown"]), (vec!["POOL_READ"], vec![])] {
+    for (roles, sees) in [(vec![], false), (vec!["POOL_READ"], true)] {
         let roles = [OF_ALL.as_slice(), &more, roles.as_slice()].concat();
         let (nas, key) = with_roles(Generation::V25_10, &roles).await;
         let driver = with_key(&nas, "truenas-api-nfs", &key, QUOTAS);
-        let id = create(driver.as_ref(), "pvc-1").await.id;
-        let found = health_of(driver.as_ref(), &id).await;
-        assert_eq!(found, expected, "{roles:?}");
+        let driver = driver.as_ref();
+        let id = create(driver, "pvc-1").await.id;
+        assert!(health_of(driver, &id).await.is_empty(), "{roles:?}");
+        let described = driver.describe(&call()).await;
+        let notes = described.iter().map(|one| (one.severity, &*one.message));
+        let named = notes.filter(|(severity, message)| {
+            *severity == Severity::Remark && message.contains("POOL_READ")
+        });
+        assert_eq!(named.count(), usize::from(!sees), "{described:?}");
+        nas.model()
+            .expect("a model")
+            .set_pool_status("tank", "DEGRADED");
+        let found = health_of(driver, &id).await;
+        assert_eq!(found.contains(&"PoolDegraded"), sees, "{roles:?}");
+        disable(&nas, "nfs", "pvc-1").await;
+        let found = health_of(driver, &id).await;
+        assert!(found.contains(&"ExportMissing"), "{roles:?}: {found:?}");
     }
 }
 

@@ -28,7 +28,6 @@ const LOOKS: usize = 2;
 
 const POOL_DEGRADED: Reason = Reason::constant("PoolDegraded");
 const POOL_UNUSABLE: Reason = Reason::constant("PoolUnusable");
-const POOL_UNKNOWN: Reason = Reason::constant("PoolUnknown");
 const POOL_FULL: Reason = Reason::constant("PoolFull");
 const QUOTA_FULL: Reason = Reason::constant("QuotaFull");
 const KEY_NOT_LOADED: Reason = Reason::constant("KeyNotLoaded");
@@ -176,7 +175,8 @@ impl ZfsDriver {
         let volumes = &self.layout().volumes;
         let pool = volumes.pool();
         let condition = match seen.pool(volumes) {
-            Some(PoolState::Online) => None,
+            // Of a login that may not look at it the backend says so, once. What else can be seen is judged.
+            Some(PoolState::Online | PoolState::Unknown) => None,
             Some(PoolState::Degraded) => Some(Condition::new(
                 ConditionKind::Degraded,
                 POOL_DEGRADED,
@@ -186,11 +186,6 @@ impl ZfsDriver {
                 ConditionKind::Inaccessible,
                 POOL_UNUSABLE,
                 format!("pool `{pool}` is {how}: see `zpool status` on the storage"),
-            )),
-            Some(PoolState::Unknown(why)) => Some(Condition::new(
-                ConditionKind::Degraded,
-                POOL_UNKNOWN,
-                format!("the state of pool `{pool}` is not known: {why}"),
             )),
             None => {
                 let doing = format!("look at the health of pool `{pool}`");
