@@ -409,7 +409,7 @@ impl Backend for Api {
         let (rows, looked, states) = tokio::try_join!(
             self.nas.pool_rows(call, &dialect, &wanted, &known.rows),
             self.nas.answers(call, &dialect, &commands),
-            self.nas.pool_states(call, &request.queries),
+            self.nas.pool_states(call, &dialect, &request.queries),
         )?;
         known.lay(&queries, rows);
         // By now it may have its marks, and a moment ago it had none.

@@ -22,7 +22,10 @@ pub struct Pool {
     /// `ONLINE`, `DEGRADED`, `FAULTED`, `OFFLINE`, …
     #[serde(default, deserialize_with = "super::null_is_default")]
     pub status: String,
-    /// Whether ZFS finds nothing to complain about.
+    /// Whether ZFS finds nothing to complain about, if the NAS says so.
+    #[serde(default)]
+    pub healthy: Option<bool>,
+    /// The status of ZFS without its prefix `ZPOOL_STATUS_`: `OK`, `IO_FAILURE_WAIT`, …
     #[serde(default, deserialize_with = "super::null_is_default")]
-    pub healthy: bool,
+    pub status_code: String,
 }

@@ -9,13 +9,33 @@ use driver_zfs::observed::{PoolState, Query};
 
 use super::Nas;
 use crate::api::Filter;
-use crate::api::pool::QueryPools;
+use crate::api::pool::{Pool, QueryPools};
 use crate::check::POOLS;
 use crate::error::Kind as ApiKind;
 use crate::failure::understood;
+use crate::{Dialect, Generation};
 
 /// The advice where the login may not look at pools.
 const REPAIR: &str = "Run `omnibus-csi truenas setup-user` again";
+
+/// The beginning of the codes that ZFS gives to a pool that is suspended.
+const SUSPENDED: &str = "IO_FAILURE_";
+
+/// The state of a pool. Before 24.10 its status is that of its disks, which has no word for a pool that is suspended:
+/// then the code of ZFS says so, or at least that it is not healthy.
+fn state(pool: &Pool, generation: Generation) -> Option<PoolState> {
+    let state = PoolState::parse(&pool.status)?;
+    if state != PoolState::Online || generation >= Generation::V24_10 {
+        return Some(state);
+    }
+    Some(if pool.status_code.starts_with(SUSPENDED) {
+        PoolState::Unusable("SUSPENDED".to_owned())
+    } else if pool.healthy == Some(false) {
+        PoolState::Degraded
+    } else {
+        state
+    })
+}
 
 impl Nas {
     /// The states of the pools that are asked for, in one call. A pool that is not there has none, nor has one whose
@@ -23,6 +43,7 @@ impl Nas {
     pub(super) async fn pool_states(
         &self,
         call: &Call,
+        dialect: &Dialect,
         queries: &[Query],
     ) -> Result<Vec<(DatasetName, PoolState)>, Error> {
         let asked = queries.iter().filter_map(|query| match query {
@@ -44,11 +65,11 @@ impl Nas {
             }
             Err(error) => return Err(understood("look at the states of pools", &error)),
         };
-        let state = |name: &DatasetName| {
+        let known = |name: &DatasetName| {
             let pool = found.iter().find(|pool| pool.name == name.pool())?;
-            Some((name.clone(), PoolState::parse(&pool.status)?))
+            Some((name.clone(), state(pool, dialect.generation())?))
         };
-        Ok(asked.into_iter().filter_map(state).collect())
+        Ok(asked.into_iter().filter_map(known).collect())
     }
 
     /// What an operator should know if the login may not look at pools. Volumes work without that.
@@ -69,6 +90,43 @@ impl Nas {
                 role = POOLS,
                 "the login may not look at pools: the health of volumes leaves out their states. {REPAIR}"
             );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn before_24_10_a_pool_that_is_not_healthy_is_not_online() {
+        let suspended = || Some(PoolState::Unusable("SUSPENDED".to_owned()));
+        for (row, expected) in [
+            (r#""status": "ONLINE""#, Some(PoolState::Online)),
+            (
+                r#""status": "ONLINE", "healthy": true, "status_code": "FEAT_DISABLED""#,
+                Some(PoolState::Online),
+            ),
+            (
+                r#""status": "ONLINE", "healthy": null, "status_code": null"#,
+                Some(PoolState::Online),
+            ),
+            (
+                r#""status": "ONLINE", "healthy": false, "status_code": "CORRUPT_DATA""#,
+                Some(PoolState::Degraded),
+            ),
+            (
+                r#""status": "ONLINE", "healthy": false, "status_code": "IO_FAILURE_WAIT""#,
+                suspended(),
+            ),
+            (r#""status": "SUSPENDED", "healthy": false"#, suspended()),
+            (r#""status": "LOCKED", "healthy": false"#, None),
+        ] {
+            let text = format!(r#"{{"id": 1, "name": "tank", {row}}}"#);
+            let pool: Pool = serde_json::from_str(&text).expect("a pool");
+            assert_eq!(state(&pool, Generation::V24_04), expected, "{row}");
+            let by_status = PoolState::parse(&pool.status);
+            assert_eq!(state(&pool, Generation::V24_10), by_status, "{row}");
         }
     }
 }

@@ -51,7 +51,7 @@ async fn pools(call: &Call, verb: &str) -> Answer {
     let pools: Vec<Value> = pools
         .iter()
         .enumerate()
-        .map(|(index, pool)| show_pool(index + 1, pool))
+        .map(|(index, pool)| show_pool(index + 1, pool, call.nas.generation()))
         .collect();
     if verb == "query" {
         return call.query(pools);
@@ -61,17 +61,27 @@ async fn pools(call: &Call, verb: &str) -> Answer {
     found.ok_or_else(|| Failure::not_found(None, format!("Pool {id} does not exist")))
 }
 
-fn show_pool(id: usize, pool: &Pool) -> Value {
+/// Before 24.10 the status is that of the disks, which a pool that is suspended may all have.
+fn show_pool(id: usize, pool: &Pool, generation: Generation) -> Value {
+    let status = match pool.status.as_str() {
+        "SUSPENDED" if generation < Generation::V24_10 => "ONLINE",
+        status => status,
+    };
+    let code = match pool.status.as_str() {
+        "ONLINE" => "OK",
+        "SUSPENDED" => "IO_FAILURE_WAIT",
+        _ => "UNKNOWN",
+    };
     let free = pool.size.saturating_sub(pool.allocated);
     json!({
         "id": id,
         "name": pool.name,
         "guid": format!("{}", 0x1234_5678_9abc_u64 + id as u64),
         "path": format!("/mnt/{}", pool.name),
-        "status": pool.status,
+        "status": status,
         "healthy": pool.status == "ONLINE",
         "warning": false,
-        "status_code": if pool.status == "ONLINE" { "OK" } else { "UNKNOWN" },
+        "status_code": code,
         "status_detail": null,
         "size": pool.size,
         "size_str": pool.size.to_string(),
