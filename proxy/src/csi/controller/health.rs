@@ -85,8 +85,8 @@ pub(super) async fn of_one(
         return Ok(encode::not_examined());
     }
     let query = HealthQuery::whole(std::slice::from_ref(id));
-    let asked = connection.driver().conditions(&task.call, query);
-    match within(OF_ONE, task.ask(connection, "conditions", asked)).await {
+    let asked = within(OF_ONE, connection.driver().conditions(&task.call, query));
+    match task.ask(connection, "conditions", asked).await {
         Ok(found) => Ok(encode::condition(&only(id, found)?)),
         Err(error) if error.kind() == Kind::NotFound => Err(error),
         Err(error) => Ok(unknown(connection, &error)),
