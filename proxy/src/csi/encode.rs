@@ -217,6 +217,14 @@ pub(crate) fn not_examined() -> v1::VolumeCondition {
     }
 }
 
+/// The same in a list that does not wait for it.
+pub(crate) fn not_examined_in_time() -> v1::VolumeCondition {
+    v1::VolumeCondition {
+        abnormal: false,
+        message: "not examined: the storage takes longer than a list waits".to_owned(),
+    }
+}
+
 /// The same where it could not be found out.
 pub(crate) fn unknown(why: &str) -> v1::VolumeCondition {
     v1::VolumeCondition {

@@ -1,7 +1,7 @@
 //! The health of volumes as their storage sees it, in both dialects of the specification.
 //!
 //! A volume of a connection whose storage does not tell is not called unhealthy, and nothing of it is known. What could
-//! not be looked at is never called healthy.
+//! not be looked at is never called healthy; in a list that had no time for it, it is not called unhealthy either.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use driver_core::{
     Secrets, Volume, VolumeId,
 };
 use tokio::time::timeout;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::pages::{self, Listed, Listing, silent};
 use super::{about, about_volume, offered_by_any, record_volume};
@@ -201,6 +201,12 @@ pub(super) async fn in_a_list(
                 None => encode::not_examined(),
             };
             found.into_iter().map(one).collect()
+        }
+        // Nothing is known to be wrong: many volumes, or a storage far away, take longer than a list has.
+        Err(error) if error.kind() == Kind::Timeout => {
+            let error = status::message(&error);
+            debug!(connection = %connection.name(), error, "a list has no time for conditions");
+            vec![encode::not_examined_in_time(); volumes.len()]
         }
         Err(error) => vec![unknown(connection, &error); volumes.len()],
     }
