@@ -25,7 +25,7 @@ pub use attach::attach;
 pub use detach::detach;
 pub use disk::{facts_of, rescan};
 pub use facts::IscsiFacts;
-pub use session::session_of;
+pub use session::{DiskSession, session_of};
 
 /// The time that a session may take to end after a logout that failed, or whose end was not seen.
 const ENDS: Duration = Duration::from_secs(5);

@@ -55,6 +55,17 @@ pub(super) struct LunDisk {
     pub(super) device: BlockDevice,
 }
 
+/// The session that a disk came by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskSession {
+    /// Its target.
+    pub target: String,
+    /// The session works.
+    pub is_logged_in: bool,
+    /// The kernel has not given up the disk.
+    pub is_offered: bool,
+}
+
 // === impl Session ===
 
 impl Session {
@@ -205,17 +216,18 @@ pub(super) fn origin(kernel: &Kernel, disk: &BlockDevice) -> Result<Option<(Sess
     Ok(Session::by_sid(kernel, sid)?.map(|session| (session, lun)))
 }
 
-/// The target of the session that a disk came by, and whether the disk can be reached through it now; `None` if it came
-/// another way.
-pub fn session_of(kernel: &Kernel, disk: &BlockDevice) -> Result<Option<(String, bool)>, Error> {
+/// The session that a disk came by; `None` if it came another way.
+pub fn session_of(kernel: &Kernel, disk: &BlockDevice) -> Result<Option<DiskSession>, Error> {
     let Some((session, _)) = origin(kernel, disk)? else {
         return Ok(None);
     };
     // The kernel gives up a disk some time after its session, and says so here.
     let state = disk.attribute(kernel, "device/state")?;
-    let is_offered = state.is_none_or(|state| state == "running");
-    let is_up = session.state == State::LoggedIn && is_offered;
-    Ok(Some((session.target, is_up)))
+    Ok(Some(DiskSession {
+        is_logged_in: session.state == State::LoggedIn,
+        target: session.target,
+        is_offered: state.is_none_or(|state| state == "running"),
+    }))
 }
 
 // === impl LunDisk ===

@@ -32,6 +32,9 @@ const OF_NODES: [&str; 2] = ["devtmpfs", "tmpfs"];
 struct Way {
     /// The target, or the subsystem, that it goes to.
     to: String,
+    /// Its session or controller works.
+    is_connected: bool,
+    /// The disk can be reached by it.
     is_up: bool,
 }
 
@@ -79,10 +82,18 @@ fn device_at(kernel: &Kernel, path: &AbsolutePath) -> Result<Option<Backing>, Er
 
 /// The conditions of the ways to a disk, or to the disks below a map.
 pub(super) fn of_device(kernel: &Kernel, device: &BlockDevice) -> Result<Conditions, Error> {
-    let ways = ways(kernel, device)?;
-    let down: Vec<&Way> = ways.iter().filter(|way| !way.is_up).collect();
+    Ok(judged(&ways(kernel, device)?, |way| way.is_up))
+}
+
+/// The same of its storage, by sessions and controllers alone: a disk that was deleted there says nothing about others.
+pub(super) fn of_storage(kernel: &Kernel, device: &BlockDevice) -> Result<Conditions, Error> {
+    Ok(judged(&ways(kernel, device)?, |way| way.is_connected))
+}
+
+fn judged(ways: &[Way], works: impl Fn(&Way) -> bool) -> Conditions {
+    let down: Vec<&Way> = ways.iter().filter(|way| !works(way)).collect();
     let Some(first) = down.first() else {
-        return Ok(Conditions::default());
+        return Conditions::default();
     };
     let (all, lost, to) = (ways.len(), down.len(), &first.to);
     let condition = if lost == all {
@@ -94,13 +105,14 @@ pub(super) fn of_device(kernel: &Kernel, device: &BlockDevice) -> Result<Conditi
             format!("{lost} of {all} paths to {to} do not work"),
         )
     };
-    Ok([condition].into_iter().collect())
+    [condition].into_iter().collect()
 }
 
 fn ways(kernel: &Kernel, device: &BlockDevice) -> Result<Vec<Way>, Error> {
     if let Some((to, states)) = nvme::connections_of(kernel, device)? {
         let ways = states.into_iter().map(|is_up| Way {
             to: to.clone(),
+            is_connected: is_up,
             is_up,
         });
         return Ok(ways.collect());
@@ -112,6 +124,7 @@ fn ways(kernel: &Kernel, device: &BlockDevice) -> Result<Vec<Way>, Error> {
             // What is written waits in it for a path that comes back.
             return Ok(vec![Way {
                 to: "the storage of its multipath map".to_owned(),
+                is_connected: false,
                 is_up: false,
             }]);
         }
@@ -122,7 +135,11 @@ fn ways(kernel: &Kernel, device: &BlockDevice) -> Result<Vec<Way>, Error> {
     let mut ways = Vec::new();
     for disk in disks {
         let found = iscsi::session_of(kernel, &disk)?;
-        ways.extend(found.map(|(to, is_up)| Way { to, is_up }));
+        ways.extend(found.map(|session| Way {
+            to: session.target,
+            is_connected: session.is_logged_in,
+            is_up: session.is_logged_in && session.is_offered,
+        }));
     }
     Ok(ways)
 }

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::path::{Component, Path};
 
 use super::backing::{Backing, of_entry};
-use super::health::of_device;
+use super::health::of_storage;
 use crate::blocking::Source;
 use crate::kernel::Kernel;
 use crate::mount::MountTable;
@@ -50,7 +50,7 @@ fn of_table(kernel: &Kernel, table: &MountTable, driver: &str) -> Result<Storage
         let Backing::Device(device) = of_entry(kernel, &entry)? else {
             continue;
         };
-        for condition in of_device(kernel, &device)? {
+        for condition in of_storage(kernel, &device)? {
             if !found.conditions.contains(&condition) {
                 found.conditions.push(condition);
             }
@@ -122,6 +122,17 @@ mod tests {
         assert_eq!(reasons(&tree, "org.example"), [SESSION_DOWN]);
         assert!(reasons(&tree, "org.other").is_empty());
         assert!(reasons(&tree, "org").is_empty());
+    }
+
+    #[test]
+    fn a_disk_that_was_deleted_on_its_storage_says_nothing_about_the_storage() {
+        let tree = Tree::from_listing(&ISCSI.replace(
+            "6:0:0:0/state = running",
+            "6:0:0:0/state = transport-offline",
+        ));
+        assert!(reasons(&tree, "org.example").is_empty());
+        tree.file(STATE, "FAILED\n");
+        assert_eq!(reasons(&tree, "org.example"), [SESSION_DOWN]);
     }
 
     #[test]
