@@ -62,6 +62,10 @@ use overdue::OverdueReads;
 /// minutes for each.
 pub const PROBE: Duration = Duration::from_secs(1);
 
+/// The most mounts of a server that are looked at, as long as none answers without an error: those of a server that has lost
+/// its exports are many.
+const MOUNTS_OF_A_SERVER: usize = 8;
+
 /// The node half of every kind of volume. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Node {
@@ -312,8 +316,8 @@ impl Node {
     }
 
     /// The conditions of the storages of the volumes that the kubelet has staged here for the driver of this name, within
-    /// [`PROBE`] whatever hangs. Of each server one mount is looked at. Several of one kind and reason are one condition
-    /// that names each.
+    /// [`PROBE`] whatever hangs. Of each server one mount that answers is enough. Several of one kind and reason are one
+    /// condition that counts them. What cannot be looked at is passed over, unless nothing can.
     pub async fn storage_conditions(
         &self,
         limits: Limits,
@@ -324,40 +328,53 @@ impl Node {
         let (context, driver) = (Arc::clone(&self.context), driver.to_owned());
         let look = move || storages::look(&context.kernel, &driver);
         let looked = blocking::run(limits.clone(), doing, look);
-        let looked = self.account(None, Purpose::Look).on_account(looked).await?;
-        let mut found = looked.conditions;
-        let servers = looked.servers.iter();
-        let answers = servers.map(|(server, path)| self.server(limits.clone(), server, path));
-        for answer in join_all(answers).await {
-            found.extend(answer?);
+        let mut looked = self.account(None, Purpose::Look).on_account(looked).await?;
+        let servers = std::mem::take(&mut looked.servers);
+        let all = servers.iter();
+        let answers = all.map(|(server, paths)| self.server(limits.clone(), server, paths));
+        let answers = join_all(answers).await;
+        for (server, answer) in servers.keys().zip(answers) {
+            looked.add(server, answer.map(|found| found.into_iter().collect()));
         }
-        Ok(storages::joined(found))
+        looked.conditions()
     }
 
-    /// The condition of the server of what is mounted at `path`.
+    /// The condition of a server by what is mounted of it at these paths. Where one answers with an error, which may be so
+    /// of that volume alone, the next is asked.
     async fn server(
         &self,
         limits: Limits,
         server: &str,
-        path: &AbsolutePath,
+        paths: &[AbsolutePath],
     ) -> Result<Option<Condition>, Error> {
-        let stats = match self.stats(limits, path.clone()).await {
-            Ok(stats) => stats,
-            // It was unmounted in between.
-            Err(error) if error.kind() == Kind::NotFound => return Ok(None),
-            Err(error) if is_silence(&error) => {
-                let text = said::no_answer(server, PROBE);
-                return Ok(Some(health::inaccessible(health::NO_ANSWER, text)));
+        let (mut dead, mut failed) = (None, None);
+        for path in paths.iter().take(MOUNTS_OF_A_SERVER) {
+            match self.stats(limits.clone(), path.clone()).await {
+                Ok(stats) => {
+                    let mut conditions = stats.conditions.into_iter();
+                    dead = conditions.find(|condition| condition.reason() == health::NO_ANSWER);
+                    if dead.is_none() {
+                        return Ok(None);
+                    }
+                }
+                // It was unmounted in between.
+                Err(error) if error.kind() == Kind::NotFound => {}
+                Err(error) if is_silence(&error) => {
+                    let text = said::no_answer(server, PROBE);
+                    return Ok(Some(health::inaccessible(health::NO_ANSWER, text)));
+                }
+                Err(error) => failed = Some(error),
             }
-            Err(error) => return Err(error),
-        };
-        let mut conditions = stats.conditions.into_iter();
-        let dead = conditions.find(|condition| condition.reason() == health::NO_ANSWER);
-        // That may be so of this volume alone.
-        Ok(dead.map(|dead| {
-            let text = format!("`{server}`, of one volume: {}", dead.message());
-            Condition::new(ConditionKind::Degraded, health::NO_ANSWER, text)
-        }))
+        }
+        match (dead, failed) {
+            (Some(dead), _) => {
+                let text = format!("no volume of `{server}` works: {}", dead.message());
+                let condition = Condition::new(ConditionKind::Degraded, health::NO_ANSWER, text);
+                Ok(Some(condition))
+            }
+            (None, Some(error)) => Err(error),
+            (None, None) => Ok(None),
+        }
     }
 
     /// Grows the volume on the node, after its storage grew. Returns its size if something limits it.

@@ -8,72 +8,121 @@ use std::ffi::OsStr;
 use std::path::{Component, Path};
 
 use super::backing::{Backing, of_entry};
-use super::health::of_storage;
+use super::health::{DEVICE_GONE, inaccessible, of_storage};
 use crate::blocking::Source;
 use crate::kernel::Kernel;
-use crate::mount::MountTable;
+use crate::mount::{MountEntry, MountTable};
 use csi_types::attachment::AbsolutePath;
 use csi_types::error::{Error, Kind};
 use csi_types::health::{Condition, Conditions};
 
-/// What is known of storages without touching what is mounted.
+/// What is known of storages. What could not be looked at is passed over.
 #[derive(Debug, Default)]
 pub(super) struct Storages {
-    /// Of the ways to disks, each once.
-    pub(super) conditions: Vec<Condition>,
-    /// A path where something of each server is mounted.
-    pub(super) servers: BTreeMap<String, AbsolutePath>,
+    /// What is wrong, each once.
+    conditions: Vec<Condition>,
+    /// The paths where something of each server is mounted.
+    pub(super) servers: BTreeMap<String, Vec<AbsolutePath>>,
+    /// Something could be looked at.
+    has_looked: bool,
+    /// The first failure of a look.
+    failed: Option<Error>,
 }
 
-/// Looks at the storages of the volumes of a driver.
+/// Looks at the storages of the volumes of a driver, without touching what is mounted.
 pub(super) fn look(kernel: &Kernel, driver: &str) -> Result<Storages, Error> {
     let unreadable = |error| Error::new(Kind::Internal, "find out what is mounted").because(error);
     let table = MountTable::read().map_err(unreadable)?;
-    of_table(kernel, &table, driver)
+    Ok(of_table(kernel, &table, driver))
 }
 
-fn of_table(kernel: &Kernel, table: &MountTable, driver: &str) -> Result<Storages, Error> {
+fn of_table(kernel: &Kernel, table: &MountTable, driver: &str) -> Storages {
     let mut found = Storages::default();
     for entry in table.entries() {
         let point = entry.point();
         if !is_staged_for(&point, driver) {
             continue;
         }
-        if entry.is_remote() {
-            let path = point.to_str().map(AbsolutePath::parse);
-            if let Some(Ok(path)) = path {
-                let server = Source::of_mount(&entry).name().to_owned();
-                found.servers.entry(server).or_insert(path);
-            }
+        if !entry.is_remote() {
+            found.add(&entry.source(), of_disk(kernel, &entry));
             continue;
         }
-        let Backing::Device(device) = of_entry(kernel, &entry)? else {
-            continue;
-        };
-        for condition in of_storage(kernel, &device)? {
-            if !found.conditions.contains(&condition) {
-                found.conditions.push(condition);
-            }
+        let path = point.to_str().map(AbsolutePath::parse);
+        if let Some(Ok(path)) = path {
+            let server = Source::of_mount(&entry).name().to_owned();
+            found.servers.entry(server).or_default().push(path);
         }
     }
-    Ok(found)
+    found
 }
 
-/// One condition of each kind and reason, as the specification wants it, with what was said of each storage.
-pub(super) fn joined(all: Vec<Condition>) -> Conditions {
-    let mut joined: Vec<Condition> = Vec::new();
-    for one in all {
-        let is_same =
-            |known: &&mut Condition| (known.kind(), known.reason()) == (one.kind(), one.reason());
-        match joined.iter_mut().find(is_same) {
-            None => joined.push(one),
-            Some(known) => {
-                let text = format!("{}; {}", known.message(), one.message());
-                *known = Condition::new(one.kind(), one.reason(), text);
+/// The conditions of the storage of a disk that is mounted.
+fn of_disk(kernel: &Kernel, entry: &MountEntry<'_>) -> Result<Conditions, Error> {
+    match of_entry(kernel, entry)? {
+        Backing::Device(device) => of_storage(kernel, &device),
+        // The kernel removes the disks of a storage that it has given up.
+        Backing::Gone => {
+            let text = format!(
+                "a device has disappeared from this node: {}",
+                entry.source()
+            );
+            Ok([inaccessible(DEVICE_GONE, text)].into_iter().collect())
+        }
+        Backing::Other => Ok(Conditions::default()),
+    }
+}
+
+impl Storages {
+    /// Adds what is wrong with a storage, or that it could not be looked at.
+    pub(super) fn add(&mut self, of: &str, found: Result<Conditions, Error>) {
+        match found {
+            Ok(conditions) => {
+                self.has_looked = true;
+                for condition in conditions {
+                    if !self.conditions.contains(&condition) {
+                        self.conditions.push(condition);
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::warn!(of, error = %error.chain(), "a storage of this node could not be looked at");
+                if self.failed.is_none() {
+                    self.failed = Some(error);
+                }
             }
         }
     }
-    joined.into_iter().collect()
+
+    /// All that is wrong; an error if nothing could be looked at.
+    pub(super) fn conditions(self) -> Result<Conditions, Error> {
+        match self.failed {
+            Some(error) if !self.has_looked => Err(error),
+            _ => Ok(joined(self.conditions)),
+        }
+    }
+}
+
+/// One condition of each kind and reason, as the specification wants it: how many storages have it, and what was said of the
+/// first.
+fn joined(all: Vec<Condition>) -> Conditions {
+    let mut joined: Vec<(Condition, usize)> = Vec::new();
+    for one in all {
+        let is_same = |(known, _): &&mut (Condition, usize)| {
+            (known.kind(), known.reason()) == (one.kind(), one.reason())
+        };
+        match joined.iter_mut().find(is_same) {
+            None => joined.push((one, 1)),
+            Some((_, count)) => *count += 1,
+        }
+    }
+    let shown = |(one, count): (Condition, usize)| {
+        if count == 1 {
+            return one;
+        }
+        let text = format!("{count} of them, such as: {}", one.message());
+        Condition::new(one.kind(), one.reason(), text)
+    };
+    joined.into_iter().map(shown).collect()
 }
 
 /// Whether a path is one at which the kubelet stages volumes of a driver.
@@ -110,7 +159,7 @@ mod tests {
 
     fn reasons(tree: &Tree, driver: &str) -> Vec<Reason> {
         let table = MountTable::from_text(MOUNTS);
-        let found = of_table(&tree.kernel(), &table, driver).expect("look");
+        let found = of_table(&tree.kernel(), &table, driver);
         found.conditions.iter().map(Condition::reason).collect()
     }
 
@@ -136,25 +185,56 @@ mod tests {
     }
 
     #[test]
-    fn of_one_kind_and_reason_there_is_one_condition_that_names_all() {
+    fn a_disk_that_the_kernel_has_removed_is_a_storage_that_is_not_reached() {
+        let tree = Tree::from_listing(ISCSI);
+        let mounts = MOUNTS.replace("8:0", "8:240");
+        let table = MountTable::from_text(mounts);
+        let found = of_table(&tree.kernel(), &table, "org.example").conditions();
+        let found = found.expect("look");
+        let shown: Vec<_> = found.iter().map(|one| (one.kind(), one.reason())).collect();
+        assert_eq!(shown, [(ConditionKind::Inaccessible, DEVICE_GONE)]);
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_is_an_error_only_where_nothing_can() {
+        let failed = || Err(Error::new(Kind::Internal, "look"));
+        let mut found = Storages::default();
+        found.add("one", failed());
+        assert!(found.conditions().is_err());
+        let down = Condition::new(ConditionKind::Inaccessible, SESSION_DOWN, "down");
+        let mut found = Storages::default();
+        found.add("one", failed());
+        found.add("two", Ok([down.clone()].into_iter().collect()));
+        found.add("three", Ok([down].into_iter().collect()));
+        let found = found.conditions().expect("one could be looked at");
+        let texts: Vec<_> = found.iter().map(Condition::message).collect();
+        assert_eq!(texts, ["down"]);
+    }
+
+    #[test]
+    fn of_one_kind_and_reason_there_is_one_condition_that_counts_all() {
         let down = |text: &str| Condition::new(ConditionKind::Inaccessible, SESSION_DOWN, text);
         let degraded = Condition::new(ConditionKind::Degraded, PATH_DOWN, "c");
         let found = joined(vec![degraded, down("a"), down("b")]);
         let texts: Vec<_> = found.iter().map(Condition::message).collect();
-        assert_eq!(texts, ["a; b", "c"]);
+        assert_eq!(texts, ["2 of them, such as: a", "c"]);
     }
 
     #[test]
-    fn each_server_is_looked_at_by_one_path() {
+    fn each_server_has_its_paths_in_the_order_of_their_mounts() {
         let tree = Tree::from_listing(ISCSI);
         let table = MountTable::from_text(MOUNTS);
-        let found = of_table(&tree.kernel(), &table, "org.example").expect("look");
+        let found = of_table(&tree.kernel(), &table, "org.example");
         let servers: Vec<_> = found.servers.iter().collect();
-        let [(server, path)] = &*servers else {
+        let [(server, paths)] = &*servers else {
             panic!("{servers:?}");
         };
         assert_eq!(*server, "nas");
-        assert!(path.as_path().ends_with("a3/globalmount"), "{path}");
+        let [first, second] = paths.as_slice() else {
+            panic!("{paths:?}");
+        };
+        assert!(first.as_path().ends_with("a3/globalmount"), "{first}");
+        assert!(second.as_path().ends_with("a4/globalmount"), "{second}");
     }
 
     #[test]
@@ -165,7 +245,7 @@ mod tests {
         let number = std::fs::read_to_string(dev).expect("a number");
         let mounts = MOUNTS.replace("8:0", number.trim());
         let table = MountTable::from_text(mounts);
-        let found = of_table(&tree.kernel(), &table, "org.example").expect("look");
+        let found = of_table(&tree.kernel(), &table, "org.example");
         let reasons: Vec<_> = found.conditions.iter().map(Condition::reason).collect();
         assert_eq!(reasons, [PATH_DOWN]);
     }

@@ -104,6 +104,38 @@ fn a_server_that_does_not_answer_is_a_storage_that_is_not_reached() {
 }
 
 #[test]
+fn of_a_server_whose_first_mount_answers_with_an_error_the_next_is_looked_at() {
+    bench(|bench| {
+        let staged =
+            |name: &str| format!("k/plugins/kubernetes.io/csi/org.example/{name}/globalmount");
+        for name in ["a", "b"] {
+            fs::create_dir_all(bench.path(&staged(name))).expect("dir");
+        }
+        let look = || {
+            let looked = bench.node.storage_conditions(soon(), "org.example");
+            let found = bench.run(looked).expect("look");
+            let shown = found.iter().map(|one| (one.kind(), one.reason()));
+            shown.collect::<Vec<_>>()
+        };
+        let Some(first) = fuse(&bench.path(&staged("a"))) else {
+            return;
+        };
+        // Without its daemon it answers with an error.
+        drop(first);
+        assert_eq!(look(), [(ConditionKind::Degraded, health::NO_ANSWER)]);
+        let Some(_second) = fuse(&bench.path(&staged("b"))) else {
+            return;
+        };
+        assert_eq!(look(), [(ConditionKind::Inaccessible, health::NO_ANSWER)]);
+        for name in ["a", "b"] {
+            let staging = bench.staging(&staged(name)[2..]);
+            let unstaged = bench.run(bench.node.unstage(within(ENOUGH), staging));
+            unstaged.expect("unstage");
+        }
+    });
+}
+
+#[test]
 fn other_waiting_processes_do_not_get_an_error() {
     bench(|bench| {
         let before = bench.mounts();
