@@ -105,6 +105,13 @@ fn of_nas_volume(path: &str, volume: Option<&NasVolume>) -> Conditions {
     all
 }
 
+/// The conditions of the volume of the NAS that are those of a LUN on it. What a thick LUN may hold is reserved for it.
+pub(crate) fn of_place(lun: &Lun, common: &Conditions) -> Conditions {
+    let is_thick = lun.kind == "FILE" || lun.kind.contains("THICK");
+    let counts = |one: &&Condition| !is_thick || one.reason() != POOL_FULL;
+    common.iter().filter(counts).cloned().collect()
+}
+
 /// The condition of a LUN, also while DSM works on it. One that is being deleted is as it should be.
 pub(crate) fn of_lun(lun: &Lun) -> Option<Condition> {
     let word = shown(&lun.status);
@@ -194,6 +201,28 @@ mod tests {
                 let found = of_lun(&lun).map(|one| one.reason());
                 assert_eq!(found, expected, "{status}: {is_action_locked}");
             }
+        }
+    }
+
+    #[test]
+    fn a_volume_without_room_is_no_condition_of_a_thick_lun() {
+        let text = r#"{"status": "degrade", "size_free_byte": "9"}"#;
+        let common = of_nas_volume("/volume1", Some(&volume(text)));
+        for (kind, expected) in [
+            ("BLUN", vec!["PoolDegraded", "PoolFull"]),
+            ("THIN", vec!["PoolDegraded", "PoolFull"]),
+            ("", vec!["PoolDegraded", "PoolFull"]),
+            ("BLUN_THICK", vec!["PoolDegraded"]),
+            ("CINDER_BLUN_THICK", vec!["PoolDegraded"]),
+            ("FILE", vec!["PoolDegraded"]),
+        ] {
+            let lun = Lun {
+                kind: kind.to_owned(),
+                ..Lun::made("uuid", "pvc-1", 1, "")
+            };
+            let found = of_place(&lun, &common);
+            let found: Vec<_> = found.iter().map(|one| one.reason().as_str()).collect();
+            assert_eq!(found, expected, "{kind}");
         }
     }
 

@@ -7,7 +7,7 @@ use driver_core::{Call, Condition, Conditions, Error, Health, HealthDepth, Healt
 
 use super::Luns;
 use crate::api::{Lun, Target};
-use crate::health::{not_exported, of_lun, of_nas_volumes};
+use crate::health::{not_exported, of_lun, of_nas_volumes, of_place};
 
 const DOING: &str = "look at the health of volumes";
 
@@ -35,10 +35,8 @@ impl Health for Luns {
         let common = of_nas_volumes(&self.client, call, paths, DOING).await?;
         let exports = query.depth == HealthDepth::Exports;
         let whole = |volume: Looked<'_>| {
-            let mut all = common
-                .get(self.place(volume.lun))
-                .cloned()
-                .unwrap_or_default();
+            let of_nas = common.get(self.place(volume.lun));
+            let mut all = of_nas.map_or_else(Conditions::default, |all| of_place(volume.lun, all));
             all.extend(of_lun(volume.lun));
             all.extend(volume.export.filter(|_| exports));
             all
