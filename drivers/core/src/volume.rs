@@ -190,6 +190,18 @@ pub struct Page<T> {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct BackendIdentity(pub String);
 
+// === impl Page ===
+
+impl<T> Page<T> {
+    /// The same page of something else.
+    pub fn map<U>(self, of: impl FnMut(T) -> U) -> Page<U> {
+        Page {
+            entries: self.entries.into_iter().map(of).collect(),
+            next: self.next,
+        }
+    }
+}
+
 // === impl Elsewhere ===
 
 impl Elsewhere {

@@ -411,6 +411,11 @@ impl Health for DirectoryDriver {
         )
         .await
     }
+
+    async fn candidates(&self, call: &Call, page: &PageRequest) -> Result<Page<VolumeId>, Error> {
+        let listed = self.list_volumes(call, page).await?;
+        Ok(listed.map(|volume| volume.id))
+    }
 }
 
 #[async_trait]

@@ -357,6 +357,10 @@ impl Health for NodeZfs {
             None => Ok(found),
         }
     }
+
+    async fn candidates(&self, call: &Call, page: &PageRequest) -> Result<Page<VolumeId>, Error> {
+        self.driver.candidates(call, page).await
+    }
 }
 
 #[async_trait]

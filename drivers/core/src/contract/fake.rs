@@ -344,6 +344,11 @@ impl Health for FakeDriver {
         let work = || Ok(self.state.conditions(query.ids));
         self.look(call, Verb::Conditions, work).await
     }
+
+    async fn candidates(&self, call: &Call, page: &PageRequest) -> Result<Page<VolumeId>, Error> {
+        let listed = self.list_volumes(call, page).await?;
+        Ok(listed.map(|volume| volume.id))
+    }
 }
 
 #[async_trait]

@@ -84,6 +84,10 @@ pub trait Health: Send + Sync {
         call: &Call,
         query: HealthQuery<'_>,
     ) -> Result<Vec<Option<Conditions>>, Error>;
+
+    /// The volumes to look at for those with which something is wrong: all of [`Lister::list_volumes`], sorted like them,
+    /// and those that are not listed because something is wrong with them.
+    async fn candidates(&self, call: &Call, page: &PageRequest) -> Result<Page<VolumeId>, Error>;
 }
 
 /// Growing volumes.

@@ -32,6 +32,8 @@ use crate::volume::{
 const HEALTH_PAGE: usize = 200;
 /// The time for which pages without an unhealthy volume are passed over. A sidecar that lists gives up after ten seconds.
 const PASSING_OVER: Duration = Duration::from_secs(2);
+/// The doing of a look.
+const HEALTH: &str = "look at the health of volumes";
 
 /// `async fn` methods that call the same method of a facet.
 macro_rules! verbs {
@@ -95,8 +97,9 @@ impl dyn Driver + '_ {
         /// See [`super::UsageReporter::used`].
         usage_reporter("measure volumes"): used(ids: &[VolumeId]) -> Vec<Option<u64>>;
         /// See [`super::Health::conditions`].
-        health("look at the health of volumes"):
-            conditions(query: HealthQuery<'_>) -> Vec<Option<Conditions>>;
+        health(HEALTH): conditions(query: HealthQuery<'_>) -> Vec<Option<Conditions>>;
+        /// See [`super::Health::candidates`].
+        health(HEALTH): candidates(page: &PageRequest) -> Page<VolumeId>;
         /// See [`super::Snapshots::create_snapshot`].
         snapshots("create snapshot"): create_snapshot(request: &CreateSnapshot) -> Snapshot;
         /// See [`super::Snapshots::delete_snapshot`].
@@ -151,21 +154,24 @@ impl dyn Driver + '_ {
         exports("repair exports"): repair_export(id: &VolumeId) -> ();
     }
 
-    /// The volumes of one page of [`super::Lister::list_volumes`] with which something is wrong. A page may be empty
+    /// The volumes of one page of [`super::Health::candidates`] with which something is wrong. A page may be empty
     /// before the last one; pages without any are passed over for a while.
     pub async fn list_unhealthy(
         &self,
         call: &Call,
         page: &PageRequest,
     ) -> Result<Page<(VolumeId, Conditions)>, Error> {
+        if self.lister().is_none() {
+            return Err(self.unsupported("list volumes"));
+        }
         let began = Instant::now();
         let mut page = PageRequest {
             max: Some(page.max.unwrap_or(HEALTH_PAGE).min(HEALTH_PAGE)),
             after: page.after.clone(),
         };
         loop {
-            let listed = self.list_volumes(call, &page).await?;
-            let ids: Vec<VolumeId> = listed.entries.into_iter().map(|volume| volume.id).collect();
+            let listed = self.candidates(call, &page).await?;
+            let ids = listed.entries;
             let found = if ids.is_empty() {
                 Vec::new()
             } else {

@@ -3,11 +3,15 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
-use driver_core::{Call, Condition, Conditions, Error, Health, HealthDepth, HealthQuery, VolumeId};
+use driver_core::{
+    Call, Condition, Conditions, Error, Health, HealthDepth, HealthQuery, Page, PageRequest,
+    VolumeId,
+};
 
 use super::Luns;
 use crate::api::{Lun, Target};
 use crate::health::{not_exported, of_lun, of_nas_volumes, of_place};
+use crate::page::page;
 
 const DOING: &str = "look at the health of volumes";
 
@@ -42,6 +46,27 @@ impl Health for Luns {
             all
         };
         Ok(looked.into_iter().map(|volume| volume.map(whole)).collect())
+    }
+
+    /// A LUN of ours that no target shows is a volume that lost its export, unless DSM still works on it. Without a prefix and
+    /// a suffix it may be anybody's.
+    async fn candidates(
+        &self,
+        call: &Call,
+        request: &PageRequest,
+    ) -> Result<Page<VolumeId>, Error> {
+        let (luns, targets) = self.observe_all(call, DOING).await?;
+        if luns.is_empty() {
+            self.check_nas(call, DOING).await?;
+        }
+        let counts = |lun: &Lun| {
+            let id = self.names.id(&lun.name)?;
+            let name = self.names.lun(&id)?;
+            let is_ours = self.names.tells_ours() && !lun.is_action_locked;
+            (is_ours || self.shown(lun, &name, &targets).is_some()).then_some(id)
+        };
+        let ids: Vec<VolumeId> = luns.iter().filter_map(counts).collect();
+        page(ids, VolumeId::as_str, 'v', request)
     }
 }
 

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
-use driver_core::{Call, Conditions, Error, Health, HealthDepth, HealthQuery, Kind, VolumeId};
+use driver_core::{
+    Call, Conditions, Error, Health, HealthDepth, HealthQuery, Kind, Lister, Page, PageRequest,
+    VolumeId,
+};
 
 use super::api::Share;
 use super::{Access, Shares, lost};
@@ -46,6 +49,11 @@ impl Health for Shares {
             return Ok(vec![Some(all)]);
         }
         Ok(found.into_iter().map(|share| share.map(of_nas)).collect())
+    }
+
+    async fn candidates(&self, call: &Call, page: &PageRequest) -> Result<Page<VolumeId>, Error> {
+        let listed = self.list_volumes(call, page).await?;
+        Ok(listed.map(|volume| volume.id))
     }
 }
 

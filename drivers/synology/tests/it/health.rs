@@ -6,7 +6,7 @@ use driver_core::{Conditions, HealthQuery, PageRequest, VolumeId};
 use serde_json::json;
 use synology_sim::Version;
 
-use crate::nas::{MODES, Nas, call, id};
+use crate::nas::{LUN, MODES, Nas, TARGET, call, id};
 
 const PRIVILEGE: &str = "SYNO.Core.FileServ.NFS.SharePrivilege";
 
@@ -87,6 +87,37 @@ async fn a_lun_that_is_ill_and_a_target_that_is_disabled_are_conditions_of_one_v
         assert!(listed.iter().any(|(id, _)| *id == one), "{mode}");
         nas.sim.set_enabled(target, true);
         assert_eq!(health(&nas, &ids).await, [Some(vec![]), Some(vec![])]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lun_that_no_target_shows_is_in_the_list_of_what_is_ill() {
+    for (prefix, is_listed) in [("namePrefix: k8s-", true), ("", false)] {
+        let nas = Nas::start(Version::V7_2, prefix).await;
+        let one = nas.create("pvc-1", None).await.id;
+        nas.create("pvc-2", None).await;
+        let well = [Some(vec![])];
+        assert_eq!(health(&nas, slice::from_ref(&one)).await, well);
+        let name = format!("{}pvc-1", if is_listed { "k8s-" } else { "" });
+        let uuid = nas.lun(&name)["uuid"].clone();
+        let targets = nas.sim.call(TARGET, "list", &json!({}));
+        let targets = targets["data"]["targets"].as_array().cloned();
+        let targets = targets.expect("targets").into_iter();
+        let ids: Vec<_> = targets.map(|one| one["target_id"].clone()).collect();
+        let unmap = json!({"uuid": uuid, "target_ids": ids});
+        let unmapped = nas.sim.call(LUN, "unmap_target", &unmap);
+        assert_eq!(unmapped["success"], true, "{unmapped}");
+        assert_eq!(health_of(&nas, &one).await, ["ExportMissing"]);
+        let page = PageRequest::default();
+        let listed = nas.driver.list_unhealthy(&call(), &page).await;
+        let listed = listed.expect("a list").entries.into_iter();
+        let listed: Vec<VolumeId> = listed.map(|(id, _)| id).collect();
+        let expected: &[VolumeId] = if is_listed {
+            slice::from_ref(&one)
+        } else {
+            &[]
+        };
+        assert_eq!(listed, expected, "{prefix}");
     }
 }
 

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use csi_types::said::{EXPORT_MISSING, NOT_EXPORTED};
 use driver_core::{
     Call, Condition, ConditionKind, Conditions, Error, Health, HealthDepth, HealthQuery, Kind,
-    Reason, VolumeId,
+    Lister, Page, PageRequest, Reason, VolumeId,
 };
 
 use super::ZfsDriver;
@@ -58,6 +58,11 @@ impl Health for ZfsDriver {
             found.extend(self.conditions_of(call, ids, exports).await?);
         }
         Ok(found)
+    }
+
+    async fn candidates(&self, call: &Call, page: &PageRequest) -> Result<Page<VolumeId>, Error> {
+        let listed = self.list_volumes(call, page).await?;
+        Ok(listed.map(|volume| volume.id))
     }
 }
 
