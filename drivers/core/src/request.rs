@@ -49,12 +49,29 @@ pub struct HealthQuery<'a> {
 pub enum HealthDepth {
     /// Only facts that are read of all volumes at once: the pool, the dataset. For lists that are asked for every minute.
     Storage,
-    /// The export of each volume as well. Of several volumes only where that takes no further questions to the storage.
+    /// The export of each volume as well, where that takes no further questions to the storage.
     Exports,
+    /// The export of each volume, by questions for each.
+    Each,
+}
+
+impl HealthDepth {
+    /// Whether exports are looked at.
+    pub fn has_exports(self) -> bool {
+        self != Self::Storage
+    }
 }
 
 impl<'a> HealthQuery<'a> {
-    /// All that can be known.
+    /// All that can be known of one volume.
+    pub fn of_one(id: &'a VolumeId) -> Self {
+        Self {
+            ids: std::slice::from_ref(id),
+            depth: HealthDepth::Each,
+        }
+    }
+
+    /// All that can be known of volumes by questions for all of them.
     pub fn whole(ids: &'a [VolumeId]) -> Self {
         Self {
             ids,

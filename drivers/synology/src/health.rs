@@ -75,6 +75,11 @@ pub(crate) fn not_exported(why: &str) -> Condition {
     inaccessible(EXPORT_MISSING, format!("{NOT_EXPORTED}: {why}"))
 }
 
+/// The condition of a volume that some of its clients cannot use.
+pub(crate) fn partly_exported(why: &str) -> Condition {
+    degraded(EXPORT_MISSING, format!("{NOT_EXPORTED}: {why}"))
+}
+
 /// The conditions of a volume of the NAS, which all volumes on it share.
 fn of_nas_volume(path: &str, volume: Option<&NasVolume>) -> Conditions {
     let Some(volume) = volume else {

@@ -1,5 +1,7 @@
 //! Health: what was just made is well, and what does not exist is neither well nor ill.
 
+use csi_types::Conditions;
+
 use super::{Fresh, call};
 use crate::request::{DeleteVolume, HealthQuery};
 use crate::volume::PageRequest;
@@ -19,6 +21,12 @@ pub(super) async fn what_exists_and_works_is_healthy_and_what_is_missing_is_not(
         fresh.create("contract-two").await.id,
     );
     let asked = [two.clone(), missing, one];
+    for id in [&asked[0], &asked[2]] {
+        let found = driver.conditions(&call, HealthQuery::of_one(id)).await;
+        let found = found.unwrap_or_else(|error| panic!("health: {}", error.chain()));
+        let healthy = [Some(Conditions::default())];
+        assert_eq!(found, healthy, "{id}");
+    }
     for query in [HealthQuery::whole(&asked), HealthQuery::of_storage(&asked)] {
         let found = driver.conditions(&call, query).await;
         let found = found.unwrap_or_else(|error| panic!("health: {}", error.chain()));

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use driver_core::{
-    Call, Condition, Conditions, Error, Health, HealthDepth, HealthQuery, Page, PageRequest,
-    VolumeId,
+    Call, Condition, Conditions, Error, Health, HealthQuery, Page, PageRequest, VolumeId,
 };
 
 use super::Luns;
@@ -37,7 +36,7 @@ impl Health for Luns {
         let paths = looked.iter().flatten().map(|volume| self.place(volume.lun));
         let paths: BTreeSet<&str> = paths.collect();
         let common = of_nas_volumes(&self.client, call, paths, DOING).await?;
-        let exports = query.depth == HealthDepth::Exports;
+        let exports = query.depth.has_exports();
         let whole = |volume: Looked<'_>| {
             let of_nas = common.get(self.place(volume.lun));
             let mut all = of_nas.map_or_else(Conditions::default, |all| of_place(volume.lun, all));

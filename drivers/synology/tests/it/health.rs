@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use driver_core::{Conditions, HealthQuery, PageRequest, VolumeId};
+use driver_core::{Condition, ConditionKind, Conditions, HealthQuery, PageRequest, VolumeId};
 use serde_json::json;
 use synology_sim::Version;
 
@@ -27,8 +27,15 @@ async fn health(nas: &Nas, ids: &[VolumeId]) -> Reasons {
 }
 
 async fn health_of(nas: &Nas, id: &VolumeId) -> Vec<&'static str> {
-    let found = health(nas, slice::from_ref(id)).await.pop();
-    found.flatten().expect("it exists")
+    let found = conditions_of(nas, id).await;
+    found.iter().map(|one| one.reason().as_str()).collect()
+}
+
+async fn conditions_of(nas: &Nas, id: &VolumeId) -> Conditions {
+    let query = HealthQuery::of_one(id);
+    let found = nas.driver.conditions(&call(), query).await;
+    let found = found.unwrap_or_else(|error| panic!("health: {}", error.chain()));
+    found.into_iter().next().flatten().expect("it exists")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -128,8 +135,35 @@ async fn a_folder_without_its_clients_is_not_exported() {
     assert!(health_of(&nas, &volume).await.is_empty());
     let state = nas.sim.state();
     let name = state["shares"][0]["name"].as_str().expect("a name");
-    let rules = json!({"share_name": name, "rule": []});
-    let saved = nas.sim.call(PRIVILEGE, "save", &rules);
-    assert_eq!(saved["success"], true, "{saved}");
-    assert_eq!(health_of(&nas, &volume).await, ["ExportMissing"]);
+    let rule = |client: &str| {
+        json!({
+            "client": client, "privilege": "rw", "async": true, "crossmnt": true, "insecure": true,
+            "root_squash": "root",
+            "security_flavor": {
+                "kerberos": false, "kerberos_integrity": false, "kerberos_privacy": false, "sys": true,
+            },
+        })
+    };
+    for (clients, expected) in [
+        (vec![], Some(ConditionKind::Inaccessible)),
+        (vec!["10.0.0.0/24"], Some(ConditionKind::Degraded)),
+        (
+            vec!["10.9.0.0/24", "10.8.0.0/24"],
+            Some(ConditionKind::Inaccessible),
+        ),
+        (vec!["10.0.0.0/24", "node-7"], None),
+    ] {
+        let rules: Vec<_> = clients.iter().map(|client| rule(client)).collect();
+        let rules = json!({"share_name": name, "rule": rules});
+        let saved = nas.sim.call(PRIVILEGE, "save", &rules);
+        assert_eq!(saved["success"], true, "{saved}");
+        let found = conditions_of(&nas, &volume).await;
+        let found = found.worst();
+        assert_eq!(found.map(Condition::kind), expected, "{clients:?}");
+        let reason = found.map(|one| one.reason().as_str());
+        assert!(reason.is_none_or(|reason| reason == "ExportMissing"));
+        // Of several volumes a call for each is not made, nor of one in a list.
+        let listed = health(&nas, slice::from_ref(&volume)).await;
+        assert_eq!(listed, [Some(vec![])], "{clients:?}");
+    }
 }

@@ -6,8 +6,8 @@
 use async_trait::async_trait;
 use csi_types::said::{EXPORT_MISSING, NOT_EXPORTED};
 use driver_core::{
-    Call, Condition, ConditionKind, Conditions, Error, Health, HealthDepth, HealthQuery, Kind,
-    Lister, Page, PageRequest, Reason, VolumeId,
+    Call, Condition, ConditionKind, Conditions, Error, Health, HealthQuery, Kind, Lister, Page,
+    PageRequest, Reason, VolumeId,
 };
 
 use super::ZfsDriver;
@@ -51,7 +51,7 @@ impl Health for ZfsDriver {
         call: &Call,
         query: HealthQuery<'_>,
     ) -> Result<Vec<Option<Conditions>>, Error> {
-        let exports = query.depth == HealthDepth::Exports;
+        let exports = query.depth.has_exports();
         let mut found = Vec::with_capacity(query.ids.len());
         let most = if exports { AT_ONCE } else { NAMES_AT_ONCE };
         for ids in query.ids.chunks(most) {

@@ -64,7 +64,7 @@ async fn conditions(
     connection: &Connection,
     id: &VolumeId,
 ) -> Result<Conditions, Error> {
-    let query = HealthQuery::whole(std::slice::from_ref(id));
+    let query = HealthQuery::of_one(id);
     let asked = connection.driver().conditions(&task.call, query);
     only(id, task.ask(connection, "conditions", asked).await?)
 }
@@ -84,7 +84,7 @@ pub(super) async fn of_one(
     if !connection.can().health {
         return Ok(encode::not_examined());
     }
-    let query = HealthQuery::whole(std::slice::from_ref(id));
+    let query = HealthQuery::of_one(id);
     let asked = within(OF_ONE, connection.driver().conditions(&task.call, query));
     match task.ask(connection, "conditions", asked).await {
         Ok(found) => Ok(encode::condition(&only(id, found)?)),
