@@ -102,7 +102,7 @@ fn judged(ways: &[Way], works: impl Fn(&Way) -> bool) -> Conditions {
         Condition::new(
             ConditionKind::Degraded,
             PATH_DOWN,
-            format!("{lost} of {all} paths to {to} do not work"),
+            format!("{lost} of {all} paths do not work: {to}"),
         )
     };
     [condition].into_iter().collect()

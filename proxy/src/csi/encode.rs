@@ -193,19 +193,24 @@ pub(crate) fn next_token<T>(page: &Page<T>) -> Result<String, Error> {
     Ok(token.0.clone())
 }
 
-/// The condition of a volume in the dialect up to 1.12: one flag and one text. compat: "Capabilities".
+/// The condition of a volume in the dialect up to 1.12: one flag and one text. If not all fits, it has all reasons and what
+/// is said of the worst. compat: "Capabilities".
 pub(crate) fn condition(found: &Conditions) -> v1::VolumeCondition {
-    let text = |one: &Condition| format!("{}: {}", one.reason(), one.message());
-    let all: Vec<String> = found.iter().map(text).collect();
-    match *all {
-        [] => v1::VolumeCondition {
+    let Some(worst) = found.worst() else {
+        return v1::VolumeCondition {
             abnormal: false,
             message: "OK".to_owned(),
-        },
-        _ => v1::VolumeCondition {
-            abnormal: true,
-            message: printable_within(&all.join("; "), MAX_STRING),
-        },
+        };
+    };
+    let text = |one: &Condition| format!("{}: {}", one.reason(), one.message());
+    let mut message = found.iter().map(text).collect::<Vec<_>>().join("; ");
+    if message.len() > MAX_STRING {
+        let reasons: Vec<&str> = found.iter().map(|one| one.reason().as_str()).collect();
+        message = format!("{}: {}", reasons.join(", "), worst.message());
+    }
+    v1::VolumeCondition {
+        abnormal: true,
+        message: printable_within(&message, MAX_STRING),
     }
 }
 
@@ -346,5 +351,20 @@ mod tests {
         assert_eq!(entry.reason, "InputOutputError");
         assert_eq!(entry.status, 2);
         assert_eq!(entry.message.len(), MAX_STRING);
+    }
+
+    #[test]
+    fn all_reasons_of_a_condition_are_told_before_its_paths() {
+        let full = Reason::constant("PoolFull");
+        let silent = Reason::constant("FilesystemDoesNotAnswer");
+        let path = format!("did not answer in 1 s: /var/lib/{}", "0".repeat(132));
+        let both = [
+            Condition::new(ConditionKind::Degraded, full, "no room"),
+            Condition::new(ConditionKind::Inaccessible, silent, path),
+        ];
+        let found = condition(&both.into_iter().collect());
+        let begin = "FilesystemDoesNotAnswer, PoolFull: did not answer in 1 s: /var/";
+        assert!(found.message.starts_with(begin), "{}", found.message);
+        assert!(found.message.len() <= MAX_STRING, "{}", found.message);
     }
 }
