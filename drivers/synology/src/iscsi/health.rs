@@ -48,7 +48,7 @@ impl Health for Luns {
     }
 
     /// A LUN of ours that no target shows is a volume that lost its export, unless DSM still works on it. Without a prefix and
-    /// a suffix it may be anybody's.
+    /// a suffix it may belong to another program.
     async fn candidates(
         &self,
         call: &Call,
