@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use csi_proto::v1 as csi;
+use csi_proto::v1::plugin_capability::Type as PluginType;
+use csi_proto::v1::plugin_capability::service::Type as Service;
 use csi_proto::v1::volume_capability::access_mode::Mode;
 use prost::Message as _;
 use prost::bytes::{Buf, BufMut};
@@ -136,8 +138,26 @@ impl Decoder for Bytes {
 
 /// The names of the methods that the plugin says it has.
 pub async fn offered(client: &Client) -> BTreeSet<&'static str> {
-    client.offered().await.expect("capabilities")
+    let mut names = client.offered().await.expect("capabilities");
+    let request = csi::GetPluginCapabilitiesRequest {};
+    let plugin = client.get_plugin_capabilities(request).await;
+    let services = plugin.expect("services").capabilities.into_iter();
+    let groups = services.filter_map(|one| one.r#type).any(|one| {
+        matches!(one, PluginType::Service(service) if service.r#type() == Service::GroupControllerService)
+    });
+    if groups {
+        names.extend(OF_GROUPS);
+    }
+    names
 }
+
+/// The calls of the service of groups.
+const OF_GROUPS: [&str; 4] = [
+    "GroupControllerGetCapabilities",
+    "CreateVolumeGroupSnapshot",
+    "DeleteVolumeGroupSnapshot",
+    "GetVolumeGroupSnapshot",
+];
 
 // === impl Scene ===
 

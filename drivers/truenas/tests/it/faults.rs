@@ -1,7 +1,7 @@
 //! Connections that are cut before and after each change: a retry converges, and nothing is left.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use driver_core::{
     Call, DeleteSnapshot, DeleteVolume, Kind, PageRequest, SnapshotFilter, SnapshotId, Source,
@@ -246,8 +246,14 @@ async fn a_clone_that_was_interrupted_before_its_marks_is_finished_or_removed() 
                 nas.faults()
                     .add(Rule::new("pool.dataset.update", Action::CutBefore));
                 nas.reset_counts();
-                let made = interrupted.create_volume(&call(), &asked).await;
-                made.expect_err("interrupted");
+                let began = Instant::now();
+                while !nas.counts().methods.contains_key("pool.snapshot.clone") {
+                    assert!(began.elapsed() < Duration::from_mins(2), "no clone");
+                    // It would try again until its time is over.
+                    let soon = Call::within(Duration::from_secs(8));
+                    let made = interrupted.create_volume(&soon, &asked).await;
+                    made.expect_err("interrupted");
+                }
                 nas.faults().clear();
                 let clones = nas.counts().methods["pool.snapshot.clone"].calls;
                 assert_eq!(clones, 1, "{kind}");
