@@ -204,7 +204,7 @@ pub(super) async fn in_a_list(
         }
         // Nothing is known to be wrong: many volumes, or a storage far away, take longer than a list has.
         Err(error) if error.kind() == Kind::Timeout => {
-            let error = status::message(&error);
+            let error = message::of(&error);
             debug!(connection = %connection.name(), error, "a list has no time for conditions");
             vec![encode::not_examined_in_time(); volumes.len()]
         }
