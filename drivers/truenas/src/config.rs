@@ -3,7 +3,6 @@
 //! compat: "TrueNAS".
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use csi_types::attachment::{FieldError, Interface, Listed, Portal, Server};
 use driver_core::config::scalar::unless_falsy;
@@ -20,7 +19,7 @@ use crate::api::nfs::NfsOptions;
 use crate::api::nvmet::CreateSubsystem;
 use crate::api::smb::SmbOptions;
 use crate::export::access::Access;
-use crate::export::choices::NfsChoices;
+use crate::export::choices::{NfsChoices, network};
 use crate::export::iscsi::IscsiExport;
 use crate::export::nvmeof::NvmeExport;
 use crate::export::share::{NfsExport, SmbExport, SmbNaming};
@@ -185,7 +184,7 @@ struct NfsChoice {
 /// Warns of clients that TrueNAS would refuse with the first volume.
 fn clients(document: &Document, config: &NfsConfig) {
     for (index, text) in config.share_allowed_networks.iter().enumerate() {
-        if !is_network(text) {
+        if network(text).is_none() {
             document.add(Finding::doubtful(
                 format!("nfs.shareAllowedNetworks[{index}]"),
                 "is not a network",
@@ -204,17 +203,6 @@ fn clients(document: &Document, config: &NfsConfig) {
     }
 }
 
-/// Whether it is an address with or without the length of a prefix.
-fn is_network(text: &str) -> bool {
-    let (address, prefix) = text.split_once('/').unwrap_or((text, "0"));
-    let most = match address.parse() {
-        Ok(IpAddr::V4(_)) => 32,
-        Ok(IpAddr::V6(_)) => 128,
-        Err(_) => return false,
-    };
-    prefix.parse().is_ok_and(|prefix: u8| prefix <= most)
-}
-
 /// Checks a choice that stands at `key`, and adds to it what the section says.
 fn chosen(choice: NfsChoice, of_all: &NfsOptions, key: &str) -> Result<NfsOptions, ConfigError> {
     let mut options = NfsOptions {
@@ -222,7 +210,7 @@ fn chosen(choice: NfsChoice, of_all: &NfsOptions, key: &str) -> Result<NfsOption
         ..of_all.clone()
     };
     let networks = &choice.share_allowed_networks;
-    if let Some(text) = networks.iter().find(|text| !is_network(text)) {
+    if let Some(text) = networks.iter().find(|text| network(text).is_none()) {
         let problem = format!("`{}` is not a network", text.escape_debug());
         return Err(
             ConfigError::at(format!("{key}.shareAllowedNetworks"), problem)

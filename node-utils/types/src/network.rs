@@ -53,6 +53,16 @@ impl Network {
         address.is_ipv4() == self.address.is_ipv4()
             && Self::new(address, self.bits).address == self.address
     }
+
+    /// Whether some address is in both.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.holds(other.address) || other.holds(self.address)
+    }
+
+    /// Whether every address of its kind is in it.
+    pub fn is_everything(&self) -> bool {
+        self.bits == 0
+    }
 }
 
 impl fmt::Display for Network {
@@ -114,6 +124,21 @@ mod tests {
         assert!(!holds("::/0", "10.0.0.1"));
         assert!(holds("fd00::/127", "fd00::1"));
         assert!(!holds("fd00::/127", "fd00::2"));
+    }
+
+    #[test]
+    fn networks_overlap_if_one_is_in_the_other() {
+        let overlap = |left: &str, right: &str| {
+            let (left, right) = (network(left), network(right));
+            assert_eq!(left.overlaps(&right), right.overlaps(&left));
+            left.overlaps(&right)
+        };
+        assert!(overlap("10.0.0.0/8", "10.1.0.0/16"));
+        assert!(overlap("10.0.0.0/8", "10.0.0.0/8"));
+        assert!(!overlap("10.0.0.0/16", "10.1.0.0/16"));
+        assert!(!overlap("0.0.0.0/0", "::/0"));
+        assert!(network("10.1.2.3/0").is_everything());
+        assert!(!network("10.0.0.0/1").is_everything());
     }
 
     #[test]

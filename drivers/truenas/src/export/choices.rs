@@ -1,7 +1,9 @@
 //! Options of NFS shares that classes choose, by name.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
+use csi_types::Network;
 use driver_zfs::export::Subject;
 use driver_zfs::parameter::{ChoiceNameError, ShareChoices};
 
@@ -18,6 +20,23 @@ fn in_order(texts: &[String]) -> BTreeSet<&str> {
     texts.iter().map(String::as_str).collect()
 }
 
+/// Reads a network as TrueNAS does: bits that do not count are zero, and an address is a network of its own.
+pub(crate) fn network(text: &str) -> Option<Network> {
+    let address = text.parse::<IpAddr>().map(Network::of);
+    address.ok().or_else(|| text.parse().ok())
+}
+
+/// Networks in any order. What is no network stays as it is written.
+fn networks(texts: &[String]) -> BTreeSet<Result<Network, &str>> {
+    let read = |text| network(text).ok_or(text);
+    texts.iter().map(String::as_str).map(read).collect()
+}
+
+/// Whether both are the same networks: TrueNAS writes them in its own form.
+pub(super) fn are_same_networks(left: &[String], right: &[String]) -> bool {
+    networks(left) == networks(right)
+}
+
 /// The users that clients are mapped to. An empty name is none.
 fn users(options: &NfsOptions) -> [Option<&str>; 4] {
     let names = [
@@ -32,7 +51,7 @@ fn users(options: &NfsOptions) -> [Option<&str>; 4] {
 /// Whether a share allows what was chosen, whatever the order of its clients is.
 pub(super) fn is_so(chosen: &NfsOptions, share: &NfsOptions) -> bool {
     in_order(&chosen.hosts) == in_order(&share.hosts)
-        && in_order(&chosen.networks) == in_order(&share.networks)
+        && are_same_networks(&chosen.networks, &share.networks)
         && chosen.read_only == share.read_only
         && users(chosen) == users(share)
 }
@@ -93,6 +112,24 @@ mod tests {
             },
         ] {
             assert!(!is_so(&chosen, &other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn networks_are_the_same_however_they_are_written() {
+        for (given, kept, are_same) in [
+            ("10.1.0.5/16", "10.1.0.0/16", true),
+            ("192.0.2.7", "192.0.2.7/32", true),
+            ("2001:DB8:0::/32", "2001:db8::/32", true),
+            ("2001:DB8::1", "2001:db8::1/128", true),
+            ("10.1.0.0/16", "10.1.0.0/17", false),
+            ("192.0.2.7", "192.0.2.8/32", false),
+            ("nonsense", "nonsense", true),
+            ("nonsense", "10.0.0.0/8", false),
+        ] {
+            let [given, kept] = [given, kept].map(|text| vec![text.to_owned()]);
+            let is = are_same_networks(&given, &kept);
+            assert_eq!(is, are_same, "{given:?} {kept:?}");
         }
     }
 }

@@ -226,7 +226,9 @@ impl NfsExport {
     ) -> Result<Option<Act<Command>>, Error> {
         let [wanted, seen] =
             [&hosts, &share.options.hosts].map(|all| all.iter().map(String::as_str));
-        if access::same(wanted, seen) && networks == share.options.networks {
+        if access::same(wanted, seen)
+            && choices::are_same_networks(&networks, &share.options.networks)
+        {
             return Ok(None);
         }
         let options = NfsOptions {

@@ -232,6 +232,29 @@ async fn a_class_chooses_what_its_share_allows_and_another_class_changes_that() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn networks_that_the_nas_writes_in_its_own_form_are_those_that_were_chosen() {
+    let networks = "[10.1.0.5/16, 192.0.2.7, '2001:DB8:0::/32']";
+    let choices = format!("  shareChoices: {{a: {{shareAllowedNetworks: {networks}}}}}\n");
+    for generation in [Generation::V24_10, Generation::V25_10, Generation::V26Rc] {
+        let nas = appliance(generation).await;
+        let driver = choosing(&nas, "shareOptions", &choices).expect("a driver");
+        let driver = driver.as_ref();
+        let id = create(driver, "pvc-1").await.id;
+        for wanted in [Effect::Possible, Effect::None] {
+            let effect = modify(driver, &id, &[("shareOptions", "a")]).await;
+            let effect = effect.unwrap_or_else(|error| panic!("{}", error.chain()));
+            assert_eq!(effect, wanted, "{generation:?}");
+            let (_, networks, _) = share_of(&nas).await;
+            let kept = ["10.1.0.0/16", "192.0.2.7/32", "2001:db8::/32"];
+            assert_eq!(networks, kept, "{generation:?}");
+        }
+        let exports = driver.exports().expect("exports");
+        let is_exported = exports.is_exported(&call(), &id).await;
+        assert!(is_exported.expect("an answer"), "{generation:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_share_whose_choice_is_gone_is_left_alone_and_not_opened_to_others() {
     let nas = appliance(Generation::V25_10).await;
     let driver = choosing(&nas, "shareOptions", CHOICES).expect("a driver");

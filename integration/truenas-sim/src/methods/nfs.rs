@@ -1,6 +1,6 @@
 //! `sharing.nfs.*`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde_json::{Value, json};
 
@@ -25,6 +25,7 @@ pub(super) async fn run(call: &Call, verb: &str) -> Answer {
             let mut row = call.object(0).clone();
             check(call, &row, "sharingnfs_create", None).await?;
             row.insert("locked".to_owned(), json!(false));
+            keep_networks(&mut row);
             locate(&mut row);
             let shown = SHARES.insert(call, row);
             call.apply_exports().await?;
@@ -34,6 +35,7 @@ pub(super) async fn run(call: &Call, verb: &str) -> Answer {
             let id = call.number(0);
             let mut row = merged(&SHARES.get(call, id)?, call.object(1));
             check(call, &row, "sharingnfs_update", Some(id)).await?;
+            keep_networks(&mut row);
             locate(&mut row);
             let shown = SHARES.update(call, id, row)?;
             call.apply_exports().await?;
@@ -53,6 +55,32 @@ pub(super) fn locate(row: &mut Row) {
     let path = rows::text(row, "path").to_owned();
     row.insert("dataset".to_owned(), json!(path.strip_prefix("/mnt/")));
     row.insert("relative_path".to_owned(), json!(""));
+}
+
+/// The form that the middleware keeps networks in: bits that do not count are zero, and an address has its prefix.
+fn keep_networks(row: &mut Row) {
+    let given = rows::texts(row, "networks");
+    let kept = given.into_iter().map(|text| match parse_network(&text) {
+        Some(network) => written(network),
+        None => text,
+    });
+    let kept: Vec<String> = kept.collect();
+    row.insert("networks".to_owned(), json!(kept));
+}
+
+fn written((address, prefix): (IpAddr, u8)) -> String {
+    let prefix = u32::from(prefix);
+    let address = match address {
+        IpAddr::V4(all) => {
+            let mask = u32::MAX.checked_shl(32 - prefix).unwrap_or_default();
+            IpAddr::V4(Ipv4Addr::from_bits(all.to_bits() & mask))
+        }
+        IpAddr::V6(all) => {
+            let mask = u128::MAX.checked_shl(128 - prefix).unwrap_or_default();
+            IpAddr::V6(Ipv6Addr::from_bits(all.to_bits() & mask))
+        }
+    };
+    format!("{address}/{prefix}")
 }
 
 fn paths(row: &Row) -> Vec<String> {
