@@ -128,6 +128,7 @@ impl ZfsDriver {
             id,
             dataset,
             asked: None,
+            chosen: None,
         }
     }
 
@@ -518,18 +519,14 @@ impl Modifier for ZfsDriver {
         let dataset = self.layout().volume(id)?;
         let verb = Modify {
             kind: self.kind(),
-            id,
-            dataset: &dataset,
+            export_ref: ExportRef {
+                chosen: self.settings.policy.class.share_choice(&wanted),
+                ..self.export_ref(id, &dataset)
+            },
             wanted: &wanted,
         };
         let modified = self.converge(call, &verb).await;
-        self.about(call, id, modified).await?;
-        if wanted.share.is_some_and(|share| share.is_by_export()) {
-            // The record of the choice comes first: a call that is cut here is completed by the next one, or by the next
-            // check of the export.
-            self.repair_export(call, id).await?;
-        }
-        Ok(())
+        self.about(call, id, modified).await
     }
 }
 

@@ -289,6 +289,8 @@ pub struct Subject<'a> {
     pub dataset: &'a DatasetName,
     /// Its request, while it is being created.
     pub request: Option<Asked<'a>>,
+    /// The choice of share options that the class of a request makes.
+    pub chosen: Option<&'a str>,
     /// The dataset as observed; `None` if it does not exist or was not read yet.
     pub volume: Option<&'a Dataset>,
 }
@@ -300,8 +302,6 @@ pub struct Asked<'a> {
     pub name: &'a VolumeName,
     /// The parameters of its class.
     pub parameters: &'a Parameters,
-    /// The choice of share options that its class makes.
-    pub share_choice: Option<&'a str>,
 }
 
 /// One change for an export.
@@ -379,8 +379,8 @@ impl Subject<'_> {
 
     /// The choice of share options that a class has made: this request, or the last one that did.
     pub fn share_choice(&self) -> Option<&str> {
-        let asked = self.request.and_then(|request| request.share_choice);
-        asked.or_else(|| self.remembered(&PropertyName::SHARE_OPTIONS))
+        self.chosen
+            .or_else(|| self.remembered(&PropertyName::SHARE_OPTIONS))
     }
 
     /// Where the host shows the dataset as a disk, if it is a zvol.

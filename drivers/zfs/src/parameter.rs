@@ -420,7 +420,8 @@ impl ShareChoices {
 // === impl ShareChoice ===
 
 impl ShareChoice {
-    fn mark(&self) -> Property {
+    /// The record of it on a dataset.
+    pub fn mark(&self) -> Property {
         Property::new(PropertyName::SHARE_OPTIONS, self.name.clone())
     }
 

@@ -126,6 +126,8 @@ pub struct ExportRef<'a> {
     pub dataset: &'a DatasetName,
     /// Its request.
     pub asked: Option<Asked<'a>>,
+    /// The choice of share options that the class of a request makes.
+    pub chosen: Option<&'a str>,
 }
 
 // === impl ExportRef ===
@@ -224,6 +226,7 @@ impl ExportRef<'_> {
             id: self.id,
             dataset: self.dataset,
             request: self.asked,
+            chosen: self.chosen,
             volume: pool.dataset(self.dataset),
         }
     }

@@ -232,6 +232,34 @@ async fn a_class_chooses_what_its_share_allows_and_another_class_changes_that() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_choice_that_the_nas_refuses_leaves_the_volume_as_it_was() {
+    let choices = format!("{CHOICES}    strange: {{shareMaprootUser: stranger}}\n");
+    for generation in [Generation::V24_10, Generation::V25_10, Generation::V26Rc] {
+        let nas = appliance(generation).await;
+        let driver = choosing(&nas, "compression, shareOptions", &choices).expect("a driver");
+        let driver = driver.as_ref();
+        let id = create(driver, "pvc-1").await.id;
+        for had in [None, Some("readonly")] {
+            if let Some(name) = had {
+                let class = [("compression", "gzip-9"), ("shareOptions", name)];
+                let changed = modify(driver, &id, &class).await;
+                changed.unwrap_or_else(|error| panic!("{generation:?}: {}", error.chain()));
+            }
+            let before = (share_of(&nas).await, shown(&nas, &id, "compression").await);
+            let class = [("compression", "zstd"), ("shareOptions", "strange")];
+            let error = modify(driver, &id, &class).await.expect_err("refused");
+            assert_eq!(error.kind(), Kind::Invalid, "{}", error.chain());
+            assert!(error.chain().contains("stranger"), "{}", error.chain());
+            let after = (share_of(&nas).await, shown(&nas, &id, "compression").await);
+            assert_eq!(after, before, "{generation:?} {had:?}");
+            let exports = driver.exports().expect("exports");
+            let is_exported = exports.is_exported(&call(), &id).await;
+            assert!(is_exported.expect("an answer"), "{generation:?} {had:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn networks_that_the_nas_writes_in_its_own_form_are_those_that_were_chosen() {
     let networks = "[10.1.0.5/16, 192.0.2.7, '2001:DB8:0::/32']";
     let choices = format!("  shareChoices: {{a: {{shareAllowedNetworks: {networks}}}}}\n");

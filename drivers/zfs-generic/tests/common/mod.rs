@@ -86,6 +86,7 @@ impl Volume {
             id: &self.id,
             dataset: &self.dataset,
             request: None,
+            chosen: None,
             volume: Some(&self.seen),
         }
     }

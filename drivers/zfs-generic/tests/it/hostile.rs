@@ -154,7 +154,7 @@ proptest! {
         let Ok(name) = VolumeName::parse(&name) else { return Ok(()) };
         let parameters = Parameters::new([("x".to_owned(), parameter)].into());
         let volume = Volume::new("tank/v", "pvc-1", 7);
-        let request = Some(Asked { name: &name, parameters: &parameters, share_choice: None });
+        let request = Some(Asked { name: &name, parameters: &parameters });
         let subject = Subject { request, ..volume.subject() };
         if let Ok(export_name) = export.export_name(&subject) {
             let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-._:".contains(c);

@@ -111,8 +111,8 @@ impl ZfsDriver {
                 asked: Some(Asked {
                     name: &wanted.request.name,
                     parameters: &wanted.request.parameters,
-                    share_choice: None,
                 }),
+                chosen: None,
             },
             request: &wanted.request,
             size: wanted.size,

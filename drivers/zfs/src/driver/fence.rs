@@ -172,6 +172,7 @@ impl ZfsDriver {
             id: &volume,
             dataset: &dataset.name,
             request: None,
+            chosen: None,
             volume: Some(dataset),
         };
         let mut inside = Vec::new();

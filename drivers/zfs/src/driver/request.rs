@@ -90,8 +90,8 @@ impl ZfsDriver {
                 asked: Some(Asked {
                     name: &request.name,
                     parameters: &request.parameters,
-                    share_choice: allowed.share_choice(&class),
                 }),
+                chosen: allowed.share_choice(&class),
             },
             request,
             from,

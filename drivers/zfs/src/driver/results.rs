@@ -99,6 +99,7 @@ impl ZfsDriver {
             id: &id,
             dataset: &dataset.name,
             request: None,
+            chosen: None,
             volume: Some(dataset),
         };
         let current = self.export.current_attachment(&subject);

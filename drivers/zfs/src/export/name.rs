@@ -219,12 +219,12 @@ mod tests {
         let request = Asked {
             name: &name,
             parameters: &parameters,
-            share_choice: None,
         };
         let subject = Subject {
             id: &id,
             dataset: &dataset,
             request: asked.then_some(request),
+            chosen: None,
             volume,
         };
         let name = naming.name(&subject, &PropertyName::ISCSI_ASSETS)?;

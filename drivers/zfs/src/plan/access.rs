@@ -194,6 +194,7 @@ impl Access<'_> {
             id: self.export_ref.id,
             dataset: self.export_ref.dataset,
             request: None,
+            chosen: None,
             volume: Some(dataset),
         };
         self.export_ref.export.lets_in(&subject, node)

@@ -1,9 +1,12 @@
-//! Changing properties of a volume, all with one command.
+//! Changing properties of a volume, all with one command, and what its share allows.
+//!
+//! An export may have to change for a choice of share options. That comes after the properties, which can be given back,
+//! and the record of the choice comes last: a choice that the host refuses is never the one that the next call, or the
+//! next check of the export, tries again.
 
-use driver_core::{Error, Kind, VolumeId};
+use driver_core::{Error, Kind};
 
-use super::{Outcome, Verb, is_complete};
-use crate::name::DatasetName;
+use super::{ExportRef, Outcome, Verb, is_complete};
 use crate::observed::{Dataset, Observed, Query, Request, State, VolumeKind};
 use crate::parameter::{ClassChoice, Setting, ShareChoice};
 use crate::property::{Property, PropertyName, PropertyValue};
@@ -14,10 +17,8 @@ use crate::step::{Plan, Step};
 pub struct Modify<'a> {
     /// What volumes are.
     pub kind: VolumeKind,
-    /// The volume.
-    pub id: &'a VolumeId,
-    /// Its dataset.
-    pub dataset: &'a DatasetName,
+    /// The volume, and its export with what is chosen.
+    pub export_ref: ExportRef<'a>,
     /// The wanted settings.
     pub wanted: &'a ClassChoice,
 }
@@ -26,8 +27,34 @@ pub struct Modify<'a> {
 
 impl Modify<'_> {
     fn volume<'p>(&self, pool: &'p State) -> Option<&'p Dataset> {
-        let found = pool.dataset(self.dataset);
+        let found = pool.dataset(self.export_ref.dataset);
         found.filter(|dataset| is_complete(dataset) && dataset.kind == self.kind)
+    }
+
+    /// The choice, if the export makes its options.
+    fn by_export(&self) -> Option<&ShareChoice> {
+        let share = self.wanted.share.as_ref();
+        share.filter(|share| share.is_by_export())
+    }
+
+    /// The properties that the dataset lacks, but for the record of a choice that the export makes.
+    fn missing(&self, dataset: &Dataset) -> Result<Vec<Property>, Error> {
+        let settings = self.wanted.settings.iter();
+        let missing = settings.filter(|one| !one.is_at(dataset));
+        let mut properties: Vec<Property> = missing.map(Setting::property).collect();
+        if self.by_export().is_none() {
+            let options = self.wanted.share.iter().flat_map(ShareChoice::properties);
+            properties.extend(options.filter(|one| !dataset.properties.has(one)));
+        }
+        properties.extend(self.reservation(dataset)?);
+        Ok(properties)
+    }
+
+    fn set(&self, properties: Vec<Property>) -> Option<Step> {
+        (!properties.is_empty()).then(|| Step::Set {
+            object: self.export_ref.dataset.clone().into(),
+            properties,
+        })
     }
 
     /// The wanted reservation, if the volume has another one.
@@ -69,36 +96,46 @@ impl Verb for Modify<'_> {
     type Done = ();
 
     fn doing(&self) -> String {
-        format!("modify volume `{}`", self.id)
+        format!("modify volume `{}`", self.export_ref.id)
     }
 
-    fn request(&self, _pool: &State) -> Result<Request, Error> {
-        Ok(Request {
-            queries: vec![Query::Dataset(self.dataset.clone())],
+    fn request(&self, pool: &State) -> Result<Request, Error> {
+        let mut request = Request {
+            queries: vec![Query::Dataset(self.export_ref.dataset.clone())],
             properties: self.wanted.properties().map(|one| one.name).collect(),
             ..Request::default()
-        })
+        };
+        if self.by_export().is_some() {
+            request.properties.extend(self.export_ref.export.reads());
+            request.export = self.export_ref.commands(pool)?;
+        }
+        Ok(request)
     }
 
-    fn plan(&self, _asked: &State, seen: &Observed, _done: usize) -> Result<Outcome<()>, Error> {
+    fn plan(&self, asked: &State, seen: &Observed, _done: usize) -> Result<Outcome<()>, Error> {
         let volume = self.volume(&seen.pool);
         let dataset = volume.ok_or_else(|| Error::not_found(self.doing()))?;
-        let settings = self.wanted.settings.iter();
-        let missing = settings.filter(|one| !one.is_at(dataset));
-        let mut properties: Vec<Property> = missing.map(Setting::property).collect();
-        let options = self.wanted.share.iter().flat_map(ShareChoice::properties);
-        properties.extend(options.filter(|one| !dataset.properties.has(one)));
-        properties.extend(self.reservation(dataset)?);
-        if properties.is_empty() {
-            return Ok(Outcome::Done(()));
-        }
         let mut plan = Plan::about(dataset.name.clone());
-        plan.guard(dataset.name.clone(), dataset.guid);
-        plan.step(Step::Set {
-            object: dataset.name.clone().into(),
-            properties,
-        });
-        Ok(Outcome::End(plan, ()))
+        plan.add(self.set(self.missing(dataset)?));
+        let mut is_whole = true;
+        if let Some(choice) = self.by_export() {
+            let Some(status) = self.export_ref.status(asked, seen)? else {
+                return Ok(Outcome::Ask);
+            };
+            self.export_ref.guard(&mut plan, dataset);
+            let acts = status.ensure()?;
+            is_whole = acts.is_empty() || self.export_ref.export.is_proved_by_acts();
+            self.export_ref.add(&mut plan, acts);
+            let mark = Some(choice.mark()).filter(|mark| !dataset.properties.has(mark));
+            plan.add(self.set(mark.into_iter().collect()));
+        } else {
+            plan.guard(dataset.name.clone(), dataset.guid);
+        }
+        Ok(match (plan.is_empty(), is_whole) {
+            (true, _) => Outcome::Done(()),
+            (false, true) => Outcome::End(plan, ()),
+            (false, false) => Outcome::Do(plan),
+        })
     }
 
     const COMPENSATES: bool = true;
