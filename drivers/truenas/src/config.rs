@@ -3,7 +3,9 @@
 //! compat: "TrueNAS".
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
+use csi_types::Network;
 use csi_types::attachment::{FieldError, Interface, Listed, Portal, Server};
 use driver_core::config::scalar::unless_falsy;
 use driver_core::config::{ConfigError, Document, Finding};
@@ -203,21 +205,60 @@ fn clients(document: &Document, config: &NfsConfig) {
     }
 }
 
+/// Refuses networks that no TrueNAS takes together.
+fn check_networks(texts: &[String], key: &str) -> Result<(), ConfigError> {
+    let mut networks: Vec<Network> = Vec::new();
+    for text in texts {
+        let refused = |why: &str| {
+            let problem = format!("`{}` {why}", text.escape_debug());
+            ConfigError::at(format!("{key}.shareAllowedNetworks"), problem)
+        };
+        let Some(network) = network(text) else {
+            return Err(refused("is not a network")
+                .advise("write it as 192.0.2.0/24; hosts stand in shareAllowedHosts"));
+        };
+        if network.is_everything() {
+            return Err(refused("is every address, which TrueNAS does not take")
+                .advise("name the networks of the clients"));
+        }
+        if networks.iter().any(|other| other.overlaps(&network)) {
+            return Err(refused("overlaps another one, which TrueNAS does not take"));
+        }
+        networks.push(network);
+    }
+    Ok(())
+}
+
+/// Refuses hosts that no TrueNAS takes.
+fn check_hosts(hosts: &[String], key: &str) -> Result<(), ConfigError> {
+    for (index, host) in hosts.iter().enumerate() {
+        let is_odd = |c: char| c.is_whitespace() || c == '/' || c == '"';
+        let address = host.parse::<IpAddr>();
+        let why = if host.is_empty() || host.contains(is_odd) {
+            "is not the name or the address of a host"
+        } else if address.is_ok_and(|address| address.is_unspecified()) {
+            "is every host, which TrueNAS does not take"
+        } else if hosts[..index].contains(host) {
+            "stands there twice, which TrueNAS does not take"
+        } else {
+            continue;
+        };
+        let problem = format!("`{}` {why}", host.escape_debug());
+        return Err(ConfigError::at(format!("{key}.shareAllowedHosts"), problem)
+            .advise("networks stand in shareAllowedNetworks"));
+    }
+    Ok(())
+}
+
 /// Checks a choice that stands at `key`, and adds to it what the section says.
 fn chosen(choice: NfsChoice, of_all: &NfsOptions, key: &str) -> Result<NfsOptions, ConfigError> {
     let mut options = NfsOptions {
         read_only: choice.share_read_only,
         ..of_all.clone()
     };
-    let networks = &choice.share_allowed_networks;
-    if let Some(text) = networks.iter().find(|text| network(text).is_none()) {
-        let problem = format!("`{}` is not a network", text.escape_debug());
-        return Err(
-            ConfigError::at(format!("{key}.shareAllowedNetworks"), problem)
-                .advise("write it as 192.0.2.0/24; hosts stand in shareAllowedHosts"),
-        );
-    }
-    if !networks.is_empty() || !choice.share_allowed_hosts.is_empty() {
+    check_networks(&choice.share_allowed_networks, key)?;
+    check_hosts(&choice.share_allowed_hosts, key)?;
+    if !choice.share_allowed_networks.is_empty() || !choice.share_allowed_hosts.is_empty() {
         options.networks = choice.share_allowed_networks;
         options.hosts = choice.share_allowed_hosts;
     }
@@ -226,6 +267,23 @@ fn chosen(choice: NfsChoice, of_all: &NfsOptions, key: &str) -> Result<NfsOption
     if maps_root && maps_all {
         let problem = "excludes shareMapallUser: TrueNAS takes only one of them";
         return Err(ConfigError::at(format!("{key}.shareMaprootUser"), problem));
+    }
+    for (user, group, field) in [
+        (
+            &choice.share_maproot_user,
+            &choice.share_maproot_group,
+            "shareMaprootUser",
+        ),
+        (
+            &choice.share_mapall_user,
+            &choice.share_mapall_group,
+            "shareMapallUser",
+        ),
+    ] {
+        if group.is_some() && user.is_none() {
+            let problem = "is needed: TrueNAS takes no group without a user";
+            return Err(ConfigError::at(format!("{key}.{field}"), problem));
+        }
     }
     if maps_root || maps_all {
         options.maproot_user = choice.share_maproot_user;

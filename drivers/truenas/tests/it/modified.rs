@@ -329,6 +329,30 @@ async fn choices_that_no_share_can_have_are_refused_when_the_connection_is_read(
         let error = choosing(&nas, "shareOptions", choices).expect_err(choices);
         assert_eq!(error.path(), Some(path.as_str()), "{error}");
     }
+    for (field, value, path) in [
+        (
+            "shareAllowedNetworks",
+            "[0.0.0.0/0]",
+            "shareAllowedNetworks",
+        ),
+        ("shareAllowedNetworks", "['::/0']", "shareAllowedNetworks"),
+        (
+            "shareAllowedNetworks",
+            "[10.0.0.0/8, 10.1.0.5/16]",
+            "shareAllowedNetworks",
+        ),
+        ("shareAllowedHosts", "[192.0.2.0/24]", "shareAllowedHosts"),
+        ("shareAllowedHosts", "['a b']", "shareAllowedHosts"),
+        ("shareAllowedHosts", "[0.0.0.0]", "shareAllowedHosts"),
+        ("shareAllowedHosts", "[a, a]", "shareAllowedHosts"),
+        ("shareMaprootGroup", "wheel", "shareMaprootUser"),
+        ("shareMapallGroup", "wheel", "shareMapallUser"),
+    ] {
+        let choices = format!("  shareChoices: {{a: {{{field}: {value}}}}}\n");
+        let error = choosing(&nas, "shareOptions", &choices).expect_err(&choices);
+        let path = format!("{at}.a.{path}");
+        assert_eq!(error.path(), Some(path.as_str()), "{error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
