@@ -282,6 +282,10 @@ impl NfsExport {
             let chosen = Self::choose(share, chosen)?;
             return Ok(chosen.into_iter().chain(forget).collect());
         }
+        if subject.share_choice().is_some() {
+            // What the connection says of all others may let in more than the choice that is gone.
+            return Ok(forget.into_iter().collect());
+        }
         if forget.is_none() && share.options.hosts != [NO_NODE] {
             return Ok(Vec::new());
         }

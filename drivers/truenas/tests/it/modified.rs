@@ -9,6 +9,7 @@ use serde_json::json;
 use truenas_sim::{Generation, Simulator};
 
 use crate::costs::{call, create, exchanges, request};
+use crate::nodes::{per_node, publish};
 use crate::taken_over::rows;
 use crate::volumes::{appliance, config, driver};
 
@@ -308,6 +309,30 @@ async fn a_share_whose_choice_is_gone_is_left_alone_and_not_opened_to_others() {
         .expect_err("no options");
     assert_eq!(error.kind(), Kind::Invalid, "{}", error.chain());
     assert!(error.chain().contains("`office`"), "{}", error.chain());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_share_whose_choice_is_gone_is_not_opened_when_nodes_is_removed() {
+    let nas = appliance(Generation::V25_10).await;
+    let driver = choosing(&nas, "shareOptions", CHOICES).expect("a driver");
+    let mut asked = request(driver.as_ref(), "pvc-1", None);
+    asked.parameters = pairs(&[("shareOptions", "office")]);
+    let made = driver.create_volume(&call(), &asked).await;
+    made.unwrap_or_else(|error| panic!("{}", error.chain()));
+    let driver = per_node(&nas, "truenas-api-nfs");
+    let published = publish(driver.as_ref(), &asked.id, "n1").await;
+    published.unwrap_or_else(|error| panic!("{}", error.chain()));
+    let driver = choosing(&nas, "sync", "").expect("a driver");
+    let exports = driver.exports().expect("exports");
+    for _ in 0..2 {
+        let repaired = exports.repair_export(&call(), &asked.id).await;
+        repaired.unwrap_or_else(|error| panic!("{}", error.chain()));
+        let shares = rows(&nas, "sharing.nfs").await;
+        assert_eq!(shares[0]["hosts"], json!(["n1.lan"]));
+        assert_eq!(shares[0]["networks"], json!([]));
+    }
+    let is_exported = exports.is_exported(&call(), &asked.id).await;
+    assert!(is_exported.expect("an answer"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
