@@ -39,7 +39,7 @@ const QUESTION: Duration = Duration::from_mins(1);
 const CHANGE: Duration = Duration::from_mins(5);
 /// The pause before a storage that can be used again is checked again, if it was not ready for that.
 const AGAIN: Duration = Duration::from_secs(30);
-/// After this many failures the rest of a connection waits for the next time.
+/// After this many failures of a storage the rest of its connection waits for the next time.
 const FAILURES: usize = 3;
 
 /// Where the next check of each connection starts.
@@ -50,7 +50,7 @@ type Cursors = HashMap<ConnectionName, PageToken>;
 struct Checked {
     /// The start of the next one.
     next: Option<PageToken>,
-    /// Whether some could not be checked, or not be restored.
+    /// Whether the storage failed: some could not be checked, or not be restored.
     has_failed: bool,
 }
 
@@ -145,7 +145,7 @@ async fn restore_from(
                         error = error.chain(),
                         "could not check the export of a volume, or restore it"
                     );
-                    failures += 1;
+                    failures += usize::from(is_of_storage(&error));
                 }
             }
             if failures == FAILURES {
@@ -163,6 +163,15 @@ async fn restore_from(
         }
         page.after = listed.next;
     }
+}
+
+/// Whether other volumes would fail so, too. What is wrong with one volume, such as a choice of share options that is not
+/// in the configuration, keeps no other one from being restored.
+fn is_of_storage(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        Kind::Unreachable | Kind::Timeout | Kind::Denied
+    )
 }
 
 /// Restores the export of one volume if it is lost, and says whether it was. One that a call works on is
@@ -199,7 +208,7 @@ async fn restore(
     warn!(
         connection = connection.name().field(),
         volume = id.as_str(),
-        "the storage host had lost the export of a volume; it is exported again"
+        "the export of a volume was lost, or not as the configuration says; it is restored"
     );
     Ok(true)
 }

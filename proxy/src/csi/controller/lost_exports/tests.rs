@@ -63,11 +63,27 @@ async fn a_volume_that_a_call_works_on_is_left_to_that_call() {
 #[tokio::test]
 async fn a_failure_stops_no_other_volume_but_three_end_the_round() {
     let keeper = keeper(&["a", "b", "c", "d", "e"]);
-    keeper.held().stuck = BTreeSet::from(["a", "c", "d"]);
+    keeper.held().silent = BTreeSet::from(["a", "c", "d"]);
     let connection = keeper.connection("nas");
     let checked = restore_from(&connection, &InFlight::default(), None).await;
     assert!(checked.expect("checked").has_failed);
     assert_eq!(lost(&keeper), ["a", "c", "d", "e"]);
+}
+
+#[tokio::test]
+async fn volumes_with_something_wrong_of_their_own_keep_no_other_from_being_restored() {
+    let keeper = keeper(&["a", "b", "c", "d", "e"]);
+    keeper.held().stuck = BTreeSet::from(["a", "c", "d"]);
+    let connection = keeper.connection("nas");
+    let checked = restore_from(&connection, &InFlight::default(), None).await;
+    let checked = checked.expect("checked");
+    // The second page has lost ones only, and none of it is restored: the next round goes on after it.
+    assert!(!checked.has_failed);
+    assert!(checked.next.is_some());
+    assert_eq!(lost(&keeper), ["a", "c", "d", "e"]);
+    let next = restore_from(&connection, &InFlight::default(), checked.next).await;
+    assert_eq!(next.expect("checked").next, None);
+    assert_eq!(lost(&keeper), ["a", "c", "d"]);
 }
 
 #[tokio::test]
@@ -119,7 +135,7 @@ async fn what_was_lost_before_the_start_is_back_after_a_minute() {
 #[tokio::test(start_paused = true)]
 async fn a_host_that_is_not_ready_for_that_is_looked_at_again_soon() {
     let keeper = keeper(&["a", "b", "c"]);
-    keeper.held().stuck = BTreeSet::from(["a", "b", "c"]);
+    keeper.held().silent = BTreeSet::from(["a", "b", "c"]);
     let plugin = multi_of(&[("nas", keeper.clone())]);
     let name = ConnectionName::parse("nas").expect("a name");
     let _watch = watch(&plugin);
@@ -127,7 +143,7 @@ async fn a_host_that_is_not_ready_for_that_is_looked_at_again_soon() {
         plugin.states.found(&name, health, || true);
     }
     tokio::time::sleep(AGAIN / 2).await;
-    keeper.held().stuck.clear();
+    keeper.held().silent.clear();
     assert_eq!(lost(&keeper), ["a", "b", "c"]);
     tokio::time::sleep(AGAIN).await;
     assert!(lost(&keeper).is_empty());
