@@ -145,6 +145,11 @@ impl Protocol {
         for (name, options) in given {
             let key = format!("{key}.{name}");
             let options = self.read(options, &key)?;
+            if options.iter().any(|option| option.name != native) {
+                // Another choice would have to take it back.
+                let problem = format!("may hold `{native}` alone: `share` is for `properties`");
+                return Err(ConfigError::at(key, problem));
+            }
             if !options
                 .iter()
                 .any(|option| option.name == native && is_on(option))

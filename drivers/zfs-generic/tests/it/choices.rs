@@ -64,6 +64,21 @@ fn a_volume_has_the_options_of_its_choice_and_one_without_those_of_the_connectio
 }
 
 #[test]
+fn what_a_connection_shares_beside_a_choice_stays() {
+    let more = format!("    choices: {CHOICES}");
+    let properties = "{share: 'name=x', sharenfs: 'rw=@10.0.0.0/8'}";
+    let export = export(&document("shareOptions", properties, &more));
+    let share = PropertyName::parse("share").unwrap();
+    let volume = Volume::new("tank/v", "pvc-1", 7)
+        .remembering(share.clone(), "name=x")
+        .remembering(PropertyName::SHARENFS, "ro=@10.0.0.0/8")
+        .remembering(PropertyName::SHARE_OPTIONS, "readonly");
+    assert!(export.reads().contains(&share));
+    let ensured = export.ensure(&volume.subject(), &(), &Facts::default());
+    assert_eq!(said(ensured.unwrap()), [""; 0]);
+}
+
+#[test]
 fn a_volume_keeps_the_options_of_a_choice_when_the_last_one_leaves_the_configuration() {
     let export = export(&document("sync", "{sharenfs: on}", ""));
     assert!(export.reads().contains(&PropertyName::SHARE_OPTIONS));
@@ -97,6 +112,10 @@ fn choices_that_share_nothing_or_more_than_a_share_are_refused() {
     for (choices, key) in [
         ("{a: {}}", ".a"),
         ("{a: {share: 'on'}}", ".a"),
+        (
+            "{a: {sharenfs: on, share: 'name=x,path=/tank,prot=nfs'}}",
+            ".a",
+        ),
         ("{a: {sharenfs: off}}", ".a"),
         ("{a: {sharenfs: on, mountpoint: /}}", ".a"),
         ("{'a b': {sharenfs: on}}", ".a b"),
