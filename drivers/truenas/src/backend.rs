@@ -446,6 +446,10 @@ impl Backend for Api {
         true
     }
 
+    fn reserves_by_size(&self) -> bool {
+        true
+    }
+
     fn refuses_groups(&self) -> Option<&'static str> {
         Some(steps::NO_GROUPS)
     }

@@ -318,6 +318,10 @@ impl<B: Backend> Backend for Composed<B> {
         all
     }
 
+    fn reserves_by_size(&self) -> bool {
+        self.host.reserves_by_size()
+    }
+
     fn refuses_groups(&self) -> Option<&'static str> {
         self.host.refuses_groups()
     }

@@ -55,6 +55,12 @@ pub trait Backend: Any + Send + Sync + Debug {
         false
     }
 
+    /// Whether it reserves the size of a zvol, and no more. ZFS reserves what it needs beside that, too, and only then lets
+    /// the reservation grow with the zvol.
+    fn reserves_by_size(&self) -> bool {
+        false
+    }
+
     /// Why it does not take the snapshots of [`Step::Snapshot`](crate::step::Step::Snapshot) at one moment, if there
     /// are several.
     fn refuses_groups(&self) -> Option<&'static str> {

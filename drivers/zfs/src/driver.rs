@@ -500,6 +500,7 @@ impl Expander for ZfsDriver {
             kind: self.kind(),
             export_ref: self.export_ref(id, &dataset),
             size,
+            reserves_by_size: self.backend.reserves_by_size(),
         };
         let grown = self.converge(call, &verb).await;
         self.about(call, id, grown).await

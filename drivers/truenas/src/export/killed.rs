@@ -119,6 +119,10 @@ impl Backend for Killed {
         Err(Failed::terminal(lost().with_effect(Effect::Possible)))
     }
 
+    fn reserves_by_size(&self) -> bool {
+        self.inner.reserves_by_size()
+    }
+
     async fn list(&self, call: &Call, query: &ListQuery) -> Result<Listed, Error> {
         self.inner.list(call, query).await
     }

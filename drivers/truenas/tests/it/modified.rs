@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use driver_core::config::{ConfigError, Document, NoEnvironment};
-use driver_core::{Driver, Effect, Error, Kind, ModifyVolume, Parameters, VolumeId};
+use driver_core::{
+    Driver, Effect, Error, ExpandVolume, Kind, ModifyVolume, Parameters, SizeRange, VolumeId,
+};
 use driver_truenas::from_document;
 use serde_json::json;
 use truenas_sim::{Generation, Simulator};
@@ -123,6 +125,17 @@ async fn what_is_reserved_for_a_disk_is_what_its_class_says() {
             assert_eq!(is_reserved().await, class == reserved, "{generation:?}");
             modify(driver, &asked.id, &other).await.expect("changed");
             assert_eq!(is_reserved().await, other == reserved, "{generation:?}");
+            let wanted = SizeRange::new(4 << 30, 0).expect("a size");
+            let expander = driver.expander().expect("growth");
+            let grown = expander
+                .expand_volume(&call(), ExpandVolume::new(&asked.id, wanted))
+                .await;
+            grown.expect("grown");
+            let [size, kept] =
+                ["volsize", "refreservation"].map(|field| shown(&nas, &asked.id, field));
+            assert_eq!(size.await.0, "4294967296", "{generation:?}");
+            let wanted = if other == reserved { "4294967296" } else { "0" };
+            assert_eq!(kept.await.0, wanted, "{generation:?}");
         }
     }
 }

@@ -21,6 +21,8 @@ pub struct Expand<'a> {
     pub export_ref: ExportRef<'a>,
     /// The requested size.
     pub size: SizeRange,
+    /// See [`Backend::reserves_by_size`](crate::backend::Backend::reserves_by_size).
+    pub reserves_by_size: bool,
 }
 
 /// The required size of a volume.
@@ -85,7 +87,15 @@ impl Expand<'_> {
     /// says now; a missing one is not added, as that would reduce the space.
     fn sizes(&self, dataset: &Dataset) -> Vec<PropertyName> {
         match self.kind {
-            VolumeKind::Zvol => vec![PropertyName::VOLSIZE],
+            VolumeKind::Zvol => {
+                let is_whole = dataset.size() == Some(dataset.reserved());
+                let reserved = self.reserves_by_size && is_whole;
+                let reservation = reserved.then_some(PropertyName::REFRESERVATION);
+                [PropertyName::VOLSIZE]
+                    .into_iter()
+                    .chain(reservation)
+                    .collect()
+            }
             VolumeKind::Filesystem => {
                 let quota = dataset.size().map(|_| PropertyName::REFQUOTA);
                 let reserved = self.policy.reserves_growth(dataset);
@@ -124,7 +134,8 @@ impl Verb for Expand<'_> {
         };
         // The export may need a change; what is reserved grows with the quota.
         let export = self.announce(&State::default(), None).ok()?;
-        let reserved = self.policy.may_reserve_growth(self.kind);
+        let by_size = self.reserves_by_size && self.kind == VolumeKind::Zvol;
+        let reserved = by_size || self.policy.may_reserve_growth(self.kind);
         if !export.is_empty() || reserved {
             return None;
         }

@@ -92,6 +92,8 @@ async fn a_class_says_whether_the_size_of_a_zvol_is_reserved() {
                 is(&error.unwrap_err(), Kind::Conflict, "reservationMode=");
                 modify(&driver, id, &[other]).await.unwrap();
                 assert_eq!(sizes(&driver, id)[1], SIZE - reserved, "{class:?}");
+                well(&driver, &[Verb::Expand(id, 2)]).await;
+                assert_eq!(sizes(&driver, id)[1], 2 * (SIZE - reserved), "{class:?}");
             }
         }
     }

@@ -378,11 +378,11 @@ pub(super) async fn update(call: &Call) -> Answer {
     if let Some(size) = data.get("volsize").and_then(Value::as_u64) {
         check_growth(&found, data, size, &mut errors);
         properties.push(("volsize".to_owned(), Some(size.to_string())));
-        // What is reserved for a volume grows with it.
-        if found.bytes("refreservation") >= found.bytes("volsize")
-            && found.bytes("refreservation") > 0
-        {
-            properties.push(("refreservation".to_owned(), Some(size.to_string())));
+        let block = found.bytes("volblocksize");
+        let whole = whole_reservation(found.bytes("volsize"), block);
+        if found.bytes("refreservation") == whole && !data.contains_key("refreservation") {
+            let whole = whole_reservation(size, block);
+            properties.push(("refreservation".to_owned(), Some(whole.to_string())));
         }
     }
     if found.kind == Kind::Volume {
@@ -437,6 +437,18 @@ pub(super) async fn update(call: &Call) -> Answer {
         None,
     );
     Ok(shown)
+}
+
+/// What ZFS reserves for all of a volume on a pool without parity: its data, and the blocks that point at them. Only
+/// exactly that grows with it.
+fn whole_reservation(size: u64, block: u64) -> u64 {
+    let (mut blocks, mut pointing) = (size / block.max(1), 7);
+    while blocks > 1 {
+        blocks = blocks.div_ceil(1024);
+        pointing += blocks;
+    }
+    // Each is kept twice, and is 128K.
+    size + pointing * 2 * (128 << 10)
 }
 
 fn check_growth(found: &Dataset, data: &Map<String, Value>, size: u64, errors: &mut Vec<Invalid>) {

@@ -268,8 +268,16 @@ impl MemoryPool {
         }
         let refusal = self.refuse_property.clone();
         let own = self.own_mut(object)?;
+        // The reservation of all of a zvol grows with it.
+        let is_whole = own.get(&PropertyName::VOLSIZE) == own.get(&PropertyName::REFRESERVATION);
+        let is_given = properties
+            .iter()
+            .any(|p| p.name == PropertyName::REFRESERVATION);
         for Property { name, value } in properties {
             if refusal.as_ref() != Some(name) {
+                if *name == PropertyName::VOLSIZE && is_whole && !is_given {
+                    own.insert(PropertyName::REFRESERVATION, value.to_string());
+                }
                 let is_auto = *name == PropertyName::REFRESERVATION && value.as_str() == "auto";
                 let size = own.get(&PropertyName::VOLSIZE).filter(|_| is_auto).cloned();
                 own.insert(name.clone(), size.unwrap_or_else(|| value.to_string()));
