@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use driver_core::config::{ConfigError, Document, NoEnvironment};
 use driver_core::{
-    Driver, Effect, Error, ExpandVolume, Kind, ModifyVolume, Parameters, SizeRange, VolumeId,
+    AdoptVolume, Driver, Effect, Error, ExpandVolume, Kind, MadeFor, ModifyVolume, Parameters,
+    SizeRange, VolumeId,
 };
 use driver_truenas::from_document;
 use serde_json::json;
@@ -346,6 +347,32 @@ async fn a_share_whose_choice_is_gone_is_not_opened_when_nodes_is_removed() {
     }
     let is_exported = exports.is_exported(&call(), &asked.id).await;
     assert!(is_exported.expect("an answer"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_adopted_dataset_has_the_choice_that_is_recorded_on_it_and_the_operator_hears_it() {
+    let nas = appliance(Generation::V25_10).await;
+    let driver = choosing(&nas, "shareOptions", CHOICES).expect("a driver");
+    let record = json!([{"key": "omnibus-csi:share_options", "value": "readonly"}]);
+    let name = "tank/csi/v/old";
+    let dataset = json!({"name": name, "create_ancestors": true, "user_properties": record});
+    nas.call("pool.dataset.create", vec![dataset])
+        .await
+        .expect("made");
+    let adopter = driver.adopter().expect("it adopts");
+    let asked = AdoptVolume {
+        source: name.to_owned(),
+        size: Some(1 << 30),
+        made_for: MadeFor::read(Some("shop/data"), None),
+    };
+    let plan = adopter.plan_adoption(&call(), &asked).await;
+    let plan = plan.unwrap_or_else(|error| panic!("{}", error.chain()));
+    let says_it = |remark: &String| remark.contains("`readonly`");
+    assert!(plan.remarks.iter().any(says_it), "{:?}", plan.remarks);
+    let adopted = adopter.adopt_volume(&call(), &asked).await;
+    adopted.unwrap_or_else(|error| panic!("{}", error.chain()));
+    let of_choice = (true, vec!["10.0.0.0/8".to_owned()], String::new());
+    assert_eq!(share_of(&nas).await, of_choice);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -141,6 +141,15 @@ fn remarks(dataset: &Dataset, snapshots: usize, attachment: Option<&Attachment>)
             dataset.name
         ));
     }
+    if let Some(choice) = dataset.properties.own(&PropertyName::SHARE_OPTIONS) {
+        all.push(format!(
+            "its share gets the options `{}`, which a class chose when it was a volume before: to have none, \
+             `zfs inherit {} {}`",
+            choice.escape_debug(),
+            PropertyName::SHARE_OPTIONS,
+            dataset.name
+        ));
+    }
     if snapshots > 0 {
         all.push(format!(
             "its {snapshots} snapshots stay, and are no VolumeSnapshots; they go when the volume is deleted, unless \
