@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use driver_core::{Driver as _, Kind, Modifier as _};
+use driver_core::{Driver as _, Exports as _, Kind, Modifier as _};
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::parameter::{ClassProperties, ShareChoices};
@@ -34,10 +34,14 @@ fn offering() -> MemoryDriver {
         let option = Property::new(PropertyName::SHARENFS, value);
         choices.add(choice.1, vec![option]).unwrap();
     }
+    allowing(&choices)
+}
+
+fn allowing(choices: &ShareChoices) -> MemoryDriver {
     let kind = VolumeKind::Filesystem;
     let names = ["compression", "shareOptions"].map(str::to_owned);
     let mut settings = settings(kind, "").unwrap();
-    settings.policy.class = ClassProperties::allow(&names, kind, &choices).unwrap();
+    settings.policy.class = ClassProperties::allow(&names, kind, choices).unwrap();
     ZfsDriver::new(settings, MemoryHost::new(), MemoryExport::new(kind))
 }
 
@@ -100,6 +104,33 @@ async fn the_options_of_a_share_are_changed_to_what_the_connection_offers_and_to
     }
     assert_eq!(chosen(&driver, 0), with(OFFICE));
     assert!(!own(&driver, 0).contains_key("compression"));
+}
+
+#[tokio::test]
+async fn a_choice_that_the_export_makes_is_recorded_last_wherever_a_call_is_cut() {
+    let mut choices = ShareChoices::default();
+    choices.add(OFFICE.1, Vec::new()).unwrap();
+    let class = [("compression", "zstd"), OFFICE];
+    for parts in 1.. {
+        let driver = allowing(&choices);
+        well(&driver, &[create(1, From::Nothing)]).await;
+        driver.backend().state().targets.targets.remove("v1");
+        let steps = driver.backend().state().steps;
+        driver.backend().state().cut_after = Some(steps + parts);
+        let modified = modify(&driver, 1, &class).await;
+        driver.backend().state().cut_after = None;
+        let is_exported = driver.is_exported(&call(), &volume(1)).await.unwrap();
+        let [record, _] = chosen(&driver, 1);
+        assert!(is_exported || record.is_none(), "{parts}");
+        modify(&driver, 1, &class).await.unwrap();
+        let [record, _] = chosen(&driver, 1);
+        assert_eq!(record.as_deref(), Some(OFFICE.1), "{parts}");
+        assert_eq!(own(&driver, 1)["compression"], "zstd", "{parts}");
+        if modified.is_ok() {
+            assert!(parts > 2, "it is done in one step");
+            break;
+        }
+    }
 }
 
 #[tokio::test]
