@@ -116,7 +116,7 @@ impl Luns {
             // It may be in creation or in deletion.
             if found.is_action_locked && !is_whole {
                 lun = self.settled(call, &name, doing).await?;
-                // Another call may have made another one meanwhile.
+                // Another call may have made another one since.
                 if let Some(settled) = &lun {
                     same_request(settled, request, false, doing)?;
                 }

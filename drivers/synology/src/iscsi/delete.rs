@@ -63,7 +63,7 @@ impl Luns {
         let is_on_its_way =
             |lun: &Lun| lun.is_action_locked && self.shown(lun, name, &state.targets).is_none();
         if state.lun.as_ref().is_some_and(is_on_its_way) {
-            // It is being made, or goes since an earlier call: DSM refuses what is asked of it meanwhile.
+            // It is being made, or goes since an earlier call: until then DSM refuses what is asked of it.
             self.settled(call, name, doing).await?;
             // A target may show it now.
             state = self.observe(call, name, doing).await?;

@@ -138,7 +138,7 @@ impl World {
         request
     }
 
-    /// Does it. The answer is told without what DSM gives a new object.
+    /// Does it. The answer is compared without what DSM gives a new object.
     async fn run(&self, verb: Verb) -> Result<String, Error> {
         let nas = &self.nas;
         Ok(match verb {
