@@ -88,8 +88,8 @@ pub(crate) fn record_of(
 }
 
 fn warn_of_unreadable(dir: &SnapshotDir, error: &Error) {
-    let advice = error.advice().unwrap_or_default();
-    tracing::warn!(snapshot = %dir, error = error.chain(), advice, "a snapshot cannot be read");
+    let because = error.advice().unwrap_or_default();
+    tracing::warn!(snapshot = %dir, error = error.chain(), because, "a snapshot cannot be read");
 }
 
 impl Directories {

@@ -47,7 +47,7 @@ enum Fault {
 fn fault(of: &str, word: &str) -> Option<Fault> {
     let named = FAULTS.iter().find(|(begin, _)| word.starts_with(begin));
     if named.is_none() && !matches!(word, "" | NORMAL) {
-        tracing::debug!(of, status = shown(word), "a state that names no fault");
+        tracing::debug!(of, because = shown(word), "a state that names no fault");
     }
     named.map(|(_, fault)| *fault)
 }

@@ -86,8 +86,8 @@ impl Nas {
     fn note_hidden_pools(&self) {
         if !self.hides_pools.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                nas = self.address(),
-                role = POOLS,
+                host = self.address(),
+                option = POOLS,
                 "the login may not look at pools: the health of volumes leaves out their states. {REPAIR}"
             );
         }
