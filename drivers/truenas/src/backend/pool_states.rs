@@ -87,7 +87,7 @@ impl Nas {
         if !self.hides_pools.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 host = self.address(),
-                option = POOLS,
+                name = POOLS,
                 "the login may not look at pools: the health of volumes leaves out their states. {REPAIR}"
             );
         }
