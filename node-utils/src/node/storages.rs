@@ -8,13 +8,13 @@ use std::ffi::OsStr;
 use std::path::{Component, Path};
 
 use super::backing::{Backing, of_entry};
-use super::health::{DEVICE_GONE, inaccessible, of_storage};
+use super::health::{DEVICE_GONE, of_storage};
 use crate::blocking::Source;
 use crate::kernel::Kernel;
 use crate::mount::{MountEntry, MountTable};
 use csi_types::attachment::AbsolutePath;
 use csi_types::error::{Error, Kind};
-use csi_types::health::{Condition, Conditions};
+use csi_types::health::{Condition, ConditionKind, Conditions};
 
 /// What is known of storages. What could not be looked at is passed over.
 #[derive(Debug, Default)]
@@ -60,13 +60,14 @@ fn of_table(kernel: &Kernel, table: &MountTable, driver: &str) -> Storages {
 fn of_disk(kernel: &Kernel, entry: &MountEntry<'_>) -> Result<Conditions, Error> {
     match of_entry(kernel, entry)? {
         Backing::Device(device) => of_storage(kernel, &device),
-        // The kernel removes the disks of a storage that it has given up.
+        // The kernel removes the disks of a storage that it has given up, and one that was deleted there.
         Backing::Gone => {
             let text = format!(
                 "a device has disappeared from this node: {}",
                 entry.source()
             );
-            Ok([inaccessible(DEVICE_GONE, text)].into_iter().collect())
+            let gone = Condition::new(ConditionKind::Degraded, DEVICE_GONE, text);
+            Ok([gone].into_iter().collect())
         }
         Backing::Other => Ok(Conditions::default()),
     }
@@ -141,7 +142,7 @@ mod tests {
     use super::*;
     use crate::kernel::testing::Tree;
     use crate::node::health::{PATH_DOWN, SESSION_DOWN};
-    use csi_types::health::{ConditionKind, Reason};
+    use csi_types::health::Reason;
 
     /// A target with two disks by two portals, and a map over each.
     const ISCSI: &str = include_str!("../iscsi/captured/two.listing");
@@ -169,7 +170,8 @@ mod tests {
         assert!(reasons(&tree, "org.example").is_empty());
         tree.file(STATE, "FAILED\n");
         assert_eq!(reasons(&tree, "org.example"), [SESSION_DOWN]);
-        assert!(reasons(&tree, "org.other").is_empty());
+        // Its map is not there.
+        assert_eq!(reasons(&tree, "org.other"), [DEVICE_GONE]);
         assert!(reasons(&tree, "org").is_empty());
     }
 
@@ -185,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_the_kernel_has_removed_is_a_storage_that_is_not_reached() {
+    fn a_disk_that_the_kernel_has_removed_degrades_its_storage() {
         let tree = Tree::from_listing(ISCSI);
         let mounts = MOUNTS.replace("8:0", "8:240");
         let table = MountTable::from_text(mounts);
         let found = of_table(&tree.kernel(), &table, "org.example").conditions();
         let found = found.expect("look");
         let shown: Vec<_> = found.iter().map(|one| (one.kind(), one.reason())).collect();
-        assert_eq!(shown, [(ConditionKind::Inaccessible, DEVICE_GONE)]);
+        assert_eq!(shown, [(ConditionKind::Degraded, DEVICE_GONE)]);
     }
 
     #[test]

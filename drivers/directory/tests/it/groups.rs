@@ -215,7 +215,8 @@ async fn what_a_cut_creation_left_is_completed_and_what_a_cut_deletion_left_is_n
     let error = take(driver, ("g", &BOTH), NONE).await.expect_err("missing");
     let known = (error.kind(), error.effect());
     assert_eq!(known, (Kind::NotFound, Effect::Possible));
-    assert_eq!(listed(driver, 10).await, [snapshot_id("pvc-1-g")]);
+    let left = snapshot_id("snapshot_driver=filecopy&snapshot_id=pvc-1-g");
+    assert_eq!(listed(driver, 10).await, [left]);
     delete(driver, &group).await.expect("the rest");
     assert_eq!(listed(driver, 10).await, [], "nothing is left");
     assert_eq!(leftovers(&place.base()), Vec::<PathBuf>::new());
