@@ -77,9 +77,10 @@ fn a_record_that_cannot_be_read_keeps_no_snapshot_from_being_listed() {
     let listed = on.list_snapshots(&filter, &page).expect("listed").entries;
     let listed = listed
         .iter()
-        .map(|one| (one.source.as_str(), one.group.as_ref()));
+        .map(|one| (one.source.as_str(), one.group.as_ref(), one.ready));
     let listed: Vec<_> = listed.collect();
-    assert_eq!(listed, [("full", Some(&place.id)), ("src", None)]);
+    let whole = ("full", Some(&place.id), true);
+    assert_eq!(listed, [whole, ("src", None, false)]);
     let alone = SnapshotDir::new("src-g").expect("a snapshot").id();
     unreadable(on.get_snapshot(&alone).map(drop));
 }

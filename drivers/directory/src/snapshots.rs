@@ -380,11 +380,15 @@ impl Directories {
                 let found = match Store::listed(on, Collection::Snapshots, dir.as_str())? {
                     Some(found) => {
                         // One record that is lost must not keep all snapshots from being listed.
+                        let mut is_readable = true;
                         let record = record_of(&dir, &found).unwrap_or_else(|error| {
                             warn_of_unreadable(&dir, &error);
+                            is_readable = false;
                             None
                         });
-                        self.described_snapshot(&dir, &found, record)?
+                        let mut snapshot = self.described_snapshot(&dir, &found, record)?;
+                        snapshot.ready &= is_readable;
+                        snapshot
                     }
                     None => self.pending.snapshot(&dir, self.topology()),
                 };
