@@ -386,9 +386,11 @@ impl Directories {
                             is_readable = false;
                             None
                         });
-                        let mut snapshot = self.described_snapshot(&dir, &found, record)?;
-                        snapshot.ready &= is_readable;
-                        snapshot
+                        let described = self.described_snapshot(&dir, &found, record)?;
+                        described.map(|snapshot| Snapshot {
+                            ready: snapshot.ready && is_readable,
+                            ..snapshot
+                        })
                     }
                     None => self.pending.snapshot(&dir, self.topology()),
                 };
