@@ -101,7 +101,7 @@ const EDATASETISLOCKED: i64 = 205;
 const ENOTAUTHENTICATED: i64 = 207;
 
 /// What the texts of ZFS and of the middleware mean, where the errno does not say it.
-const TEXTS: [(&str, Kind); 29] = [
+const TEXTS: [(&str, Kind); 31] = [
     ("already exists", Kind::Exists),
     ("already exports", Kind::Exists),
     ("already is a ", Kind::Exists),
@@ -126,6 +126,8 @@ const TEXTS: [(&str, Kind); 29] = [
     ("no space left", Kind::NoSpace),
     ("quota exceeded", Kind::NoSpace),
     ("more than 80%", Kind::NoSpace),
+    ("greater than available space", Kind::NoSpace),
+    ("invalid quota or reservation", Kind::NoSpace),
     ("dataset does not exist", Kind::NotFound),
     ("could not find any snapshots", Kind::NotFound),
     ("session is expired", Kind::NotAuthenticated),

@@ -54,6 +54,14 @@ fn a_failure_of_zfs_that_was_flattened_is_read_from_its_text() {
             "[EFAULT] cannot create 'tank/a': out of space",
             Kind::NoSpace,
         ),
+        (
+            "[EFAULT] cannot set property for 'tank/a': size is greater than available space",
+            Kind::NoSpace,
+        ),
+        (
+            "[EFAULT] Failed to update dataset: invalid quota or reservation",
+            Kind::NoSpace,
+        ),
     ] {
         assert_eq!(call_error(14, "EFAULT", text).kind(), kind, "{text}");
     }
