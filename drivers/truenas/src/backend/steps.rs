@@ -12,7 +12,7 @@ use driver_zfs::observed::{Query, State};
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
 use driver_zfs::step::{Failed, Guard, New, Next, Of, Permission, Plan, Step, Still};
 use futures_util::future::join_all;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use super::guards::RIGHT_BEFORE;
 use super::waves::{Job, jobs, waves, worst};
@@ -483,10 +483,22 @@ impl<'a> Run<'a> {
     /// Gives what was just made without properties all of them.
     async fn mark_made(&self, doing: &str, name: &DatasetName, spelled: native::Spelled) -> Done {
         let user = spelled.user.into_iter();
+        let user = user.map(|(key, value)| (key, Some(value))).collect();
+        self.update(doing, name, spelled.native, user).await
+    }
+
+    /// One update of a dataset.
+    async fn update(
+        &self,
+        doing: &str,
+        name: &DatasetName,
+        properties: Map<String, Value>,
+        user_properties: BTreeMap<String, Option<String>>,
+    ) -> Done {
         let update = UpdateDataset {
             id: name.to_string(),
-            properties: spelled.native,
-            user_properties: user.map(|(key, value)| (key, Some(value))).collect(),
+            properties,
+            user_properties,
         };
         let set = self.api.nas.write(self.call, &update).await;
         let set = set.map_err(|error| self.failed(doing, &error))?;
@@ -533,15 +545,16 @@ impl<'a> Run<'a> {
             Object::Dataset(name) => {
                 if spelled.native.contains_key("volsize") {
                     spelled.native.insert("force_size".to_owned(), json!(true));
+                    // An update is not atomic: the size may grow where there is no room to reserve. The next call would
+                    // find that size, and initiators would never hear of it.
+                    let reserved = spelled.native.remove_entry("refreservation");
+                    let reserved: Map<_, _> = reserved.into_iter().collect();
+                    if !reserved.is_empty() {
+                        self.update(&doing, name, reserved, BTreeMap::new()).await?;
+                        self.note_done();
+                    }
                 }
-                let update = UpdateDataset {
-                    id: name.to_string(),
-                    properties: spelled.native,
-                    user_properties: user,
-                };
-                let set = self.api.nas.write(self.call, &update).await;
-                let set = set.map_err(|error| self.failed(doing, &error))?;
-                self.answered().datasets.insert(name.clone(), set);
+                self.update(&doing, name, spelled.native, user).await?;
             }
             Object::Snapshot(name) if !self.dialect.has_resource_destroy() => {
                 let update = UpdateSnapshot {

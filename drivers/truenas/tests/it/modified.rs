@@ -9,7 +9,7 @@ use driver_core::{
 };
 use driver_truenas::from_document;
 use serde_json::json;
-use truenas_sim::{Generation, Simulator};
+use truenas_sim::{Action, Generation, Rule, Simulator};
 
 use crate::costs::{call, create, exchanges, request};
 use crate::nodes::{per_node, publish};
@@ -138,6 +138,43 @@ async fn what_is_reserved_for_a_disk_is_what_its_class_says() {
             let wanted = if other == reserved { "4294967296" } else { "0" };
             assert_eq!(kept.await.0, wanted, "{generation:?}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_grows_after_there_is_room_for_what_is_reserved() {
+    for generation in [Generation::V24_10, Generation::V25_10, Generation::V26Rc] {
+        let nas = appliance(generation).await;
+        let zfs = "  volumeParameters: [reservationMode]";
+        let driver = driver(&nas, "truenas-api-iscsi", zfs);
+        let driver = driver.as_ref();
+        let mut asked = request(driver, "pvc-1", None);
+        asked.parameters = pairs(&[("reservationMode", "refreservation")]);
+        let made = driver.create_volume(&call(), &asked).await;
+        made.unwrap_or_else(|error| panic!("{generation:?}: {}", error.chain()));
+        let before = shown(&nas, &asked.id, "volsize").await.0;
+        let reason = "cannot set property: size is greater than available space".to_owned();
+        nas.faults().add(Rule {
+            contains: Some("refreservation".to_owned()),
+            times: Some(1),
+            ..Rule::new(
+                "pool.dataset.update",
+                Action::FailAfter { errno: 14, reason },
+            )
+        });
+        let wanted = SizeRange::new(4 << 30, 0).expect("a size");
+        let expander = driver.expander().expect("growth");
+        let grow = async || {
+            let request = ExpandVolume::new(&asked.id, wanted);
+            expander.expand_volume(&call(), request).await
+        };
+        let error = grow().await.expect_err("no room");
+        assert_eq!(error.kind(), Kind::OutOfSpace, "{}", error.chain());
+        assert_eq!(shown(&nas, &asked.id, "volsize").await.0, before);
+        grow().await.expect("grown");
+        let [size, kept] = ["volsize", "refreservation"].map(|field| shown(&nas, &asked.id, field));
+        assert_eq!(size.await.0, "4294967296", "{generation:?}");
+        assert_eq!(kept.await.0, "4294967296", "{generation:?}");
     }
 }
 
