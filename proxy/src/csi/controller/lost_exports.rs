@@ -165,12 +165,17 @@ async fn restore_from(
     }
 }
 
-/// Whether other volumes would fail so, too. What is wrong with one volume, such as a choice of share options that is not
-/// in the configuration, keeps no other one from being restored.
+/// Whether other volumes would fail so, too, as where a host is not ready. What is wrong with one volume, such as a
+/// choice of share options that is not in the configuration, keeps no other one from being restored.
 fn is_of_storage(error: &Error) -> bool {
-    matches!(
+    !matches!(
         error.kind(),
-        Kind::Unreachable | Kind::Timeout | Kind::Denied
+        Kind::Invalid
+            | Kind::NotFound
+            | Kind::Conflict
+            | Kind::Busy
+            | Kind::OutOfRange
+            | Kind::OutOfSpace
     )
 }
 

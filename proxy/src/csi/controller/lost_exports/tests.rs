@@ -86,6 +86,21 @@ async fn volumes_with_something_wrong_of_their_own_keep_no_other_from_being_rest
     assert_eq!(lost(&keeper), ["a", "c", "d"]);
 }
 
+#[test]
+fn a_failure_is_of_the_storage_unless_it_is_known_to_be_of_one_volume() {
+    let is_so = |kind: &Kind| is_of_storage(&Error::new(*kind, "check an export"));
+    let of_storage: Vec<Kind> = Kind::ALL.into_iter().filter(is_so).collect();
+    let wanted = [
+        Kind::Pending,
+        Kind::Unreachable,
+        Kind::Timeout,
+        Kind::Denied,
+        Kind::Unsupported,
+        Kind::Internal,
+    ];
+    assert_eq!(of_storage, wanted);
+}
+
 #[tokio::test]
 async fn a_volume_deleted_in_between_is_no_failure_and_no_loss() {
     let keeper = keeper(&["a"]);
