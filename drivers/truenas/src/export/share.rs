@@ -198,15 +198,20 @@ impl NfsExport {
         ours.or_else(served).or(facts.first())
     }
 
+    /// The error where the choice of a class is needed, and is not in the configuration.
+    fn choice_is_gone(subject: &Subject<'_>, name: &str) -> Error {
+        let doing = format!("share volume `{}`", subject.id);
+        Error::new(Kind::Invalid, doing)
+            .because(format!("nfs.shareChoices has no `{name}`, which its class chose"))
+            .advise("add it to the configuration again, or choose another one by a VolumeAttributesClass")
+    }
+
     /// What a new share allows.
     fn new_options(&self, subject: &Subject<'_>) -> Result<NfsOptions, Error> {
         let chosen = self.choices.of(subject);
         if let (None, None, Some(name)) = (&self.access, chosen, subject.share_choice()) {
             // What the connection says of all others may let in more.
-            let doing = format!("share volume `{}`", subject.id);
-            return Err(Error::new(Kind::Invalid, doing)
-                .because(format!("nfs.shareChoices has no `{name}`, which its class chose"))
-                .advise("add it to the configuration again, or choose another one by a VolumeAttributesClass"));
+            return Err(Self::choice_is_gone(subject, name));
         }
         let mut options = NfsOptions {
             comment: comment(&self.comment, subject)?,
@@ -282,7 +287,10 @@ impl NfsExport {
             let chosen = Self::choose(share, chosen)?;
             return Ok(chosen.into_iter().chain(forget).collect());
         }
-        if subject.share_choice().is_some() {
+        if let Some(name) = subject.share_choice() {
+            if share.options.hosts == [NO_NODE] {
+                return Err(Self::choice_is_gone(subject, name));
+            }
             // What the connection says of all others may let in more than the choice that is gone.
             return Ok(forget.into_iter().collect());
         }

@@ -12,7 +12,7 @@ use serde_json::json;
 use truenas_sim::{Action, Generation, Rule, Simulator};
 
 use crate::costs::{call, create, exchanges, request};
-use crate::nodes::{per_node, publish};
+use crate::nodes::{per_node, publish, unpublish};
 use crate::taken_over::rows;
 use crate::volumes::{appliance, config, driver};
 
@@ -384,6 +384,32 @@ async fn a_share_whose_choice_is_gone_is_not_opened_when_nodes_is_removed() {
     }
     let is_exported = exports.is_exported(&call(), &asked.id).await;
     assert!(is_exported.expect("an answer"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_share_that_lets_in_no_node_is_refused_where_its_choice_is_gone() {
+    let nas = appliance(Generation::V25_10).await;
+    let driver = choosing(&nas, "shareOptions", CHOICES).expect("a driver");
+    let mut asked = request(driver.as_ref(), "pvc-1", None);
+    asked.parameters = pairs(&[("shareOptions", "office")]);
+    let made = driver.create_volume(&call(), &asked).await;
+    made.unwrap_or_else(|error| panic!("{}", error.chain()));
+    let driver = per_node(&nas, "truenas-api-nfs");
+    let published = publish(driver.as_ref(), &asked.id, "n1").await;
+    published.unwrap_or_else(|error| panic!("{}", error.chain()));
+    let unpublished = unpublish(driver.as_ref(), &asked.id, Some("n1")).await;
+    unpublished.unwrap_or_else(|error| panic!("{}", error.chain()));
+    let no_node = json!(["127.255.255.254"]);
+    assert_eq!(rows(&nas, "sharing.nfs").await[0]["hosts"], no_node);
+    let driver = choosing(&nas, "sync", "").expect("a driver");
+    let exports = driver.exports().expect("exports");
+    for _ in 0..2 {
+        let repaired = exports.repair_export(&call(), &asked.id).await;
+        let error = repaired.expect_err("no options");
+        assert_eq!(error.kind(), Kind::Invalid, "{}", error.chain());
+        assert!(error.chain().contains("`office`"), "{}", error.chain());
+        assert_eq!(rows(&nas, "sharing.nfs").await[0]["hosts"], no_node);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
