@@ -87,6 +87,11 @@ pub trait Verb: Send + Sync {
     fn compensate(&self, _asked: &State, _seen: &Observed) -> Result<Option<Plan>, Error> {
         Ok(None)
     }
+
+    /// Whether nothing is left of the plan that was made from `asked` and was refused, as seen after the compensation.
+    fn is_given_back(&self, _asked: &State, _seen: &State) -> bool {
+        false
+    }
 }
 
 /// What comes next.

@@ -301,6 +301,7 @@ async fn a_choice_that_the_nas_refuses_leaves_the_volume_as_it_was() {
             let class = [("compression", "zstd"), ("shareOptions", "strange")];
             let error = modify(driver, &id, &class).await.expect_err("refused");
             assert_eq!(error.kind(), Kind::Invalid, "{}", error.chain());
+            assert_eq!(error.effect(), Effect::None, "{generation:?} {had:?}");
             assert!(error.chain().contains("stranger"), "{}", error.chain());
             let after = (share_of(&nas).await, shown(&nas, &id, "compression").await);
             assert_eq!(after, before, "{generation:?} {had:?}");

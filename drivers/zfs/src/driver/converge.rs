@@ -176,7 +176,12 @@ impl ZfsDriver {
         // That the last step provably did nothing says nothing about those before it.
         let error = error.after_change(run.is_begun);
         if V::COMPENSATES && run.changed && !run.unseen {
-            self.compensate(call, verb, &run.asked).await;
+            let is_given_back = self.compensate(call, verb, &run.asked).await;
+            // What an earlier plan of this call changed is not given back.
+            if is_given_back && error.kind() == Kind::Invalid && !run.is_begun {
+                call.undone();
+                return Err(error.with_effect(Effect::None));
+            }
         }
         if error.kind() == Kind::OutOfSpace
             && error.effect() == Effect::Possible
@@ -369,9 +374,9 @@ impl ZfsDriver {
         }
     }
 
-    /// Restores what a failing call has changed. If that fails as well, the next call for the
-    /// object does it.
-    async fn compensate<V>(&self, call: &Call, verb: &V, asked: &State)
+    /// Restores what a failing call has changed, and says whether nothing is left of it. If that fails as well, the
+    /// next call for the object does it.
+    async fn compensate<V>(&self, call: &Call, verb: &V, asked: &State) -> bool
     where
         V: Verb,
     {
@@ -381,14 +386,15 @@ impl ZfsDriver {
             loop {
                 let observed = self.backend.observe(call, &request).await?;
                 let Some(plan) = verb.compensate(asked, &observed)? else {
-                    return Ok(());
+                    return Ok(observed.pool);
                 };
                 let then = Request {
                     known: observed.kept,
                     ..verb.request_after(&observed.pool)?
                 };
-                let Err(failed) = self.backend.apply(call, &plan, &then).await else {
-                    return Ok(());
+                let failed = match self.backend.apply(call, &plan, &then).await {
+                    Ok(after) => return Ok(after.pool),
+                    Err(failed) => failed,
                 };
                 if failed.next == Next::Tell || call.remaining().is_zero() {
                     return Err(failed.error);
@@ -397,9 +403,13 @@ impl ZfsDriver {
                 tokio::time::sleep(changed.pause()).await;
             }
         };
-        if let Err(error) = regretted.await {
-            let error: Error = error;
-            tracing::warn!(verb = %verb.doing(), error = %error.chain(), "failed after some changes");
+        let regretted: Result<State, Error> = regretted.await;
+        match regretted {
+            Ok(seen) => verb.is_given_back(asked, &seen),
+            Err(error) => {
+                tracing::warn!(verb = %verb.doing(), error = %error.chain(), "failed after some changes");
+                false
+            }
         }
     }
 }

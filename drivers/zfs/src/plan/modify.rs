@@ -174,4 +174,17 @@ impl Verb for Modify<'_> {
         }));
         Ok((!plan.is_empty()).then_some(plan))
     }
+
+    /// The share is changed after the properties, and one whose change was refused is as it was.
+    fn is_given_back(&self, asked: &State, seen: &State) -> bool {
+        let (Some(before), Some(now)) = (self.volume(asked), self.volume(seen)) else {
+            return false;
+        };
+        let of_export = self.by_export().map(|_| self.export_ref.export.reads());
+        let wanted = self.wanted.properties().map(|one| one.name);
+        let mut names = wanted.chain(of_export.into_iter().flatten());
+        before.guid == now.guid
+            && before.reserved() == now.reserved()
+            && names.all(|name| before.properties.own(&name) == now.properties.own(&name))
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use driver_core::{
-    CreateVolume, Driver as _, Error, Kind, Modifier as _, ModifyVolume, Parameters,
+    CreateVolume, Driver as _, Effect, Error, Kind, Modifier as _, ModifyVolume, Parameters,
 };
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
@@ -195,6 +195,7 @@ async fn what_zfs_set_beside_a_property_that_it_refused_is_taken_back() {
         ];
         let error = modify(&driver, 0, &class).await.unwrap_err();
         is(&error, Kind::Invalid, "upgraded");
+        assert_eq!(error.effect(), Effect::None, "{kind}");
         let own = own(&driver, 0);
         assert_eq!(own["sync"], "always", "{kind}");
         assert_eq!(own.get("logbias"), None, "{kind}");
