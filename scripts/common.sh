@@ -137,7 +137,11 @@ seconds_left() {
 # Whether a part that takes so many minutes can begin; if not, it is left out, and that is said.
 time_for() { # minutes name
     [ "$(seconds_left)" -le $(($1 * 60 + 1)) ] || return 0
-    left_out "$2" "it may take $1 minutes, and this run has fewer left"
+    if [ "$1" -eq 0 ]; then
+        left_out "$2" "this run has no time left"
+    else
+        left_out "$2" "it may take $1 minutes, and this run has fewer left"
+    fi
     return 1
 }
 
