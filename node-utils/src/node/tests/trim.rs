@@ -30,7 +30,7 @@ impl Bench {
             if taken <= aim || Instant::now() > patience {
                 return Ok(taken);
             }
-            self.run(tokio::time::sleep(Duration::from_millis(100)));
+            self.run(async { tokio::time::sleep(Duration::from_millis(100)).await });
         }
     }
 
