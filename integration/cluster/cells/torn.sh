@@ -39,12 +39,12 @@ torn() { # release
             pod "$number" "$number"
         done
         for number in "${names[@]}"; do ready "$number"; done
-        # Not synchronized: the node still has to write it when the volume is deleted.
+        # It is written again and again, so that the node still has to write when the volume is deleted: the first of
+        # them would be done before the last one has started.
         for number in "${names[@]}"; do
-            run_in "$number" 'cat /data/content >/data/dirty' &
+            run_in "$number" '(while cat /data/content >/data/dirty; do :; done) >/dev/null 2>&1 </dev/null &'
         done
-        wait
-        in_node lab grep -qE '^Dirty: +[0-9]{5,} kB' /proc/meminfo || fail "nothing is left to be written"
+        wait_until 60 has_much_to_write || fail "nothing is left to be written"
         k delete --wait=false "${both[@]}" >/dev/null
         wait_until "$PATIENCE" only_the_first "$1" || fail "round $round: left: $(volumes_of_driver "$1")"
         kernel_is_silent "$round"
@@ -52,6 +52,11 @@ torn() { # release
     done
     clean_up "$1"
     kernel_is_silent "end"
+}
+
+# Ten megabytes that nothing has synchronized.
+has_much_to_write() {
+    in_node lab grep -qE '^Dirty: +[0-9]{5,} kB' /proc/meminfo
 }
 
 only_the_first() { # release
