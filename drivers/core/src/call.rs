@@ -128,10 +128,7 @@ impl Call {
     /// The outcome of work of this call. After the first change of the call no error says that nothing was done,
     /// whichever step it is of.
     pub fn outcome<T>(&self, ended: Result<T, Error>) -> Result<T, Error> {
-        ended.map_err(|error| match self.effect() {
-            Effect::None => error,
-            possible @ Effect::Possible => error.with_effect(possible),
-        })
+        ended.map_err(|error| error.after_change(self.effect() == Effect::Possible))
     }
 }
 
