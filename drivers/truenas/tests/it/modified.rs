@@ -335,19 +335,33 @@ async fn networks_that_the_nas_writes_in_its_own_form_are_those_that_were_chosen
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_share_whose_choice_is_gone_is_left_alone_and_not_opened_to_others() {
-    let nas = appliance(Generation::V25_10).await;
-    let driver = choosing(&nas, "shareOptions", CHOICES).expect("a driver");
+/// A volume with a choice.
+async fn made_for_the_office(nas: &Simulator) -> VolumeId {
+    let driver = choosing(nas, "shareOptions", CHOICES).expect("a driver");
     let mut asked = request(driver.as_ref(), "pvc-1", None);
     asked.parameters = pairs(&[("shareOptions", "office")]);
     let made = driver.create_volume(&call(), &asked).await;
     made.unwrap_or_else(|error| panic!("{}", error.chain()));
+    asked.id
+}
+
+/// A driver with `nodes`, by which a node has the volume.
+async fn published_by_node(nas: &Simulator, id: &VolumeId) -> Arc<dyn Driver> {
+    let driver = per_node(nas, "truenas-api-nfs");
+    let published = publish(driver.as_ref(), id, "n1").await;
+    published.unwrap_or_else(|error| panic!("{}", error.chain()));
+    driver
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_share_whose_choice_is_gone_is_left_alone_and_not_opened_to_others() {
+    let nas = appliance(Generation::V25_10).await;
+    let volume = made_for_the_office(&nas).await;
     let before = share_of(&nas).await;
     let driver = choosing(&nas, "sync", "").expect("a driver");
     let exports = driver.exports().expect("exports");
     exports
-        .repair_export(&call(), &asked.id)
+        .repair_export(&call(), &volume)
         .await
         .expect("there is nothing to repair");
     assert_eq!(share_of(&nas).await, before);
@@ -356,7 +370,7 @@ async fn a_share_whose_choice_is_gone_is_left_alone_and_not_opened_to_others() {
         .await
         .expect("deleted");
     let error = exports
-        .repair_export(&call(), &asked.id)
+        .repair_export(&call(), &volume)
         .await
         .expect_err("no options");
     assert_eq!(error.kind(), Kind::Invalid, "{}", error.chain());
@@ -366,46 +380,34 @@ async fn a_share_whose_choice_is_gone_is_left_alone_and_not_opened_to_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_share_whose_choice_is_gone_is_not_opened_when_nodes_is_removed() {
     let nas = appliance(Generation::V25_10).await;
-    let driver = choosing(&nas, "shareOptions", CHOICES).expect("a driver");
-    let mut asked = request(driver.as_ref(), "pvc-1", None);
-    asked.parameters = pairs(&[("shareOptions", "office")]);
-    let made = driver.create_volume(&call(), &asked).await;
-    made.unwrap_or_else(|error| panic!("{}", error.chain()));
-    let driver = per_node(&nas, "truenas-api-nfs");
-    let published = publish(driver.as_ref(), &asked.id, "n1").await;
-    published.unwrap_or_else(|error| panic!("{}", error.chain()));
+    let id = made_for_the_office(&nas).await;
+    published_by_node(&nas, &id).await;
     let driver = choosing(&nas, "sync", "").expect("a driver");
     let exports = driver.exports().expect("exports");
     for _ in 0..2 {
-        let repaired = exports.repair_export(&call(), &asked.id).await;
+        let repaired = exports.repair_export(&call(), &id).await;
         repaired.unwrap_or_else(|error| panic!("{}", error.chain()));
         let shares = rows(&nas, "sharing.nfs").await;
         assert_eq!(shares[0]["hosts"], json!(["n1.lan"]));
         assert_eq!(shares[0]["networks"], json!([]));
     }
-    let is_exported = exports.is_exported(&call(), &asked.id).await;
+    let is_exported = exports.is_exported(&call(), &id).await;
     assert!(is_exported.expect("an answer"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_share_that_lets_in_no_node_is_refused_where_its_choice_is_gone() {
     let nas = appliance(Generation::V25_10).await;
-    let driver = choosing(&nas, "shareOptions", CHOICES).expect("a driver");
-    let mut asked = request(driver.as_ref(), "pvc-1", None);
-    asked.parameters = pairs(&[("shareOptions", "office")]);
-    let made = driver.create_volume(&call(), &asked).await;
-    made.unwrap_or_else(|error| panic!("{}", error.chain()));
-    let driver = per_node(&nas, "truenas-api-nfs");
-    let published = publish(driver.as_ref(), &asked.id, "n1").await;
-    published.unwrap_or_else(|error| panic!("{}", error.chain()));
-    let unpublished = unpublish(driver.as_ref(), &asked.id, Some("n1")).await;
+    let id = made_for_the_office(&nas).await;
+    let driver = published_by_node(&nas, &id).await;
+    let unpublished = unpublish(driver.as_ref(), &id, Some("n1")).await;
     unpublished.unwrap_or_else(|error| panic!("{}", error.chain()));
     let no_node = json!(["127.255.255.254"]);
     assert_eq!(rows(&nas, "sharing.nfs").await[0]["hosts"], no_node);
     let driver = choosing(&nas, "sync", "").expect("a driver");
     let exports = driver.exports().expect("exports");
     for _ in 0..2 {
-        let repaired = exports.repair_export(&call(), &asked.id).await;
+        let repaired = exports.repair_export(&call(), &id).await;
         let error = repaired.expect_err("no options");
         assert_eq!(error.kind(), Kind::Invalid, "{}", error.chain());
         assert!(error.chain().contains("`office`"), "{}", error.chain());

@@ -42,11 +42,7 @@ async fn a_class_says_whether_the_size_of_a_filesystem_is_its_quota_and_is_reser
         ] {
             let quota_of_other = if quota > 0 { NO_QUOTA } else { QUOTA };
             let reserved_of_other = if reserved > 0 { NOT_RESERVED } else { RESERVED };
-            for (source, copy) in [
-                (From::Nothing, false),
-                (From::Volume(0), false),
-                (From::Volume(0), true),
-            ] {
+            for (source, copy) in WAYS {
                 id += 1;
                 let request = of_class(id, &source, copy, &class);
                 for _ in 0..2 {
@@ -76,11 +72,7 @@ async fn a_class_says_whether_the_size_of_a_zvol_is_reserved() {
         for (class, other, reserved) in
             [(RESERVED, NOT_RESERVED, SIZE), (NOT_RESERVED, RESERVED, 0)]
         {
-            for (source, copy) in [
-                (From::Nothing, false),
-                (From::Volume(0), false),
-                (From::Volume(0), true),
-            ] {
+            for (source, copy) in WAYS {
                 id += 1;
                 let request = of_class(id, &source, copy, &[class]);
                 for _ in 0..2 {

@@ -63,11 +63,7 @@ async fn a_share_has_the_options_of_its_class_from_its_first_moment_on() {
     assert_eq!(chosen(&driver, 0), [None, None]);
     let mut id = 0;
     for (class, other) in [(READ_ONLY, OFFICE), (OFFICE, READ_ONLY)] {
-        for (source, copy) in [
-            (From::Nothing, false),
-            (From::Volume(0), false),
-            (From::Volume(0), true),
-        ] {
+        for (source, copy) in WAYS {
             id += 1;
             let request = of_class(id, &source, copy, &[class]);
             for _ in 0..2 {

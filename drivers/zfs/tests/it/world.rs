@@ -92,6 +92,13 @@ pub(crate) enum From {
     Detached(u8, u8),
 }
 
+/// The ways of making a volume beside the first: new, as a clone, and as a copy.
+pub(crate) const WAYS: [(From, bool); 3] = [
+    (From::Nothing, false),
+    (From::Volume(0), false),
+    (From::Volume(0), true),
+];
+
 pub(crate) const SIZE: i64 = 64 << 20;
 /// Few, so that they collide.
 pub(crate) const IDS: std::ops::Range<u8> = 0..3;
