@@ -10,6 +10,13 @@ apt-get install -qy --no-install-recommends \
   e2fsprogs xfsprogs btrfs-progs dosfstools exfatprogs ntfs-3g fdisk fatresize \
   cloud-guest-utils util-linux udev acl attr nftables
 
+# What tests let write to volumes: a generator of load that checks what it reads, and a database that knows its own
+# pages. No database of the machine's own.
+mkdir -p /etc/postgresql-common
+echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.conf
+apt-get install -qy --no-install-recommends fio postgresql
+systemctl disable postgresql.service >/dev/null 2>&1 || true
+
 cat >/etc/modules-load.d/lab-node.conf <<'MODULES'
 iscsi_tcp
 nvme_tcp
