@@ -27,7 +27,9 @@ fuzz_target!(|data: &[u8]| {
     };
     if let Err(error) = &outcome {
         let special = match rpc {
-            Rpc::ListVolumes | Rpc::ListSnapshots => Some(Kind::Pending),
+            Rpc::ListVolumes | Rpc::ListSnapshots | Rpc::ControllerListVolumeHealth => {
+                Some(Kind::Pending)
+            }
             Rpc::GetMetadataAllocated | Rpc::GetMetadataDelta => Some(Kind::OutOfRange),
             _ => None,
         };
@@ -69,6 +71,12 @@ fn judge(rpc: Rpc, bytes: &[u8], accepted: bool) {
             message::<v1::ControllerExpandVolumeRequest>(rpc, bytes, accepted);
         }
         Rpc::ControllerGetVolume => message::<v1::ControllerGetVolumeRequest>(rpc, bytes, accepted),
+        Rpc::ControllerGetVolumeHealth => {
+            message::<v1::ControllerGetVolumeHealthRequest>(rpc, bytes, accepted);
+        }
+        Rpc::ControllerListVolumeHealth => {
+            message::<v1::ControllerListVolumeHealthRequest>(rpc, bytes, accepted);
+        }
         Rpc::ControllerModifyVolume => {
             message::<v1::ControllerModifyVolumeRequest>(rpc, bytes, accepted);
         }
@@ -89,6 +97,7 @@ fn judge(rpc: Rpc, bytes: &[u8], accepted: bool) {
         Rpc::NodeUnstageVolume => message::<v1::NodeUnstageVolumeRequest>(rpc, bytes, accepted),
         Rpc::NodePublishVolume => message::<v1::NodePublishVolumeRequest>(rpc, bytes, accepted),
         Rpc::NodeUnpublishVolume => message::<v1::NodeUnpublishVolumeRequest>(rpc, bytes, accepted),
+        Rpc::NodeGetVolumeHealth => message::<v1::NodeGetVolumeHealthRequest>(rpc, bytes, accepted),
         Rpc::NodeGetVolumeStats => message::<v1::NodeGetVolumeStatsRequest>(rpc, bytes, accepted),
         Rpc::NodeExpandVolume => message::<v1::NodeExpandVolumeRequest>(rpc, bytes, accepted),
         Rpc::FenceClusterNetwork => {
@@ -105,8 +114,17 @@ fn judge(rpc: Rpc, bytes: &[u8], accepted: bool) {
         Rpc::NodeReclaimSpace => {
             message::<reclaimspace::NodeReclaimSpaceRequest>(rpc, bytes, accepted);
         }
-        // Not checked.
-        _ => assert!(accepted),
+        // No field of these is used.
+        Rpc::GetPluginInfo
+        | Rpc::GetPluginCapabilities
+        | Rpc::Probe
+        | Rpc::ControllerGetCapabilities
+        | Rpc::GroupControllerGetCapabilities
+        | Rpc::NodeGetStorageHealth
+        | Rpc::NodeGetCapabilities
+        | Rpc::NodeGetInfo
+        | Rpc::GetIdentity
+        | Rpc::GetCapabilities => assert!(accepted),
     }
 }
 
@@ -351,6 +369,15 @@ requests! {
         are_secrets(&r.secrets);
     }, |m| { hide_in_use(&mut m.secrets, &mut m.volume_capability); }
     ControllerGetVolumeRequest: |r| { is_id(&r.volume_id); }, |_m| {}
+    ControllerGetVolumeHealthRequest: |r| {
+        is_id(&r.volume_id);
+        are_secrets(&r.secrets);
+    }, |m| { hide_in(&mut m.secrets); }
+    ControllerListVolumeHealthRequest: |r| {
+        assert!(r.max_entries >= 0);
+        assert!(r.starting_token.is_empty() || is_csi_text(&r.starting_token, 128));
+        are_secrets(&r.secrets);
+    }, |m| { hide_in(&mut m.secrets); }
     ControllerModifyVolumeRequest: |r| {
         is_id(&r.volume_id);
         are_small([&r.mutable_parameters]);
@@ -364,12 +391,10 @@ requests! {
         are_secrets(&r.secrets);
     }, |m| { hide_in(&mut m.secrets); }
     DeleteVolumeGroupSnapshotRequest: |r| {
-        assert!(!r.snapshot_ids.is_empty());
         are_ids(r.snapshot_ids.iter().chain([&r.group_snapshot_id]));
         are_secrets(&r.secrets);
     }, |m| { hide_in(&mut m.secrets); }
     GetVolumeGroupSnapshotRequest: |r| {
-        assert!(!r.snapshot_ids.is_empty());
         are_ids(r.snapshot_ids.iter().chain([&r.group_snapshot_id]));
         are_secrets(&r.secrets);
     }, |m| { hide_in(&mut m.secrets); }
@@ -405,6 +430,12 @@ requests! {
     NodeUnpublishVolumeRequest: |r| {
         is_id(&r.volume_id);
         is_place(&r.target_path);
+    }, |_m| {}
+    NodeGetVolumeHealthRequest: |r| {
+        is_id(&r.volume_id);
+        for path in [&r.volume_publish_path, &r.staging_target_path] {
+            assert!(path.is_empty() || is_plain_path(path), "{path:?}");
+        }
     }, |_m| {}
     NodeGetVolumeStatsRequest: |r| {
         is_id(&r.volume_id);

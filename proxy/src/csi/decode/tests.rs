@@ -552,3 +552,33 @@ proptest! {
         let _ = request.decode_it();
     }
 }
+
+/// The first byte of a seed for fuzzing is the place of its call in the list, which a new call moves.
+#[test]
+fn seeds_are_requests_of_the_calls_in_their_names() {
+    let words = |name: &str| -> String {
+        name.char_indices()
+            .flat_map(|(at, c)| {
+                let dash = (at > 0 && c.is_ascii_uppercase()).then_some('-');
+                dash.into_iter().chain([c.to_ascii_lowercase()])
+            })
+            .collect()
+    };
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/seeds/requests");
+    let mut seen = 0;
+    for seed in std::fs::read_dir(folder).expect("the seeds") {
+        let seed = seed.expect("a seed");
+        let name = seed.file_name().into_string().expect("a name");
+        let bytes = std::fs::read(seed.path()).expect("its bytes");
+        let (first, message) = bytes.split_first().expect("a byte");
+        let rpc = Rpc::ALL[usize::from(*first)];
+        assert!(
+            name.starts_with(&words(rpc.name())),
+            "{name} is of {}",
+            rpc.name()
+        );
+        assert!(request(rpc, message).is_some(), "{name} is no message");
+        seen += 1;
+    }
+    assert!(seen > 20, "{seen} seeds");
+}
