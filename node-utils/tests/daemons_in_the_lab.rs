@@ -14,14 +14,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// A program that leaves a daemon, and one that fails.
-const PROGRAM: &str = r#"#!/bin/sh
-[ "$KEY" = 'a "b'\''$(c)' ] || exit 66
-[ "$1" != '$x' ] || { printf '%s' "$1" >"$2/said"; exit 64; }
-[ "$1" != bad ] || { echo "the passphrase is wrong" >&2; exit 65; }
-[ "$1" != slow ] || exec sleep 600
-setsid sleep 600 </dev/null >/dev/null 2>&1 &
-echo $! >"$2/daemon"
-"#;
+const PROGRAM: &str = include_str!("daemons_in_the_lab/program.sh");
 
 /// Starts the program with the script of the product, in a process namespace that ends with it.
 fn start(folder: &Path, word: &str, seconds: &str) -> Output {

@@ -11,12 +11,7 @@ use crate::harness::{PROGRAM, Place, Server};
 
 /// A machine in which every mount is shared, as a container's are with what Nomad binds into it. Its `mount` binds the
 /// folder `share`, since no kernel need have a share here.
-const MACHINE: &str = r#"
-mount --make-rshared / && mount -t tmpfs run /run && mount --bind "$CSI" "$CSI" &&
-    mount --bind "$BIN/mount" "$(command -v mount)" || exit 1
-"$@"
-exec cat
-"#;
+const MACHINE: &str = include_str!("own_mounts/machine.sh");
 
 /// The place where the folder `share` is mounted, as that process sees it.
 fn mounts(process: u32, share: &Path) -> Vec<String> {
@@ -173,14 +168,7 @@ fn a_check_whose_share_cannot_be_mounted_leaves_no_folder() {
 }
 
 /// A container, whose root filesystem is a layer over that of the machine.
-const CONTAINER: &str = r#"
-/bin/mount -t tmpfs layers "$LAYERS" && mkdir "$LAYERS/upper" "$LAYERS/work" "$LAYERS/root" || exit 99
-/bin/mount -t overlay -o "lowerdir=/,upperdir=$LAYERS/upper,workdir=$LAYERS/work" layer "$LAYERS/root" || exit 99
-for folder in "$(dirname "$1")" "$FILES"; do
-    mkdir -p "$LAYERS/root$folder" && /bin/mount --bind "$folder" "$LAYERS/root$folder" || exit 99
-done
-/bin/mount -t proc proc "$LAYERS/root/proc" && exec chroot "$LAYERS/root" "$@"
-"#;
+const CONTAINER: &str = include_str!("own_mounts/container.sh");
 
 #[test]
 fn a_new_base_in_the_layer_of_a_container_is_refused_unless_the_configuration_says_that_it_may_be_lost()

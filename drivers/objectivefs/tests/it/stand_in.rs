@@ -25,14 +25,7 @@ pub(crate) const SECRET_KEY: &str = "store-secret-key";
 const PROGRAM: &str = include_str!("stand_in.sh");
 
 /// Runs what follows `--` with the variables that its options keep, as sudo does.
-const SUDO: &str = r#"#!/bin/sh
-echo "$0 $*" >>"STATE/argv"
-[ "$1" = -n ] || exit 1
-names=${2#--preserve-env=}; shift 3
-keep=; IFS=,
-for name in $names; do eval "value=\$$name"; set -- "$name=$value" "$@"; done
-exec env -i PATH="$PATH" "$@"
-"#;
+const SUDO: &str = include_str!("sudo.sh");
 
 /// The tool and its object store, gone with the value.
 pub(crate) struct StandIn {

@@ -29,17 +29,7 @@ fn volumes(max: usize) -> ListQuery {
 }
 
 /// Ten thousand volumes, in no order, every tenth of them not ours, and large numbers.
-const TEN_THOUSAND: &str = r#"
-case "$*" in
-"get -Hp -d 1 -t filesystem "*)
-awk 'BEGIN { for (i = 10000; i > 0; i--) {
-n = "tank/v/v" i; t = "1844674407370" sprintf("%07d", i % 5000)
-print n "\ttype\tfilesystem\t-"
-print n "\tguid\t9000000000000" sprintf("%06d", i) "\t-"; print n "\tcreatetxg\t" t "\t-"
-print n "\tdemocratic-csi:csi_share_volume_context\t{}\t" (i % 10 ? "local" : "inherited from tank")
-} }' ;;
-*) echo "unexpected: $*" >&2; exit 2 ;;
-esac"#;
+const TEN_THOUSAND: &str = include_str!("queries/ten_thousand.sh");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_of_ten_thousand_volumes_is_one_exchange_and_none_is_lost_or_repeated() {
@@ -171,13 +161,7 @@ async fn a_read_with_something_else_beside_what_is_missing_never_says_that_it_is
 }
 
 /// The output of `zfs get` for a dataset that is there: `$1` its name, `$2` its type.
-const SHOW: &str = r#"
-show() {
-for p in "type $2" "guid 7" "createtxg 3" "creation 1" "mounted yes" "used 5"; do
-printf '%s\t%s\t%s\t-\n' "$1" "${p% *}" "${p#* }"
-done
-}
-"#;
+const SHOW: &str = include_str!("queries/show.sh");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn values_with_tabs_and_line_ends_and_clones_without_a_name_are_no_end_of_an_answer() {
@@ -231,11 +215,7 @@ async fn what_cannot_be_read_is_left_out_of_a_list_and_is_an_error_in_a_look() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_thousands_of_snapshots_only_what_is_needed_crosses_the_wire() {
     let folder = tempfile::tempdir().unwrap();
-    let script = r#"awk 'BEGIN {
-    split("type guid createtxg clones userrefs democratic-csi:csi_snapshot_name creation used", p, " ")
-    for (s = 0; s <= 20000; s++) for (i = 1; i <= 8; i++) {
-    v = i == 1 ? (s ? "snapshot" : "filesystem") : i == 4 ? "" : i == 6 ? "-" : s + 1
-    print "tank/v/a" (s ? "@auto-" s : "") "	" p[i] "	" v "	-" } }'"#;
+    let script = include_str!("queries/snapshots.sh");
     let cli = host(folder.path(), script);
     let request = Request::of([Query::Family(dataset("tank/v/a"))]);
     let pool = cli.observe(&call(), &request).await.unwrap().pool;
@@ -347,35 +327,7 @@ async fn a_name_is_looked_for_as_it_is_written() {
 
 /// A host with what is whole and what is half made, with what is called like a helper, and with
 /// datasets for detached snapshots that hold something or nothing.
-const HALF_MADE: &str = r#"
-row() { printf 'tank/%s\t%s\t%s\t%s\n' "$@"; }
-begin() {
-    txg=$((txg + 1)); row "$1" type "${2-filesystem}" -; row "$1" guid "$((1000 + txg))" -; row "$1" createtxg $txg -
-}
-success=democratic-csi:provision_success; name=democratic-csi:csi_volume_name
-case "$*" in
-"get -Hp -d 1 -t filesystem "*" tank/v") txg=10
-    begin v; row v $success - -; row v $name - -
-    begin v/half; row v/half $success - -; row v/half $name half local
-    begin v/whole; row v/whole $success true local; row v/whole $name whole local
-    begin v/heir; row v/heir $success true 'inherited from tank/v'; row v/heir $name heir received
-    begin v/theirs; row v/theirs $success - -; row v/theirs $name - -
-    ;;
-"get -Hp -d 2 -t snapshot "*" tank/v") txg=20
-    for name in v/whole@auto v/whole@volume-source-for-volume-x v/volume-source-for-y@auto; do
-        begin $name snapshot
-    done
-    ;;
-"get -Hp -d 2 -t filesystem,volume,snapshot "*" tank/s") txg=30
-    for name in s s/empty s/full s/full/one s/cut s/cut@one s/theirs; do
-        begin $name
-        case $name in s/empty | s/full | s/cut) row $name omnibus-csi:container true local ;;
-        s/full/one) row $name omnibus-csi:container true 'inherited from tank/s/full' ;;
-        *) row $name omnibus-csi:container - - ;; esac
-    done
-    ;;
-*) echo "unexpected: $*" >&2; exit 2 ;;
-esac"#;
+const HALF_MADE: &str = include_str!("queries/half_made.sh");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_host_leaves_out_of_orphans_what_is_whole_or_holds_something() {
@@ -432,14 +384,7 @@ async fn the_host_leaves_out_of_orphans_what_is_whole_or_holds_something() {
 }
 
 /// A host where only the kernel looks through volumes: six hundred of them, one with such a snapshot.
-const IN_KERNEL: &str = r#"
-case "$*" in
-"program -jn tank - name tank/v tank/s")
-    program=$(cat)
-    case $program in *zfs.exists*zfs.list.children*) ;; *zfs.list.children*zfs.exists*) ;; *) exit 1 ;; esac
-    printf '{"return":"[][tank/v/b@name][tank/s/c/name]"}\n' ;;
-*) echo "unexpected: $*" >&2; exit 2 ;;
-esac"#;
+const IN_KERNEL: &str = include_str!("queries/in_kernel.sh");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_name_is_looked_for_in_the_kernel_without_a_look_at_each_volume() {
@@ -484,11 +429,7 @@ for n; do printf '%s\ttype\tfilesystem\t-\n%s\tguid\t7\t-\n' "$n" "$n"; done"#;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_asks_for_all_identities_and_destroys_all_snapshots_by_one_call_each() {
     let folder = tempfile::tempdir().unwrap();
-    let script = r#"
-echo "$*" >>"${0%/*}/calls"
-case "$*" in
-"get -Hp -o name,value guid "*) shift 5; for n; do printf '%s\t7\n' "$n"; done | sort -r ;;
-esac"#;
+    let script = include_str!("queries/identities.sh");
     let cli = host(folder.path(), script);
     let volume = dataset("tank/v/a");
     let mut plan = Plan::about(volume.clone());

@@ -32,32 +32,7 @@ iscsi:
 ";
 
 /// Three volumes, complete and with names that they remember.
-const ZFS: &str = r#"#!/bin/sh
-row() { printf '%s\t%s\t%s\t%s\n' "$@"; }
-context=democratic-csi:csi_share_volume_context
-show() {
-    id=${1#tank/v/}
-    row "$1" type volume -
-    row "$1" guid "${id#pvc-}" -
-    row "$1" createtxg "${id#pvc-}" -
-    row "$1" volsize 1048576 local
-    row "$1" democratic-csi:iscsi_assets_name "csi-$id" local
-    row "$1" $context '{"node_attach_driver":"iscsi","portal":"192.0.2.1:3260","iqn":"iqn.2003-01.org.example:csi-'"$id"'","lun":"0"}' local
-}
-case "$*" in
-"get -Hp -d 1 -t volume "*)
-    for id in 1 2 3; do
-        show tank/v/pvc-$id
-    done
-    ;;
-"get -Hp -o name,value guid tank/v/pvc-"*) printf '%s\t%s\n' "$6" "${6#tank/v/pvc-}" ;;
-"get -Hp -o name,property,value,source "*)
-    shift 5
-    for name; do show "$name"; done
-    ;;
-*) echo "unexpected: $*" >&2; exit 2 ;;
-esac
-"#;
+const ZFS: &str = include_str!("lost/three_volumes.sh");
 
 /// Runs commands on a host.
 struct On(Arc<Host>);
@@ -178,31 +153,7 @@ nfs:
 ";
 
 /// A filesystem that is not mounted: where it would be, and whether its key is loaded, is in files.
-const UNMOUNTED: &str = r#"#!/bin/sh
-host=${0%/bin/*}
-row() { printf '%s\t%s\t%s\t%s\n' "$@"; }
-read -r path <"$host/mountpoint"
-read -r key <"$host/keystatus"
-case "$*" in
-"get -H -o value mountpoint,mounted tank/v/pvc-1") printf '%s\nno\n' "$path" ;;
-"get -H -o value keystatus tank/v/pvc-1") echo "$key" ;;
-"get -Hp -o name,value guid tank/v/pvc-1") printf 'tank/v/pvc-1\t7\n' ;;
-"get -Hp -o name,property,value,source "*)
-    quota=1048576
-    [ ! -e "$host/quota" ] || read -r quota <"$host/quota"
-    row tank/v/pvc-1 type filesystem -
-    row tank/v/pvc-1 guid 7 -
-    row tank/v/pvc-1 createtxg 7 -
-    row tank/v/pvc-1 refquota $quota local
-    row tank/v/pvc-1 mountpoint "$path" local
-    row tank/v/pvc-1 sharenfs on local
-    row tank/v/pvc-1 democratic-csi:csi_share_volume_context '{"node_attach_driver":"nfs","server":"192.0.2.1","share":"/tank/v/pvc-1"}' local
-    ;;
-"set refquota="*" tank/v/pvc-1") quota=${2#*=}; echo "$quota" >"$host/quota" ;;
-"share tank/v/pvc-1") echo "cannot mount '/tank/v/pvc-1': encryption key not loaded" >&2; exit 1 ;;
-*) echo "unexpected: $*" >&2; exit 2 ;;
-esac
-"#;
+const UNMOUNTED: &str = include_str!("lost/unmounted.sh");
 
 fn unmounted(host: &Arc<Host>, path: &str, key: &str) -> ZfsDriver {
     host.program("zfs", UNMOUNTED);

@@ -32,11 +32,7 @@ const UNSHARE: Program = Program::constant("unshare");
 const UNSHARED: [&str; 4] = ["--user", "--map-root-user", "--pid", "--fork"];
 
 /// Runs a command and notes how many processes were started for it: no other process takes a number.
-const COUNTING: &str = "count=$1; shift
-: & first=$!
-\"$@\"; code=$?
-: & echo $(($! - first - 1)) >>\"$count\"
-exit $code";
+const COUNTING: &str = include_str!("processes/counting.sh");
 
 /// Runs scripts among processes of their own.
 #[derive(Debug)]

@@ -21,22 +21,7 @@ fn host(mounted: &str) -> Host {
     ] {
         std::fs::create_dir_all(host.path(path)).unwrap();
     }
-    let zfs = format!(
-        "#!/bin/sh
-case $1 in
-get)
-    [ \"$5\" != keystatus ] || exec cat \"${{0%/bin/*}}/keystatus\"
-    printf '/tank/v/pvc-1\\n'; [ \"$5\" = mountpoint ] || echo {mounted} ;;
-share)
-    echo share >>\"${{0%/bin/*}}/done\"
-    grep -q unshare \"${{0%/bin/*}}/done\" && exit 0
-    cat \"${{0%/bin/*}}/answer\" >&2
-    exit 1
-    ;;
-unshare) echo unshare >>\"${{0%/bin/*}}/done\" ;;
-esac
-"
-    );
+    let zfs = include_str!("shares/zfs.sh").replace("MOUNTED", mounted);
     host.program("zfs", &zfs);
     host
 }
