@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 set -e
 place=$1
 shift
