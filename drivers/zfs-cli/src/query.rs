@@ -52,14 +52,7 @@ pub(super) const NAMED_LOOK: &str = concat!(include_str!("script/named.sh"), loo
 const NAMED: &str = "($2 \"\") == (ENVIRON[\"wanted\"] \"\") { print $1 }";
 /// All properties of `$name`, and those in the list `$wanted` of objects below it. Any other line
 /// continues a value.
-const FAMILY: &str = "\
-BEGIN { name = ENVIRON[\"name\"] \"\"; n = length(name) }
-NF > 2 && substr($1, 1, n) \"\" == name {
-next_one = substr($1, n + 1, 1)
-if (next_one == \"\") keep = 1
-else if (next_one == \"@\" || next_one == \"/\") keep = index(ENVIRON[\"wanted\"], \",\" $2 \",\")
-}
-keep";
+const FAMILY: &str = include_str!("script/family.awk");
 
 /// The filter of an output.
 #[derive(Clone, Copy, Default)]
