@@ -419,20 +419,8 @@ async fn who_gets_no_turn_changes_nothing_and_says_who_has_it() {
 async fn a_tool_that_cannot_wait_for_a_turn_asks_for_it_again() {
     let host = Host::new();
     let export = host.export(&open());
-    // Like the `flock` of BusyBox, while another process holds the lock at first.
     let tried = host.path("tried");
-    host.program(
-        "flock",
-        &format!(
-            "#!/bin/sh\n\
-             case $1 in\n\
-             -n) [ -e {tried} ] || {{ : >{tried}; exit 1; }} ;;\n\
-             -*) echo usage >&2; exit 1 ;;\n\
-             esac\n\
-             exec /usr/bin/flock \"$@\"\n",
-            tried = tried.display()
-        ),
-    );
+    host.program("flock", include_str!("saving/flock.sh"));
     host.ensure(&export, &volume(1)).await.unwrap().unwrap();
     assert!(tried.exists());
     assert_eq!(saved(&host), ["pvc-1"]);
@@ -443,20 +431,8 @@ async fn all_that_change_and_save_at_once_do_so_one_by_one() {
     let host = Host::new();
     let export = host.export(&open());
     // Each of them makes a link, and each that saves moves a file.
-    let (inside, met) = (host.path("inside"), host.path("met"));
     for name in ["ln", "mv"] {
-        host.program(
-            name,
-            &format!(
-                "#!/bin/sh\n\
-                 mkdir {inside} || : >{met}\n\
-                 sleep 0.1\n\
-                 rmdir {inside}\n\
-                 exec /usr/bin/{name} \"$@\"\n",
-                inside = inside.display(),
-                met = met.display(),
-            ),
-        );
+        host.program(name, include_str!("saving/alone.sh"));
     }
     let mut acts_of = Vec::new();
     for number in 1..=3 {
@@ -469,7 +445,7 @@ async fn all_that_change_and_save_at_once_do_so_one_by_one() {
     let [one, two, three] = [0, 1, 2].map(|number| whole(&acts_of[number]));
     let outputs = tokio::try_join!(one, two, three);
     drop(outputs.unwrap());
-    assert!(!met.exists(), "two were at it at once");
+    assert!(!host.path("met").exists(), "two were at it at once");
     assert_eq!(saved(&host), ["pvc-1", "pvc-2", "pvc-3"]);
     assert!(!host.path(WAITING).exists());
 }

@@ -239,15 +239,8 @@ async fn a_kernel_that_is_locked_down_delays_no_call_and_counts_as_one_that_show
 async fn a_connection_that_ends_slowly_keeps_no_other_volume_waiting() {
     let mut stage = Stage::new(newer(), NVMET, &["a", "b"]).await;
     // The fake `sleep` tries to take the lock of the stack during the wait.
-    let locks = stage.host.path("locks");
-    let free = format!(
-        "#!/bin/sh\nfor lock in '{}'/*nvmet*; do\n    flock -n \"$lock\" true || {{ touch '{}'; exit 1; }}\n\
-         done\ntouch '{}'\nexec \"{}/tests/fake/sleep\" \"$@\"\n",
-        locks.display(),
-        stage.host.path("held").display(),
-        stage.host.path("asked").display(),
-        env!("CARGO_MANIFEST_DIR"),
-    );
+    let fake = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake/sleep");
+    let free = include_str!("sessions/sleep.sh").replace("FAKE", fake);
     stage.host.program("sleep", &free);
     assert!(stage.revoke("a").await);
     assert!(!stage.is_connected("a") && stage.is_connected("b"));

@@ -192,14 +192,8 @@ impl Cutter {
         let folder = place.path().join("cutter");
         fs::create_dir(&folder).expect("a folder of the lab");
         let cutter = Self { folder };
-        let script = format!(
-            "#!/bin/sh\ncd {} || exit 1\nn=$(($(cat count) + 1)); echo $n >count\n\
-             /usr/sbin/zfs \"$@\"; code=$?\n\
-             [ $n -ne $(cat at) ] || {{ touch done; kill -9 $PPID; }}\nexit $code\n",
-            cutter.folder.display()
-        );
         let program = cutter.program();
-        fs::write(&program, script).expect("a file of the lab");
+        fs::write(&program, include_str!("orphans/cutter.sh")).expect("a file of the lab");
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a mode");
         cutter.at(0);
         cutter
