@@ -10,6 +10,9 @@
 # end is that of an awk which failed.
 # `drop` is a subsystem that no saved port may list, also one that the host does not have any more.
 #
+# The reasons why no file comes to the driver to be merged there: "Saved configurations stay on their host" in
+# docs/development.md.
+#
 # Lines mean nothing, but that strings end in them. A line that holds one member of an element, as tools
 # write them, is read at once. Most elements are not asked for, and laid out as they are printed here:
 # those are passed over.
