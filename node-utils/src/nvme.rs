@@ -10,6 +10,7 @@ mod controller;
 mod detach;
 mod host_identity;
 mod namespace;
+mod request_size;
 #[cfg(test)]
 mod tests;
 

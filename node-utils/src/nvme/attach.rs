@@ -11,6 +11,7 @@ use super::connect::{Resolved, ready};
 use super::controller::{Controller, State};
 use super::host_identity::HostIdentity;
 use super::namespace::{Namespace, ask_all};
+use super::request_size;
 use crate::device::{Attached, BlockDevice, StageLock, look, multipath, unreadable, until};
 use crate::kernel::Kernel;
 use crate::mount::MountTable;
@@ -275,6 +276,7 @@ async fn finish(
         Some(_) => first,
         None => multipath::assemble(kernel, &paths, deadline).await?,
     };
+    request_size::limit(kernel, facts, &device, deadline).await;
     device.wait_for_node(kernel, deadline).await?;
     Ok(Attached {
         device,

@@ -39,21 +39,9 @@ impl Namespace {
     /// The disks of a subsystem, by the numbers of their namespaces.
     pub(super) fn of(kernel: &Kernel, nqn: &Nqn) -> Result<Vec<Self>, Error> {
         let mut found = Vec::new();
-        for (class, is_joined) in [("class/nvme-subsystem", true), ("class/nvme", false)] {
-            let class = kernel.sys(class);
-            for name in kernel::list(&class).map_err(|error| unreadable(&class, error))? {
-                let directory = class.join(name);
-                let path = directory.join("subsysnqn");
-                let ours = kernel::read(&path).map_err(|error| unreadable(&path, error))?;
-                if ours.as_deref() != Some(nqn.as_str()) {
-                    continue;
-                }
-                let names = kernel::list(&directory);
-                for name in names.map_err(|error| unreadable(&directory, error))? {
-                    if is_disk(&name) {
-                        found.extend(Self::read(kernel, &name, is_joined)?);
-                    }
-                }
+        for (name, is_joined) in entries(kernel, nqn)? {
+            if is_disk(&name) {
+                found.extend(Self::read(kernel, &name, is_joined)?);
             }
         }
         found.sort_unstable_by(|a, b| (a.nsid, &a.device).cmp(&(b.nsid, &b.device)));
@@ -73,13 +61,61 @@ impl Namespace {
     }
 }
 
+/// The names of the disks of a volume, hidden paths as well: the disk over the paths first, if there is one.
+pub(super) fn disks_and_paths(kernel: &Kernel, facts: &NvmeFacts) -> Result<Vec<String>, Error> {
+    let mut names = Vec::new();
+    for (name, _) in entries(kernel, facts.nqn())? {
+        if !is_disk(&name) && !is_path(&name) {
+            continue;
+        }
+        let path = kernel.sys("class/block").join(&name).join("nsid");
+        let nsid = kernel::read(&path).map_err(|error| unreadable(&path, error))?;
+        if nsid.is_some_and(|nsid| nsid == facts.nsid().to_string()) {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// The names in the directory of a subsystem, for which the second is true, then those in the directories of its
+/// controllers.
+fn entries(kernel: &Kernel, nqn: &Nqn) -> Result<Vec<(String, bool)>, Error> {
+    let mut found = Vec::new();
+    for (class, is_joined) in [("class/nvme-subsystem", true), ("class/nvme", false)] {
+        let class = kernel.sys(class);
+        for name in kernel::list(&class).map_err(|error| unreadable(&class, error))? {
+            let directory = class.join(name);
+            let path = directory.join("subsysnqn");
+            let ours = kernel::read(&path).map_err(|error| unreadable(&path, error))?;
+            if ours.as_deref() != Some(nqn.as_str()) {
+                continue;
+            }
+            let names = kernel::list(&directory);
+            let names = names.map_err(|error| unreadable(&directory, error))?;
+            found.extend(names.into_iter().map(|name| (name, is_joined)));
+        }
+    }
+    Ok(found)
+}
+
 /// Whether this is the name of a disk, `nvme0n1`, and not of a hidden path, `nvme0c1n1`, or of a
 /// partition.
 fn is_disk(name: &str) -> bool {
-    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     name.strip_prefix("nvme")
         .and_then(|rest| rest.split_once('n'))
-        .is_some_and(|(left, right)| number(left) && number(right))
+        .is_some_and(|(left, right)| is_number(left) && is_number(right))
+}
+
+/// Whether this is the name of a hidden path.
+fn is_path(name: &str) -> bool {
+    name.strip_prefix("nvme")
+        .and_then(|rest| rest.split_once('c'))
+        .and_then(|(disk, rest)| Some((disk, rest.split_once('n')?)))
+        .is_some_and(|(disk, (left, right))| [disk, left, right].into_iter().all(is_number))
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// The volume that a disk, a partition of it or a map over it shows, if it came over a network.
@@ -184,19 +220,26 @@ mod tests {
     #[test]
     fn hidden_paths_partitions_and_character_devices_are_no_disks() {
         for name in ["nvme0n1", "nvme12n345"] {
-            assert!(is_disk(name), "{name}");
+            assert!(is_disk(name) && !is_path(name), "{name}");
+        }
+        for name in ["nvme0c0n1", "nvme12c3n45"] {
+            assert!(is_path(name) && !is_disk(name), "{name}");
         }
         for name in [
             "nvme0",
-            "nvme0c0n1",
             "nvme0n1p1",
+            "nvme0c0n1p1",
+            "nvme0cn1",
+            "nvmec0n1",
+            "nvme0c0",
             "ng0n1",
+            "ng0c0n1",
             "nvmen1",
             "nvme0n",
             "sda",
             "",
         ] {
-            assert!(!is_disk(name), "{name}");
+            assert!(!is_disk(name) && !is_path(name), "{name}");
         }
     }
 }

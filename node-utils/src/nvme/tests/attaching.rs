@@ -123,6 +123,7 @@ impl Target {
                 .file(&format!("sys{at}/dev"), &format!("259:{nsid}\n"))
                 .file(&format!("sys{at}/nsid"), &format!("{nsid}\n"))
                 .file(&format!("sys{at}/size"), "2048\n")
+                .file(&format!("sys{at}/queue/max_sectors_kb"), "8192\n")
                 .file(&format!("sys{at}/wwid"), &format!("uuid.{nsid}\n"))
                 .link(&format!("sys{at}/device"), "../../nvme-subsys0")
                 .link(&format!("sys/class/block/{name}"), &format!("../..{at}"))
@@ -397,6 +398,20 @@ async fn a_connection_on_its_way_out_is_waited_for_and_not_used() {
     let (attached, ()) = tokio::join!(attach_by(&target, &["10.0.0.1"]), gone);
     attached.expect("attached");
     assert_eq!(target.commands().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_size_of_requests_is_limited_and_a_kernel_that_refuses_fails_nothing() {
+    let target = Target::new(true);
+    attach_by(&target, &["10.0.0.1"]).await.expect("attached");
+    let limit = "sys/class/block/nvme0n2/queue/max_sectors_kb";
+    assert_eq!(target.tree.read(limit), "1024\n");
+    // A number of the kernel that cannot be changed.
+    let fixed = "/proc/sys/kernel/ngroups_max";
+    target.tree.remove(limit).link(limit, fixed);
+    attach_by(&target, &["10.0.0.1"])
+        .await
+        .expect("attached all the same");
 }
 
 #[tokio::test(start_paused = true)]
