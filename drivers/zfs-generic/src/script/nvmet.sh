@@ -67,6 +67,10 @@ make_address() {
         blocked "$1" "port $1 of the host is at $here, not at $there: correct that, or take another port"
         return
     fi
+    # The largest request is 2^8 pages of 4 KiB: without a limit nodes send any size, for which this host may have no
+    # memory. Linux 7.1 or newer has it, and takes it only before the first link.
+    get "$port/param_mdts"
+    [ "$it" != 0 ] || want "$port/param_mdts" 8
     fields=$2
     for field in trtype adrfam traddr trsvcid; do
         want "$port/addr_$field" "${fields%%,*}"

@@ -134,6 +134,22 @@ async fn a_port_that_was_cut_while_it_was_made_gets_the_rest_of_its_address() {
 }
 
 #[tokio::test]
+async fn a_port_that_is_made_limits_requests_where_the_kernel_can_and_no_other_one_is_changed() {
+    let limit = "cfg/nvmet/ports/1/param_mdts";
+    for (theirs, before, after) in [([""; 4], "0", "8"), ([""; 4], "5", "5"), (WANTED, "0", "0")] {
+        let host = Host::new();
+        let (export, volume) = (host.export(NVMET), volume(1));
+        set(&host, theirs);
+        std::fs::write(host.path(limit), format!("{before}\n")).unwrap();
+        host.ensure(&export, &volume).await.unwrap().unwrap();
+        assert_eq!(host.text(limit).trim(), after);
+        assert_eq!(address(&host), WANTED);
+        let facts = host.facts(&export, &volume).await;
+        assert_eq!((facts.missing, facts.blocked), (vec![], vec![]));
+    }
+}
+
+#[tokio::test]
 async fn volumes_of_a_port_that_has_moved_are_published_grown_and_left_by_every_node() {
     let (host, export, mut volume) = with_nodes(&["a", "b"], NVMET).await;
     set(&host, ELSEWHERE);
