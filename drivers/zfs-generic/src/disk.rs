@@ -434,6 +434,14 @@ impl Export for DiskExport {
         self.nodes.as_ref().is_none_or(lets_in)
     }
 
+    fn listed_without(&self, subject: &Subject<'_>, without: &[&NodeId]) -> Vec<String> {
+        let listed = |nodes: &Nodes| {
+            let list = nodes.remembered(subject).unwrap_or_default();
+            nodes.names_without(list, without)
+        };
+        self.nodes.as_ref().map(listed).unwrap_or_default()
+    }
+
     fn names(&self, node: &NodeId) -> bool {
         let names = |nodes: &Nodes| nodes.name(node).is_ok();
         self.nodes.as_ref().is_none_or(names)

@@ -445,6 +445,11 @@ impl Export for ShareExport {
         self.access.as_ref().is_none_or(lets_in)
     }
 
+    fn listed_without(&self, subject: &Subject<'_>, without: &[&NodeId]) -> Vec<String> {
+        let listed = |access: &Access| access.listed_without(subject, without);
+        self.access.as_ref().map(listed).unwrap_or_default()
+    }
+
     fn names(&self, node: &NodeId) -> bool {
         let names = |access: &Access| access.names(node);
         self.access.as_ref().is_none_or(names)

@@ -189,6 +189,12 @@ pub trait Export: Send + Sync + Debug + 'static {
         true
     }
 
+    /// What it calls the nodes that the dataset remembers, without these nodes. Those of interrupted revocations are
+    /// among them. By [`Export::reads`] alone.
+    fn listed_without(&self, _subject: &Subject<'_>, _nodes: &[&NodeId]) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Whether it has a name for this node.
     fn names(&self, _node: &NodeId) -> bool {
         true

@@ -138,6 +138,19 @@ impl Nodes {
         matches!((remembered, named), (Ok(list), Ok(name)) if list.lets_in(node, &name))
     }
 
+    /// The names in an access list without these nodes. Those of interrupted revocations are among them.
+    pub fn names_without(&self, mut list: AccessList, nodes: &[&NodeId]) -> Vec<String> {
+        for &node in nodes {
+            let left = self.with_revoked(&list, Some(node), |revoked| list.without(revoked));
+            // An error: no entry is surely of this node.
+            if let Ok(left) = left {
+                list = left;
+            }
+        }
+        let names = list.names_of(None);
+        names.iter().map(|name| name.as_str().to_owned()).collect()
+    }
+
     /// Calls `plan` with the revoked node, or with `None` for all nodes. A node that has no name any
     /// more is found by its id. Fails for such a node if the list has names without an id: one of them
     /// may be this node.
@@ -324,6 +337,24 @@ mod tests {
         }
         let listed = nodes.names("iqn.a\n../x\niqn.b\niqn.a\n");
         assert_eq!(joined(&listed, " "), "iqn.a iqn.b");
+    }
+
+    #[test]
+    fn a_list_without_nodes_has_all_others_and_those_of_an_interrupted_revocation() {
+        let text = r#"{"nameTemplate": "iqn.2004-10.org.x:{{node}}"}"#;
+        let nodes = nodes(text, Form::Initiator).unwrap();
+        let [a, b, c] = ["a", "b", "c"].map(|id| NodeId::parse(id).unwrap());
+        let mut list = AccessList::default();
+        let names = nodes.admit(&mut list, &[&a, &b]).unwrap();
+        let names: Vec<&str> = names.iter().map(NodeName::as_str).collect();
+        let marked = |revoked: Option<RevokedNode<'_>>| list.clone().marked(revoked);
+        let list = nodes.with_revoked(&list, Some(&b), marked).unwrap();
+        let without = |gone: &[&NodeId]| nodes.names_without(list.clone(), gone);
+        assert_eq!(without(&[]), names);
+        assert_eq!(without(&[&c]), names);
+        assert_eq!(without(&[&b]), names[..1]);
+        assert_eq!(without(&[&a]), names[1..]);
+        assert!(without(&[&a, &b]).is_empty());
     }
 
     #[test]

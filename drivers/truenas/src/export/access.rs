@@ -98,6 +98,19 @@ impl Access {
         access.is_none_or(|Self(nodes)| nodes.lets_in(subject, node))
     }
 
+    /// The names of the nodes that the dataset remembers, without these nodes.
+    pub(super) fn listed_without(
+        access: Option<&Self>,
+        subject: &Subject<'_>,
+        without: &[&NodeId],
+    ) -> Vec<String> {
+        let Some(Self(nodes)) = access else {
+            return Vec::new();
+        };
+        let list = nodes.remembered(subject).unwrap_or_default();
+        nodes.names_without(list, without)
+    }
+
     /// Whether there is a name for this node, or access is not per node.
     pub(super) fn has_name(access: Option<&Self>, node: &NodeId) -> bool {
         access.is_none_or(|Self(nodes)| nodes.name(node).is_ok())

@@ -430,6 +430,10 @@ impl Export for NfsExport {
         Access::lets_in(self.access.as_ref(), subject, node)
     }
 
+    fn listed_without(&self, subject: &Subject<'_>, without: &[&NodeId]) -> Vec<String> {
+        Access::listed_without(self.access.as_ref(), subject, without)
+    }
+
     fn names(&self, node: &NodeId) -> bool {
         Access::has_name(self.access.as_ref(), node)
     }
@@ -472,8 +476,7 @@ impl Export for NfsExport {
         facts: &Shares<NfsShare>,
         node: Option<&NodeId>,
     ) -> Result<Vec<Act<Command>>, Error> {
-        let revoked = Access::revoke(self.access.as_ref(), subject, node)?;
-        let Some(revoked) = revoked else {
+        let Some(revoked) = Access::revoke(self.access.as_ref(), subject, node)? else {
             return Ok(Vec::new());
         };
         let ours = Self::ours(subject, &facts.rows);
@@ -555,12 +558,11 @@ impl SmbExport {
                     "name": asked.name.as_str(),
                     "parameters": asked.parameters.raw(),
                 });
-                let text = template.render(&data).map_err(|error| {
+                Some(template.render(&data).map_err(|error| {
                     Error::invalid(format!("share volume `{}`", subject.id))
                         .because(error)
                         .advise("see smb.shareAuxiliaryConfigurationTemplate")
-                })?;
-                Some(text)
+                })?)
             }
             _ => None,
         };

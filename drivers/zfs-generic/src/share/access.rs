@@ -57,6 +57,13 @@ impl Access {
         self.nodes.lets_in(subject, node)
     }
 
+    /// The names in the property and of the nodes that the dataset remembers, without these nodes.
+    pub(super) fn listed_without(&self, subject: &Subject<'_>, without: &[&NodeId]) -> Vec<String> {
+        let remembered = self.nodes.remembered(subject).unwrap_or_default();
+        let list = remembered.and(&self.listed(subject).names);
+        self.nodes.names_without(list, without)
+    }
+
     /// Whether it has a name for this node.
     pub(super) fn names(&self, node: &NodeId) -> bool {
         self.nodes.name(node).is_ok()

@@ -93,8 +93,10 @@ impl ZfsDriver {
     /// Stops the nodes of these networks from reaching any volume.
     async fn shut_out(&self, call: &Call, request: FenceNetworks<'_>) -> Result<(), Error> {
         let fenced = Fenced::these(request.networks);
+        let nodes = self.all_nodes(call).await?;
+        let recorded: Vec<NodeId> = nodes.keys().cloned().collect();
         let (mut out, mut unknown) = (Nodes::new(), BTreeSet::new());
-        for (id, reported) in self.all_nodes(call).await? {
+        for (id, reported) in nodes {
             let mut addresses: Vec<IpAddr> = Vec::new();
             for one in &reported {
                 addresses.extend((request.addresses_of)(one));
@@ -103,34 +105,49 @@ impl ZfsDriver {
             match fenced.side(&addresses) {
                 Side::In(_) => drop(out.insert(id, reported)),
                 Side::Out => {}
-                Side::Unknown => unknown.extend(reported),
+                Side::Unknown => unknown.extend(reported.iter().map(|one| format!("`{one}`"))),
             }
         }
         if out.is_empty() {
             let networks = listed(request.networks);
             tracing::warn!("no node that a volume is published to has an address in {networks}");
-        } else {
-            self.revoke_everywhere(call, &out).await?;
+        }
+        let unrecorded = self.revoke_everywhere(call, &out, &recorded).await?;
+        for (name, volume) in unrecorded {
+            let address: Option<IpAddr> = name.trim_matches(['[', ']']).parse().ok();
+            if fenced.side(address.as_slice()) != Side::Out {
+                unknown.insert(format!("`{name}` of volume `{volume}`"));
+            }
         }
         if unknown.is_empty() {
             return Ok(());
         }
         Err(Error::new(Kind::Busy, "fence networks")
             .because(format!(
-                "volumes are published to nodes of which no address is known, and which may be in them: {}",
+                "volumes let in nodes of which no address is known, or no id, and which may be in them: {}",
                 listed(&unknown)
             ))
             .advise(
-                "let nodes tell their addresses, see `proxy.nodeId.parts.addresses`; what is known to be in these \
-                 networks is shut out",
+                "let nodes tell their addresses, see `proxy.nodeId.parts.addresses`; unpublish a volume that is named from \
+                 its node; what is known to be in these networks is shut out",
             ))
     }
 
-    /// Takes these nodes out of each volume that lets one in. Goes on after a failure, and returns the first.
-    async fn revoke_everywhere(&self, call: &Call, out: &Nodes) -> Result<(), Error> {
+    /// Takes these nodes out of each volume that lets one in. Goes on after a failure, and returns the first. Without one,
+    /// the names of nodes that volumes remember and none records, each with one of the volumes.
+    async fn revoke_everywhere(
+        &self,
+        call: &Call,
+        out: &Nodes,
+        recorded: &[NodeId],
+    ) -> Result<BTreeMap<String, VolumeId>, Error> {
         let (mut failed, mut after) = (None, None);
+        let mut unrecorded = BTreeMap::new();
         loop {
             let (datasets, next) = self.some_volumes(call, after).await?;
+            for dataset in &datasets {
+                unrecorded.extend(self.unrecorded(dataset, recorded));
+            }
             let inside = datasets
                 .iter()
                 .flat_map(|dataset| self.let_in(dataset, out));
@@ -146,7 +163,7 @@ impl ZfsDriver {
             }
             after = next;
             if after.is_none() {
-                return failed.map_or(Ok(()), Err);
+                return failed.map_or(Ok(unrecorded), Err);
             }
         }
     }
@@ -168,17 +185,14 @@ impl ZfsDriver {
             return Vec::new();
         };
         let recorded = PublishedNodes::of(dataset);
-        let subject = Subject {
-            id: &volume,
-            dataset: &dataset.name,
-            request: None,
-            chosen: None,
-            volume: Some(dataset),
-        };
+        let subject = subject(&volume, dataset);
+        let listed = self.export.listed_without(&subject, &[]);
         let mut inside = Vec::new();
         for (id, reported) in out {
             let is_recorded = recorded.iter().any(|(_, recorded)| recorded == id);
-            if !is_recorded && !self.export.lets_in(&subject, id) {
+            // Also where a call that took it out was interrupted.
+            let is_listed = self.export.listed_without(&subject, &[id]) != listed;
+            if !is_recorded && !is_listed && !self.export.lets_in(&subject, id) {
                 continue;
             }
             let node = NodeIdentity::of(id.clone());
@@ -186,6 +200,32 @@ impl ZfsDriver {
             inside.push((volume.clone(), NodeIdentity { reported, ..node }));
         }
         inside
+    }
+
+    /// The names of nodes that a volume remembers, and that neither it nor another one records: its record was full, or
+    /// is older than the access.
+    fn unrecorded(&self, dataset: &Dataset, recorded: &[NodeId]) -> Vec<(String, VolumeId)> {
+        let Some(volume) = self.layout().volume_id(&dataset.name) else {
+            return Vec::new();
+        };
+        // A node that was published to since then has looked at the fence itself.
+        let own = PublishedNodes::of(dataset);
+        let mut known: Vec<&NodeId> = recorded.iter().collect();
+        known.extend(own.iter().map(|(_, id)| id));
+        let subject = subject(&volume, dataset);
+        let names = self.export.listed_without(&subject, &known);
+        let names = names.into_iter();
+        names.map(|name| (name, volume.clone())).collect()
+    }
+}
+
+fn subject<'a>(volume: &'a VolumeId, dataset: &'a Dataset) -> Subject<'a> {
+    Subject {
+        id: volume,
+        dataset: &dataset.name,
+        request: None,
+        chosen: None,
+        volume: Some(dataset),
     }
 }
 

@@ -59,6 +59,8 @@ pub trait AnyExport: Send + Sync + fmt::Debug {
     fn cuts_off(&self) -> bool;
     /// See [`Export::lets_in`].
     fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool;
+    /// See [`Export::listed_without`].
+    fn listed_without(&self, subject: &Subject<'_>, nodes: &[&NodeId]) -> Vec<String>;
     /// See [`Export::names`].
     fn names(&self, node: &NodeId) -> bool;
     /// See [`Export::address`].
@@ -223,6 +225,10 @@ impl<E: Export> AnyExport for E {
 
     fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool {
         Export::lets_in(self, subject, node)
+    }
+
+    fn listed_without(&self, subject: &Subject<'_>, nodes: &[&NodeId]) -> Vec<String> {
+        Export::listed_without(self, subject, nodes)
     }
 
     fn names(&self, node: &NodeId) -> bool {

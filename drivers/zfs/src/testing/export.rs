@@ -376,6 +376,12 @@ impl Export for MemoryExport {
         !self.nodes || remembered(subject).is_ok_and(|nodes| nodes.contains(node.as_str()))
     }
 
+    fn listed_without(&self, subject: &Subject<'_>, nodes: &[&NodeId]) -> Vec<String> {
+        let mut listed = remembered(subject).unwrap_or_default();
+        listed.retain(|name| nodes.iter().all(|node| node.as_str() != name));
+        listed.into_iter().collect()
+    }
+
     fn names(&self, node: &NodeId) -> bool {
         !node.as_str().contains("nameless")
     }

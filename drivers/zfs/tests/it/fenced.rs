@@ -233,6 +233,54 @@ async fn a_node_of_which_no_address_is_known_makes_the_fence_no_success() {
     fence(&driver, &["10.0.0.0/24"]).await.unwrap();
 }
 
+/// Sets the nodes that a volume records: as if there had been no room for the others.
+fn write_nodes(driver: &MemoryDriver, id: u8, text: &str) {
+    let step = Step::Set {
+        object: dataset(id).into(),
+        properties: vec![set(PropertyName::PUBLISHED, text)],
+    };
+    driver.backend().state().pool.apply(&step).unwrap();
+}
+
+#[tokio::test]
+async fn a_node_that_no_volume_records_makes_the_fence_no_success_until_it_is_out() {
+    let driver = published().await;
+    write_nodes(&driver, 0, "n=a|a,");
+    for _ in 0..2 {
+        let error = fence(&driver, &["10.0.0.0/24"]).await.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.effect()),
+            (Kind::Busy, Effect::Possible)
+        );
+        let text = error.chain();
+        assert!(text.contains("`b` of volume `v0`"), "{text}");
+        assert_eq!(inside(&driver, 0), ["b"], "the others are shut out");
+        assert!(inside(&driver, 1).is_empty());
+    }
+    unpublish(&driver, 0, "b").await;
+    fence(&driver, &["10.0.0.0/24"]).await.unwrap();
+}
+
+#[tokio::test]
+async fn of_a_node_that_no_volume_records_its_name_may_be_an_address() {
+    let driver = published().await;
+    write_nodes(&driver, 1, "n=a|a,");
+    fence(&driver, &["10.0.1.0/24"]).await.unwrap();
+    assert_eq!(inside(&driver, 1), ["10.0.0.3", "a"]);
+    let error = fence(&driver, &["10.0.0.0/24"]).await.unwrap_err();
+    let text = error.chain();
+    assert!(text.contains("`10.0.0.3` of volume `v1`"), "{text}");
+}
+
+#[tokio::test]
+async fn a_node_that_one_volume_records_is_taken_out_of_all_that_let_it_in() {
+    let driver = published().await;
+    write_nodes(&driver, 1, "n=10.0.0.3|10.0.0.3,");
+    fence(&driver, &["10.0.0.1/32"]).await.unwrap();
+    assert_eq!(inside(&driver, 0), ["b"]);
+    assert_eq!(inside(&driver, 1), ["10.0.0.3"]);
+}
+
 #[tokio::test]
 async fn a_record_that_cannot_be_read_is_no_fence_that_is_lifted() {
     let driver = published().await;
