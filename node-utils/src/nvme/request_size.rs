@@ -39,7 +39,12 @@ pub(super) async fn limit(
     let doing = Doing::changing(format!("limit the requests to {facts}"));
     let work = {
         let (kernel, facts, device) = (kernel.clone(), facts.clone(), device.clone());
-        move || limit_all(&kernel, &facts, &device)
+        move || {
+            let mounts = MountTable::read();
+            let path = kernel.proc("self/mountinfo");
+            let mounts = mounts.map_err(|error| unreadable(&path, error))?;
+            limit_all(&kernel, &mounts, &facts, &device)
+        }
     };
     if let Err(error) = blocking::run(limits, doing, work).await {
         warn!(volume = %facts, error = %error.chain(), "the size of requests to the volume is not limited: a target short of memory may fail large ones");
@@ -47,14 +52,15 @@ pub(super) async fn limit(
 }
 
 /// Limits what lies above first, and stops at the first failure: a request of a map must fit its paths.
-fn limit_all(kernel: &Kernel, facts: &NvmeFacts, device: &BlockDevice) -> Result<(), Error> {
-    if device.is_multipath_map(kernel)? {
-        let mounts = MountTable::read();
-        let mounts = mounts.map_err(|error| unreadable(&kernel.proc("self/mountinfo"), error))?;
-        // Large requests may wait in it already.
-        if device.in_use(kernel, &mounts)?.is_some() {
-            return Ok(());
-        }
+fn limit_all(
+    kernel: &Kernel,
+    mounts: &MountTable,
+    facts: &NvmeFacts,
+    device: &BlockDevice,
+) -> Result<(), Error> {
+    // Large requests may wait in it already.
+    if device.is_multipath_map(kernel)? && device.in_use(kernel, mounts)?.is_some() {
+        return Ok(());
     }
     limit_one(kernel, device.name())?;
     for name in disks_and_paths(kernel, facts)? {
@@ -123,7 +129,8 @@ mod tests {
         let facts = NvmeFacts::parse("nvme 1 nqn.2026-11.lab:dev-a").expect("facts");
         let device = BlockDevice::by_name(&tree.kernel(), name);
         let device = device.expect("look").expect("device");
-        limit_all(&tree.kernel(), &facts, &device)?;
+        let mounts = MountTable::from_text("");
+        limit_all(&tree.kernel(), &mounts, &facts, &device)?;
         Ok(written.lock().expect("lock").clone())
     }
 
