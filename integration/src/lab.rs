@@ -7,6 +7,7 @@
 //! from the kernel what a node has attached. `docs/lab.md` says how to use it.
 
 pub mod bench;
+pub mod beside;
 pub mod by_hand;
 pub mod calls;
 pub mod cell;
@@ -17,6 +18,7 @@ pub mod crash;
 pub mod evidence;
 pub mod faults;
 pub mod fixture;
+pub mod given;
 pub mod host;
 pub mod leftovers;
 pub mod life;

@@ -12,8 +12,20 @@ pub const PATIENCE: Duration = Duration::from_mins(1);
 ///
 /// # Panics
 /// If that takes longer than [`PATIENCE`].
-pub async fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+pub async fn until<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
+    until_within(PATIENCE, what, condition).await
+}
+
+/// The same with a limit of its own.
+///
+/// # Panics
+/// If that takes longer than the limit.
+pub async fn until_within<T>(
+    limit: Duration,
+    what: &str,
+    mut condition: impl FnMut() -> Option<T>,
+) -> T {
+    let deadline = Instant::now() + limit;
     let mut pause = Duration::from_micros(200);
     loop {
         if let Some(value) = condition() {

@@ -10,6 +10,7 @@ use tonic::Status;
 use super::calls::{Node, until_done};
 use super::content::{self, Rng};
 use super::fixture::{Access, ExportKind, Fixture};
+use super::given;
 use super::leftovers::Leftovers;
 use super::life::{LENGTH, read, step, stored, write};
 
@@ -43,7 +44,9 @@ struct Cycles {
 /// # Panics
 /// If a replay does not succeed, a byte is lost or something is left behind.
 pub async fn cycles(export_kind: ExportKind, access: Access, count: u64) {
-    let mut rng = Rng::new(seed());
+    let seed = given::seed();
+    step(&format!("seed {seed}"));
+    let mut rng = Rng::new(seed);
     let (mut done, mut takes) = (0, learn(export_kind, access).await);
     while done < count {
         let fixture = export_kind.fixture(&format!("crash-{done}"), access);
@@ -89,13 +92,6 @@ async fn learn(export_kind: ExportKind, access: Access) -> [Duration; 4] {
     undisturbed.node.end().await;
     step(&format!("undisturbed calls take {:?}", undisturbed.takes));
     undisturbed.takes
-}
-
-fn seed() -> u64 {
-    let seed = std::env::var("OMNIBUS_SEED").ok();
-    let seed = seed.and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    step(&format!("seed {seed}"));
-    seed
 }
 
 // === impl Cycles ===

@@ -23,6 +23,7 @@ use tokio::time::timeout;
 
 use super::cell::{Cell, Machines};
 use super::evidence;
+use super::given;
 use crate::binary::{omnibus_csi, profile_dir};
 
 /// From nothing: two package downloads, a kernel module, a first start, all emulated.
@@ -184,9 +185,11 @@ impl Lab {
     async fn inside(&self, cell: &Cell, seed: u64, folder: &Path) -> Result<()> {
         fs::create_dir_all(folder)?;
         let mut log = File::create(folder.join("output"))?;
+        let rounds = given::rounds().map(|rounds| format!("{}={rounds} ", given::ROUNDS));
+        let rounds = rounds.unwrap_or_default();
         let command = format!(
             "exec env TMPDIR=/var/lib/lab OMNIBUS_CSI=/root/omnibus-csi \
-             OMNIBUS_CSI_SANITY=/root/csi-sanity OMNIBUS_SEED={seed} /root/lab-node node {} 2>&1",
+             OMNIBUS_CSI_SANITY=/root/csi-sanity OMNIBUS_SEED={seed} {rounds}/root/lab-node node {} 2>&1",
             cell.name
         );
         let mut child = self.start(["run", "--", "sh", "-c", &command], Stdio::piped())?;

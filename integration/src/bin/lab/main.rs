@@ -20,6 +20,7 @@ use anyhow::{Context as _, Result, bail};
 use integration::lab::cell::{self, Cell, Machines};
 use integration::lab::evidence;
 use integration::lab::faults::writer;
+use integration::lab::given;
 use integration::lab::host::{Lab, Outcome};
 
 /// The lab could not be built or started.
@@ -71,15 +72,13 @@ async fn run(results: Option<PathBuf>, names: &[&str]) -> Result<ExitCode> {
     if names.is_empty() {
         cells = cell::due(today());
     }
-    let seed = std::env::var("OMNIBUS_SEED").ok();
-    let seed = seed.and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let minutes = std::env::var("OMNIBUS_LAB_MINUTES").ok();
     let minutes = minutes.and_then(|minutes| minutes.parse().ok());
     let until = std::env::var("OMNIBUS_UNTIL").ok();
     let until = until.and_then(|until| until.parse().ok());
     let runs = Runs {
         results,
-        seed,
+        seed: given::seed(),
         until: until.map(|until| SystemTime::UNIX_EPOCH + Duration::from_secs(until)),
         budget: minutes.map_or(Duration::MAX, Duration::from_mins),
         start: Instant::now(),
