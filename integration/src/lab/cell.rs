@@ -125,6 +125,7 @@ pub fn all() -> Vec<Cell> {
         }));
     }
     cells.extend(served());
+    cells.extend(under_load());
     cells.extend(appliances());
     cells.extend(clients::ALL.map(|(name, client)| Cell {
         limit: Duration::from_hours(1),
@@ -282,6 +283,18 @@ fn served() -> Vec<Cell> {
             }))
         });
     }
+    cells
+}
+
+/// Programs that check what they wrote, while the driver works on their volumes. The limit grows with the rounds.
+fn under_load() -> Vec<Cell> {
+    let groups = cell("group-postgres-iscsi", || {
+        served::postgres::is_restored_from_groups(served::ALL[2])
+    });
+    let cells = vec![Cell {
+        limit: Duration::from_mins(20 + 10 * served::postgres::rounds()),
+        ..seldom(groups)
+    }];
     cells
 }
 

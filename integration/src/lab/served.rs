@@ -16,6 +16,7 @@ pub mod hostile;
 pub mod life;
 pub mod login;
 pub mod orphans;
+pub mod postgres;
 pub mod proxied;
 pub mod sanity;
 pub mod settings;

@@ -9,6 +9,7 @@ use super::Served;
 use super::life::{delete, make, same, used};
 use crate::lab::calls::{Node, within};
 use crate::lab::content;
+use crate::lab::fixture::Fixture;
 use crate::lab::life::{LENGTH, step, write};
 use crate::volume;
 
@@ -18,9 +19,10 @@ fn groups(node: &Node) -> GroupControllerClient<Channel> {
     GroupControllerClient::new(node.server.client().channel)
 }
 
-async fn taken(node: &Node, volumes: &[String]) -> csi::VolumeGroupSnapshot {
+/// A group of snapshots of these volumes.
+pub(super) async fn taken(node: &Node, name: &str, volumes: &[String]) -> csi::VolumeGroupSnapshot {
     let request = csi::CreateVolumeGroupSnapshotRequest {
-        name: NAME.to_owned(),
+        name: name.to_owned(),
         source_volume_ids: volumes.to_vec(),
         ..Default::default()
     };
@@ -28,6 +30,32 @@ async fn taken(node: &Node, volumes: &[String]) -> csi::VolumeGroupSnapshot {
     let reply = within("group", groups.create_volume_group_snapshot(request)).await;
     let reply = reply.expect("a group").into_inner();
     reply.group_snapshot.expect("a group")
+}
+
+/// The id of a volume's snapshot in a group.
+pub(super) fn member<'a>(group: &'a csi::VolumeGroupSnapshot, fixture: &Fixture) -> &'a str {
+    let id = &fixture.volume.volume_id;
+    let snapshot = group.snapshots.iter().find(|s| s.source_volume_id == *id);
+    &snapshot.expect("one of each volume").snapshot_id
+}
+
+fn ids(group: &csi::VolumeGroupSnapshot) -> Vec<String> {
+    let snapshots = group.snapshots.iter();
+    snapshots.map(|s| s.snapshot_id.clone()).collect()
+}
+
+/// Deletes a group; the second time it is gone already.
+pub(super) async fn deleted(node: &Node, group: &csi::VolumeGroupSnapshot) {
+    for _ in 0..2 {
+        let request = csi::DeleteVolumeGroupSnapshotRequest {
+            group_snapshot_id: group.group_snapshot_id.clone(),
+            snapshot_ids: ids(group),
+            ..Default::default()
+        };
+        let mut groups = groups(node);
+        let deleted = within("delete", groups.delete_volume_group_snapshot(request)).await;
+        deleted.expect("deleted");
+    }
 }
 
 /// Taken twice, found, restored one by one, and deleted as a whole.
@@ -44,21 +72,16 @@ pub(super) async fn taken_and_restored(node: &Node, served: Served) {
         node.take_away(&fixture, &[&pod]).await;
         volumes.push(fixture);
     }
-    let ids: Vec<_> = volumes
+    let volume_ids: Vec<_> = volumes
         .iter()
         .map(|one| one.volume.volume_id.clone())
         .collect();
-    let group = taken(node, &ids).await;
-    let turned: Vec<_> = ids.iter().rev().cloned().collect();
-    assert_eq!(taken(node, &turned).await, group, "it was taken once");
-    let members: Vec<_> = group
-        .snapshots
-        .iter()
-        .map(|s| s.snapshot_id.clone())
-        .collect();
+    let group = taken(node, NAME, &volume_ids).await;
+    let turned: Vec<_> = volume_ids.iter().rev().cloned().collect();
+    assert_eq!(taken(node, NAME, &turned).await, group, "it was taken once");
     let request = csi::GetVolumeGroupSnapshotRequest {
         group_snapshot_id: group.group_snapshot_id.clone(),
-        snapshot_ids: members.clone(),
+        snapshot_ids: ids(&group),
         ..Default::default()
     };
     let found = within("get", groups(node).get_volume_group_snapshot(request)).await;
@@ -67,10 +90,8 @@ pub(super) async fn taken_and_restored(node: &Node, served: Served) {
 
     step("restore the group");
     for (seed, fixture) in (4..).zip(&volumes) {
-        let id = &fixture.volume.volume_id;
-        let snapshot = group.snapshots.iter().find(|s| s.source_volume_id == *id);
-        let snapshot = snapshot.expect("one of each volume");
-        let request = volume::delete_snapshot(&snapshot.snapshot_id);
+        let snapshot = member(&group, fixture);
+        let request = volume::delete_snapshot(snapshot);
         let mut controller = node.server.client().controller;
         let refused: Result<_, Status> =
             within("delete one", controller.delete_snapshot(request)).await;
@@ -78,7 +99,7 @@ pub(super) async fn taken_and_restored(node: &Node, served: Served) {
             refused.expect_err("of a group").code(),
             Code::InvalidArgument
         );
-        let source = volume::from_snapshot(&snapshot.snapshot_id);
+        let source = volume::from_snapshot(snapshot);
         let restored = make(node, served, "of-a-group", served.sizes().0, source).await;
         same(
             node,
@@ -89,16 +110,7 @@ pub(super) async fn taken_and_restored(node: &Node, served: Served) {
         .await;
         delete(node, &restored).await;
     }
-    for _ in 0..2 {
-        let request = csi::DeleteVolumeGroupSnapshotRequest {
-            group_snapshot_id: group.group_snapshot_id.clone(),
-            snapshot_ids: members.clone(),
-            ..Default::default()
-        };
-        let mut groups = groups(node);
-        let deleted = within("delete", groups.delete_volume_group_snapshot(request)).await;
-        deleted.expect("deleted");
-    }
+    deleted(node, &group).await;
     for fixture in &volumes {
         delete(node, fixture).await;
     }
