@@ -286,15 +286,24 @@ fn served() -> Vec<Cell> {
     cells
 }
 
-/// Programs that check what they wrote, while the driver works on their volumes. The limit grows with the rounds.
+/// Programs that check what they wrote, while the driver works on their volumes. The limits grow with the rounds.
 fn under_load() -> Vec<Cell> {
     let groups = cell("group-postgres-iscsi", || {
         served::postgres::is_restored_from_groups(served::ALL[2])
     });
-    let cells = vec![Cell {
+    let mut cells = vec![Cell {
         limit: Duration::from_mins(20 + 10 * served::postgres::rounds()),
         ..seldom(groups)
     }];
+    for (name, served) in [("iscsi", served::ALL[2]), ("nfs", served::ALL[0])] {
+        let switches = cell(&format!("modify-under-fio-{name}"), move || {
+            served::switches::change_no_byte(served)
+        });
+        cells.push(Cell {
+            limit: Duration::from_secs(1800 + 20 * served::switches::rounds()),
+            ..seldom(switches)
+        });
+    }
     cells
 }
 

@@ -20,6 +20,7 @@ pub mod postgres;
 pub mod proxied;
 pub mod sanity;
 pub mod settings;
+pub mod switches;
 pub mod synology;
 
 use std::fs;
