@@ -110,6 +110,15 @@ fn write(files: &[File; 2], goes_on: &AtomicBool) {
     }
 }
 
+/// Ends the writer, also when the test fails: its scope waits for it.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 fn number(path: impl AsRef<Path>) -> u64 {
     let bytes = std::fs::read(path).unwrap();
     u64::from_be_bytes(bytes[..8].try_into().unwrap())
@@ -146,6 +155,7 @@ async fn what_was_written_second_is_never_there_without_what_was_written_first()
     let (mut seen, mut controls, mut torn) = (BTreeSet::new(), 0, 0);
     std::thread::scope(|scope| {
         scope.spawn(|| write(&files, &goes_on));
+        let _end = End(&goes_on);
         let runtime = tokio::runtime::Handle::current();
         tokio::task::block_in_place(|| {
             for round in 0..rounds() {
@@ -173,7 +183,6 @@ async fn what_was_written_second_is_never_there_without_what_was_written_first()
                 let torn_one = format!("torn-{round}");
                 torn += usize::from(of("b", &torn_one) > of("a", &torn_one));
             }
-            goes_on.store(false, Ordering::Relaxed);
         });
     });
     println!(
