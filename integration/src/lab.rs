@@ -20,6 +20,7 @@ pub mod faults;
 pub mod fixture;
 pub mod given;
 pub mod host;
+pub mod kernel;
 pub mod leftovers;
 pub mod life;
 pub mod migration;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use csi_proto::v1 as csi;
 use tokio::time::timeout;
-use tonic::{Code, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use super::fixture::Fixture;
 use super::pair::Far;
@@ -223,6 +223,13 @@ impl Node {
     }
 }
 
+/// A request that says how long its caller waits.
+pub fn timed<T>(message: T, limit: Duration) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(limit);
+    request
+}
+
 /// Bounds a call.
 ///
 /// # Panics
@@ -240,14 +247,29 @@ pub async fn within<T>(
 ///
 /// # Panics
 /// If it does not within a few minutes.
-pub async fn until_done<F: Future<Output = Result<(), Status>>>(
+pub async fn until_done<T, F: Future<Output = Result<T, Status>>>(
+    what: &str,
+    call: impl FnMut() -> F,
+) -> T {
+    until_done_within(2 * KUBELET, what, call).await
+}
+
+/// The same of one of many calls at once, which take so long together.
+///
+/// # Panics
+/// If it does not succeed within that time.
+pub async fn until_done_within<T, F: Future<Output = Result<T, Status>>>(
+    limit: Duration,
     what: &str,
     mut call: impl FnMut() -> F,
-) {
-    let deadline = tokio::time::Instant::now() + 2 * KUBELET;
+) -> T {
+    let deadline = tokio::time::Instant::now() + limit;
     let mut pause = Duration::from_millis(200);
     loop {
-        let Err(status) = call().await else { return };
+        let status = match call().await {
+            Ok(reply) => return reply,
+            Err(status) => status,
+        };
         assert!(
             tokio::time::Instant::now() < deadline,
             "{what} never succeeds: {status:?}"

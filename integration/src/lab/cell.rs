@@ -263,6 +263,15 @@ fn served() -> Vec<Cell> {
             served::connected::to_a_volume(served)
         })));
     }
+    for served in served::one_of_each_stack() {
+        let protocol = served.name.trim_start_matches("zfs-generic-");
+        cells.push(Cell {
+            limit: served::torn::limit(),
+            ..seldom(cell(&format!("torn-bare-{protocol}"), move || {
+                served::torn::by_a_bare_client(served)
+            }))
+        });
+    }
     for served in served::of_the_node() {
         let name = format!("proxied-{}-copied", served.name);
         cells.push(Cell {

@@ -3,7 +3,9 @@
 use std::env;
 
 /// The number of rounds of a cell that has a number of them.
-pub const ROUNDS: &str = "OMNIBUS_LAB_ROUNDS";
+const ROUNDS: &str = "OMNIBUS_LAB_ROUNDS";
+/// The number of clones at once, of a cell that makes clones.
+const CLONES: &str = "OMNIBUS_LAB_CLONES";
 
 /// The seed of all that is random.
 pub fn seed() -> u64 {
@@ -13,6 +15,18 @@ pub fn seed() -> u64 {
 /// The number of rounds, if one is given.
 pub fn rounds() -> Option<u64> {
     number(ROUNDS)
+}
+
+/// The number of clones, if one is given.
+pub fn clones() -> Option<u64> {
+    number(CLONES)
+}
+
+/// The given numbers as words for `env`, for the machine.
+pub fn words() -> String {
+    let given = [ROUNDS, CLONES].into_iter();
+    let words = given.filter_map(|name| Some(format!("{name}={} ", number(name)?)));
+    words.collect()
 }
 
 fn number(name: &str) -> Option<u64> {

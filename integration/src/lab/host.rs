@@ -185,11 +185,10 @@ impl Lab {
     async fn inside(&self, cell: &Cell, seed: u64, folder: &Path) -> Result<()> {
         fs::create_dir_all(folder)?;
         let mut log = File::create(folder.join("output"))?;
-        let rounds = given::rounds().map(|rounds| format!("{}={rounds} ", given::ROUNDS));
-        let rounds = rounds.unwrap_or_default();
+        let given = given::words();
         let command = format!(
             "exec env TMPDIR=/var/lib/lab OMNIBUS_CSI=/root/omnibus-csi \
-             OMNIBUS_CSI_SANITY=/root/csi-sanity OMNIBUS_SEED={seed} {rounds}/root/lab-node node {} 2>&1",
+             OMNIBUS_CSI_SANITY=/root/csi-sanity OMNIBUS_SEED={seed} {given}/root/lab-node node {} 2>&1",
             cell.name
         );
         let mut child = self.start(["run", "--", "sh", "-c", &command], Stdio::piped())?;
@@ -304,7 +303,8 @@ fn push(machine: &str, files: &[OsString]) -> Vec<OsString> {
     words.into_iter().chain(files.iter().cloned()).collect()
 }
 
-async fn kill(child: &mut Child) {
+/// Kills a child with its group, and waits until it is gone.
+pub(super) async fn kill(child: &mut Child) {
     let group = child.id().and_then(|id| i32::try_from(id).ok());
     if let Some(group) = group.and_then(Pid::from_raw) {
         let _ = kill_process_group(group, Signal::KILL);

@@ -22,6 +22,7 @@ pub mod sanity;
 pub mod settings;
 pub mod switches;
 pub mod synology;
+pub mod torn;
 
 use std::fs;
 use std::path::{Path, PathBuf};

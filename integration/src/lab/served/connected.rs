@@ -4,11 +4,11 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
 
 use super::life::{delete, make, used};
 use super::{Served, storage};
-use crate::lab::calls::{Node, within};
+use crate::lab::calls::{Node, timed, within};
 use crate::lab::content;
 use crate::lab::fixture::Fixture;
 use crate::lab::leftovers::Leftovers;
@@ -17,12 +17,17 @@ use crate::place::Place;
 use crate::volume;
 
 /// The time that the deletion gets: more than the half minute that it waits, whatever time the client gives.
-const CALL: Duration = Duration::from_mins(1);
+pub(super) const CALL: Duration = Duration::from_mins(1);
 /// What a kernel shows that can say who is connected to nvmet.
 const CONTROLLERS: &str = "/sys/kernel/debug/nvmet";
 
+/// Whether this machine's kernel does not say who is connected to such a volume.
+pub(super) fn is_unknown(served: Served) -> bool {
+    served.kind.ends_with("nvmeof") && !Path::new(CONTROLLERS).exists()
+}
+
 /// The words by which the error names this machine, which holds a file of the volume open.
-fn named(served: Served) -> &'static str {
+pub(super) fn named(served: Served) -> &'static str {
     match served.kind.rsplit('-').next() {
         Some("nfs") => "connected is Linux NFSv4",
         Some("smb") => "connected is 127.0.0.1",
@@ -46,7 +51,7 @@ pub async fn to_a_volume(served: Served) {
     let pod = used(&node, &volume).await;
     write(&volume, &pod, &old);
 
-    if served.kind.ends_with("nvmeof") && !Path::new(CONTROLLERS).exists() {
+    if is_unknown(served) {
         step("this kernel does not show who is connected: nothing is tried");
     } else {
         step("delete while it is mounted");
@@ -74,8 +79,7 @@ pub async fn to_a_volume(served: Served) {
 }
 
 async fn refused(node: &Node, fixture: &Fixture) -> Status {
-    let mut request = Request::new(volume::delete(&fixture.volume.volume_id));
-    request.set_timeout(CALL);
+    let request = timed(volume::delete(&fixture.volume.volume_id), CALL);
     let mut controller = node.server.client().controller;
     let reply = within("delete", controller.delete_volume(request)).await;
     reply.expect_err("the volume is taken from under the node")
