@@ -126,6 +126,7 @@ pub fn all() -> Vec<Cell> {
     }
     cells.extend(served());
     cells.extend(under_load());
+    cells.extend(addons());
     cells.extend(appliances());
     cells.extend(clients::ALL.map(|(name, client)| Cell {
         limit: Duration::from_hours(1),
@@ -264,12 +265,10 @@ fn served() -> Vec<Cell> {
         })));
     }
     for served in served::one_of_each_stack() {
-        let protocol = served.name.trim_start_matches("zfs-generic-");
+        let name = format!("torn-bare-{}", protocol(served));
         cells.push(Cell {
             limit: served::torn::limit(),
-            ..seldom(cell(&format!("torn-bare-{protocol}"), move || {
-                served::torn::by_a_bare_client(served)
-            }))
+            ..seldom(cell(&name, move || served::torn::by_a_bare_client(served)))
         });
     }
     for served in served::of_the_node() {
@@ -314,6 +313,32 @@ fn under_load() -> Vec<Cell> {
         });
     }
     cells
+}
+
+/// The services of csi-addons.
+fn addons() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for served in served::addons::of_nodes() {
+        let name = format!("fence-{}", protocol(served));
+        cells.push(Cell {
+            limit: Duration::from_mins(30),
+            ..seldom(cell(&name, move || {
+                served::addons::a_writing_node_is_fenced(served)
+            }))
+        });
+    }
+    for served in served::one_of_each_stack().filter(Served::is_device) {
+        let name = format!("reclaim-{}", protocol(served));
+        cells.push(seldom(cell(&name, move || {
+            served::addons::space_is_given_back(served)
+        })));
+    }
+    cells
+}
+
+/// The protocol of a driver on a storage host.
+fn protocol(served: Served) -> &'static str {
+    served.name.trim_start_matches("zfs-generic-")
 }
 
 /// The APIs of TrueNAS and of DSM over this machine's storage.

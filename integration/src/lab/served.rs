@@ -4,6 +4,7 @@
 //! where the program runs. The pool, the targets and the node must be as before when a cell ends.
 
 pub mod access;
+pub mod addons;
 pub mod appliance;
 pub mod between;
 pub mod conformance;

@@ -162,6 +162,11 @@ impl Writer {
         self.listener.is_finished()
     }
 
+    /// Kills it, and waits for nothing: it may hang.
+    pub fn abandon(mut self) {
+        let _ = self.child.kill();
+    }
+
     /// Ends it.
     ///
     /// # Panics

@@ -67,7 +67,7 @@ pub async fn of_the_published_node(served: Served) {
 }
 
 /// The name of this machine in the export, and the variable by which the configuration gets it.
-fn called(served: Served) -> (&'static str, String) {
+pub(super) fn called(served: Served) -> (&'static str, String) {
     if served.kind.ends_with("iscsi") {
         let file = fs::read_to_string("/etc/iscsi/initiatorname.iscsi").expect("a file of iscsid");
         let mut lines = file.lines();
