@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use csi_types::Attachment;
+use driver_core::topology::NODE_KEY;
 use driver_core::{Claim, ObjectName, Volume};
 use serde_json::{Map, Value, json};
 
@@ -12,6 +13,12 @@ use crate::routing::connection::Connection;
 
 /// The size of a volume that nothing limits: a claim has to ask for one, and it binds nothing.
 const UNLIMITED: &str = "1Gi";
+
+/// The label of a content that the snapshotter of one node cares for. It takes no other.
+const MANAGED_BY: &str = "snapshot.storage.kubernetes.io/managed-by";
+
+/// The longest value of a label.
+const LABEL: usize = 63;
 
 /// The objects, and what they are.
 #[derive(Debug, Default)]
@@ -213,10 +220,14 @@ fn snapshot_of(
 ) -> [Map<String, Value>; 2] {
     let own = handle.rsplit(['@', '/', ':']).next().unwrap_or(handle);
     let name = free(taken, own, handle);
+    let mut metadata = object(json!({"name": name}));
+    if let Some(node) = row.node() {
+        metadata.insert("labels".into(), json!({MANAGED_BY: node}));
+    }
     let content = object(json!({
         "apiVersion": "snapshot.storage.k8s.io/v1",
         "kind": "VolumeSnapshotContent",
-        "metadata": {"name": name},
+        "metadata": metadata,
         "spec": {
             "deletionPolicy": "Retain",
             "driver": flags.csi_name.as_str(),
@@ -247,6 +258,15 @@ impl Row<'_> {
         } else {
             ["ReadWriteOnce"]
         }
+    }
+
+    /// The node that has it, for storage of a node.
+    fn node(&self) -> Option<&str> {
+        let [place] = &self.volume.topology[..] else {
+            return None;
+        };
+        let node = place.segments().get(NODE_KEY)?;
+        (node.len() <= LABEL).then_some(node.as_str())
     }
 
     fn volume_mode(&self, flags: &ObjectFlags) -> &'static str {

@@ -271,6 +271,29 @@ fn snapshots_of_volumes_with_a_claim_are_in_its_namespace() {
     assert_eq!(written.remarks, [remark]);
 }
 
+/// Beside the controllers of nodes, the snapshotter of a node sees no other contents.
+#[test]
+fn snapshots_on_a_node_are_labelled_for_its_snapshotter() {
+    let label = |nodes: &[&str]| {
+        let mut local = volume("c", Some("shop/data"), &LOCAL);
+        local.topology = nodes.iter().copied().map(Topology::node).collect();
+        let all = [listed(
+            "disk",
+            vec![local],
+            vec![snapshot("s-1", "c", true)],
+        )];
+        let written = objects_of(&flags(&["--snapshot-class=disk"]), &all);
+        let mut objects = written.objects.iter();
+        let content = objects.find(|object| object["kind"] == "VolumeSnapshotContent");
+        let metadata = content.expect("a content")["metadata"].clone();
+        metadata["labels"]["snapshot.storage.kubernetes.io/managed-by"].clone()
+    };
+    assert_eq!(label(&["node-1"]), "node-1");
+    assert_eq!(label(&[]), Value::Null);
+    assert_eq!(label(&["node-1", "node-2"]), Value::Null);
+    assert_eq!(label(&["n".repeat(64).as_str()]), Value::Null);
+}
+
 #[test]
 fn snapshots_of_groups_are_left_out_with_a_remark() {
     let volumes = vec![volume("a", Some("shop/data"), &NFS)];
