@@ -14,6 +14,7 @@ pub mod dashboard;
 pub mod keys;
 pub mod lab;
 pub mod machine;
+pub mod objects;
 pub mod observe;
 pub mod place;
 pub mod process;

@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use csi_proto::v1::{self as csi, Volume};
-use driver_core::config::plain_yaml;
+use csi_proto::v1 as csi;
 use integration::place::Place;
 use integration::requirement::root;
 use integration::server::Launch;
-use integration::{tools, volume};
+use integration::{objects, tools, volume};
 use serde_json::{Value, json};
 use truenas_sim::{Generation, Options, Simulator};
 
@@ -36,25 +35,8 @@ impl Ran {
     /// The persistent volume and the claim that it has written.
     fn objects(&self) -> [Value; 2] {
         assert_eq!(self.code, Some(0), "{}", self.said);
-        let objects = self.out.split("---\n").skip(1);
-        let objects: Vec<Value> = objects.map(|one| plain_yaml(one).expect("YAML")).collect();
-        let objects: Result<[Value; 2], _> = objects.try_into();
+        let objects: Result<[Value; 2], _> = objects::read(&self.out).try_into();
         objects.unwrap_or_else(|all| panic!("{all:#?}"))
-    }
-}
-
-/// The volume as the kubelet knows it from its object.
-fn of(persistent_volume: &Value) -> Volume {
-    let csi = &persistent_volume["spec"]["csi"];
-    let text = |value: &Value| value.as_str().expect("text").to_owned();
-    let context = csi["volumeAttributes"].as_object().expect("a context");
-    Volume {
-        volume_id: text(&csi["volumeHandle"]),
-        volume_context: context
-            .iter()
-            .map(|(key, value)| (key.clone(), text(value)))
-            .collect(),
-        ..Volume::default()
     }
 }
 
@@ -135,7 +117,7 @@ async fn datasets_and_zvols_of_a_nas_become_volumes_and_live_as_such() {
             panic!("{what}: {listed:?}");
         };
         let shown = entry.volume.clone().expect("a volume");
-        let written = of(&found);
+        let written = objects::volume(&found);
         assert_eq!(shown.volume_id, written.volume_id, "{what}");
         assert_eq!(shown.volume_context, written.volume_context, "{what}");
         let id = shown.volume_id;
@@ -261,7 +243,7 @@ async fn a_pod_has_the_data_of_a_directory_that_was_there_before() {
 
     let mut server = Launch::local_hostpath(&place).start(&place).await;
     let mut client = server.client();
-    let found = of(&found);
+    let found = objects::volume(&found);
     let (staging, target) = (place.node().join("s"), place.node().join("photos"));
     let staged = client
         .node

@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use csi_proto::v1::Volume;
-use driver_core::config::plain_yaml;
 use integration::place::Place;
 use integration::requirement::root;
 use integration::server::Launch;
-use integration::{tools, volume};
+use integration::{objects, tools, volume};
 use serde_json::Value;
 use truenas_sim::{Generation, Options};
 
@@ -31,9 +29,7 @@ async fn export(place: &Place, more: &[&str]) -> (Option<i32>, Vec<Value>, Strin
     let output = tools::omnibus(&[&words[..], more].concat(), &node).await;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let objects = text.split("---\n").skip(1);
-    let objects = objects.map(|object| plain_yaml(object).expect("YAML"));
-    (output.status.code(), objects.collect(), said)
+    (output.status.code(), objects::read(&text), said)
 }
 
 /// The object of a kind that bears this name.
@@ -41,21 +37,6 @@ fn named<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
     let mut all = objects.iter();
     let found = all.find(|one| one["kind"] == kind && one["metadata"]["name"] == name);
     found.unwrap_or_else(|| panic!("no {kind} {name} in {objects:#?}"))
-}
-
-/// The volume as the kubelet knows it from its object.
-fn of(persistent_volume: &Value) -> Volume {
-    let csi = &persistent_volume["spec"]["csi"];
-    let context = csi["volumeAttributes"].as_object().expect("a context");
-    let context = context.iter();
-    let text = |value: &Value| value.as_str().expect("text").to_owned();
-    Volume {
-        volume_id: text(&csi["volumeHandle"]),
-        volume_context: context
-            .map(|(key, value)| (key.clone(), text(value)))
-            .collect(),
-        ..Volume::default()
-    }
 }
 
 fn mounted(path: &Path) -> String {
@@ -98,7 +79,7 @@ async fn a_pod_of_a_new_cluster_has_its_data_by_what_was_written() {
         assert_eq!(claim["metadata"]["namespace"], "shop");
         let volume_name = claim["spec"]["volumeName"].as_str().expect("a volume");
         assert_eq!(volume_name, format!("pvc-of-{name}"));
-        let found = of(named(&objects, "PersistentVolume", volume_name));
+        let found = objects::volume(named(&objects, "PersistentVolume", volume_name));
         let (staging, target) = (place.node().join("s"), place.node().join(name));
         let request = volume::stage(&found, &staging);
         client
@@ -152,7 +133,7 @@ async fn volumes_and_snapshots_of_a_nas_are_written_as_they_were_answered() {
         let (code, objects, said) = export(&place, &["--snapshot-class=nas"]).await;
         assert_eq!(code, Some(0), "{kind}: {said}");
         let found = named(&objects, "PersistentVolume", "pvc-of-data");
-        let again = of(found);
+        let again = objects::volume(found);
         assert_eq!(again.volume_id, made.volume_id, "{kind}");
         assert_eq!(again.volume_context, made.volume_context, "{kind}");
         assert_eq!(found["spec"]["accessModes"][0], mode, "{kind}");

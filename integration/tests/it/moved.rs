@@ -5,12 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use csi_proto::v1 as csi;
-use driver_core::config::plain_yaml;
 use integration::client::Client;
 use integration::place::Place;
 use integration::server::Launch;
-use integration::{tools, volume};
-use serde_json::Value;
+use integration::{objects, tools, volume};
 
 const ZFS: &str = include_str!("moved/zfs");
 
@@ -192,12 +190,7 @@ async fn a_volume_goes_to_another_connection_while_it_is_in_use_and_its_objects_
     let ran = world.run(&handle, &finish).await;
     ran.is_well("is now `v:ssd/pvc-1`");
     assert_eq!((read(&old), read(&new)), ("three".into(), "three".into()));
-    let objects: Vec<Value> = ran
-        .out
-        .split("---\n")
-        .skip(1)
-        .map(|one| plain_yaml(one).expect("YAML"))
-        .collect();
+    let objects = objects::read(&ran.out);
     let [found, claim] = &objects[..] else {
         panic!("{objects:#?}");
     };
