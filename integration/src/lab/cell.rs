@@ -271,6 +271,13 @@ fn served() -> Vec<Cell> {
             ..seldom(cell(&name, move || served::torn::by_a_bare_client(served)))
         });
     }
+    for served in served::mounted() {
+        let name = format!("adopt-{}", served.name);
+        cells.push(Cell {
+            limit: Duration::from_mins(20),
+            ..seldom(cell(&name, move || served::adopted::whole(served)))
+        });
+    }
     for served in served::of_the_node() {
         let name = format!("proxied-{}-copied", served.name);
         cells.push(Cell {

@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod addons;
+pub mod adopted;
 pub mod appliance;
 pub mod between;
 pub mod conformance;

@@ -1,7 +1,6 @@
 //! The leftovers of democratic-csi on a storage host, made with the commands that it runs there.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::Path;
 
 use csi_proto::v1::{Topology, Volume};
@@ -10,6 +9,7 @@ use serde_json::Value;
 use crate::lab::command::run;
 use crate::lab::life::{FILE, step};
 use crate::lab::storage::configfs::{link, make, set};
+use crate::lab::storage::zfs::{Dataset, Zvol};
 use crate::volume;
 
 /// The captured text of one kind.
@@ -163,17 +163,12 @@ impl Left {
 
     /// The file that a pod wrote while democratic-csi had it mounted.
     fn fill(&self, name: &str, content: &[u8]) {
-        if !self.is_disk() {
-            fs::write(Path::new("/").join(name).join(FILE), content).expect("a file in it");
-            return;
+        let name = name.to_owned();
+        if self.is_disk() {
+            Zvol { name }.fill(FILE, content);
+        } else {
+            Dataset { name }.fill(FILE, content);
         }
-        let device = device(name);
-        run(&["mkfs.ext4", "-q", "-m", "0", &device]);
-        let folder = tempfile::tempdir().expect("a folder");
-        let point = folder.path().display().to_string();
-        run(&["mount", &device, &point]);
-        fs::write(folder.path().join(FILE), content).expect("a file in it");
-        run(&["umount", &point]);
     }
 
     fn export(&self, name: &str, id: &str) {

@@ -49,6 +49,14 @@ impl Dataset {
         Path::new("/").join(&self.name)
     }
 
+    /// Puts a file into it, where it is mounted.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn fill(&self, file: &str, content: &[u8]) {
+        fs::write(self.folder().join(file), content).expect("a file in it");
+    }
+
     /// A file in it, read through a private mount.
     pub fn read(&self, file: &str) -> Vec<u8> {
         with_mount(&["-t", "zfs", "-o", "ro", &self.name], |folder| {
@@ -113,6 +121,19 @@ impl Zvol {
         let device = device.expect("the zvol can be opened");
         device.write_all_at(bytes, offset).expect("it is written");
         device.sync_all().expect("it reaches the pool");
+    }
+
+    /// Makes ext4 on it, with one file, once its device is there.
+    ///
+    /// # Panics
+    /// If that cannot be done.
+    pub fn fill(&self, file: &str, content: &[u8]) {
+        let device = self.device().display().to_string();
+        command::run(&["udevadm", "wait", "--timeout=60", &device]);
+        command::run(&["mkfs.ext4", "-q", "-m", "0", &device]);
+        with_mount(&[&device], |folder| {
+            fs::write(folder.join(file), content).expect("a file in it");
+        });
     }
 
     /// A file of the filesystem on it, while no other process has it open.
