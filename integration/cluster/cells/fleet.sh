@@ -2,28 +2,23 @@
 # Many old releases become one that keeps the names of their drivers. Sourced, never run.
 
 FLEET=${FLEET:-10}
+# The node of the pods.
+FLEET_NODE=node-1
 
 # Ten releases with four volumes each, in pods that write, become one release with ten legacy names; and ten again. No pod
 # is started again, and no write is missing. Between the two, what was made before is grown and deleted.
 cell_fleet() {
-    local number volume old files=() folder=$CLUSTER_STATE/fleet
+    local number old files=() folder=$CLUSTER_STATE/fleet
     # shellcheck disable=SC2034  # for objects.sh
     PATIENCE=240
-    driver_program
-    # shellcheck disable=SC2034  # for chart.sh
-    HELM=$("$OMNIBUS_ROOT/scripts/tool" helm)
-    import_images
+    helm_and_images
     mkdir -p "$folder"
     for ((number = 1; number <= FLEET; number++)); do
         old_values "$number" >"$folder/old-$number.yaml"
         files+=("old-$number=$folder/old-$number.yaml")
     done
     old_releases install
-    for ((number = 1; number <= FLEET; number++)); do
-        for volume in 1 2 3 4; do claim "w-$number-$volume" "old-$number" 1Mi; done
-        writer_of_four "w-$number"
-    done
-    for ((number = 1; number <= FLEET; number++)); do ready "w-$number"; done
+    claims_of_fleet 1Mi
     snapshot before w-1-1 old-1
     snapshot_ready before
     pods_in_namespace >"$folder/pods"
@@ -35,7 +30,7 @@ cell_fleet() {
     kubectl wait --for=delete csidriver --all --timeout="${PATIENCE}s" >/dev/null || fail "the CSIDrivers stay"
     helm install fleet "$CHART" --values "$folder/fleet.yaml" --wait --timeout "${PATIENCE}s" >&2 ||
         { pods_said fleet; fail "the chart was not installed"; }
-    wait_until 60 all_are_registered || fail "the node lacks a name: $(kubectl get csinode node-1 -o 'jsonpath={.spec.drivers[*].name}')"
+    wait_until 60 all_are_registered || fail "the node lacks a name: $(kubectl get csinode "$FLEET_NODE" -o 'jsonpath={.spec.drivers[*].name}')"
     say "-- one release is $(kubectl -n "$CHART_NAMESPACE" get pods -o name | wc -l) pods of $(containers) containers"
     all_write
     # Volumes of before live on, by their old names.
@@ -63,6 +58,23 @@ cell_fleet() {
     k delete pod,volumesnapshot,pvc --all --timeout="${PATIENCE}s" >/dev/null || fail "not all can be deleted"
     wait_until "$PATIENCE" nothing_of_fleet || fail "left: $(kubectl get pv -o name) $(directories)"
     old_releases uninstall
+}
+
+helm_and_images() {
+    driver_program
+    # shellcheck disable=SC2034  # for chart.sh
+    HELM=$("$OMNIBUS_ROOT/scripts/tool" helm)
+    import_images
+}
+
+# Four of each release, in one pod, which writes.
+claims_of_fleet() { # size
+    local number volume
+    for ((number = 1; number <= FLEET; number++)); do
+        for volume in 1 2 3 4; do claim "w-$number-$volume" "old-$number" "$1"; done
+        writer_of_four "w-$number"
+    done
+    for ((number = 1; number <= FLEET; number++)); do ready "w-$number"; done
 }
 
 # In the form that a values file for democratic-csi's chart has.
@@ -94,7 +106,7 @@ old_releases() { # install|uninstall
 }
 
 all_are_registered() {
-    [ "$(kubectl get csinode node-1 -o 'jsonpath={.spec.drivers[*].name}' | grep -o 'org.omnibus.old-[0-9]*' | sort -u | wc -l)" = "$FLEET" ]
+    [ "$(kubectl get csinode "$FLEET_NODE" -o 'jsonpath={.spec.drivers[*].name}' | grep -o 'org.omnibus.old-[0-9]*' | sort -u | wc -l)" = "$FLEET" ]
 }
 
 containers() {
@@ -105,19 +117,19 @@ pods_in_namespace() {
     k get pods -o 'jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {.status.containerStatuses[*].restartCount}{"\n"}{end}' | sort
 }
 
-# A pod that writes ten numbers a second into each of four claims.
+# A pod that writes ten numbers a second into each of four claims. BESIDE is what it starts before.
 writer_of_four() { # name [claim...]
     local name=$1
     shift
     [ $# -gt 0 ] || set -- "$name-1" "$name-2" "$name-3" "$name-4"
     # shellcheck disable=SC2016  # for the shell of the pod
-    pod_of_many "$name" 'n=0; while echo $n | tee -a /data/1/log /data/2/log /data/3/log /data/4/log >/dev/null; do n=$((n + 1)); sleep 0.1; done; touch /tmp/failed' "$@"
+    pod_of_many "$name" "${BESIDE:-}"'n=0; while echo $n | tee -a /data/1/log /data/2/log /data/3/log /data/4/log >/dev/null; do n=$((n + 1)); sleep 0.1; done; touch /tmp/failed' "$@"
 }
 
 all_of_pod_write() { # pod
     local volume count
     count=$(run_in "$1" 'wc -l </data/4/log')
-    wait_until 30 run_in "$1" "[ \$(wc -l </data/4/log) -ge $((count + 10)) ]" || fail "$1 does not write any more"
+    wait_until "$PATIENCE" run_in "$1" "[ \$(wc -l </data/4/log) -ge $((count + 10)) ]" || fail "$1 does not write any more"
     run_in "$1" '[ ! -e /tmp/failed ]' || fail "a write of $1 failed"
     for volume in 1 2 3 4; do
         run_in "$1" "awk 'NR - 1 != \$1 { exit 1 }' /data/$volume/log" || fail "writes of $1 are missing"

@@ -56,7 +56,7 @@ spec:
 END
 }
 
-# The same with several claims, at /data/1, /data/2 and so on.
+# The same with several claims, at /data/1, /data/2 and so on. MORE_MOUNTS and MORE_VOLUMES are added.
 pod_of_many() { # name command claim...
     local name=$1 command=$2 claim number=0 mounts='' parts=''
     shift 2
@@ -76,8 +76,8 @@ spec:
     image: omnibus.test/shell:1
     imagePullPolicy: Never
     command: [sh, -c, "trap exit TERM; $command; while :; do sleep 3600 & wait; done"]
-    volumeMounts: [$mounts]
-  volumes: [$parts]
+    volumeMounts: [$mounts${MORE_MOUNTS:-}]
+  volumes: [$parts${MORE_VOLUMES:-}]
 END
 }
 
