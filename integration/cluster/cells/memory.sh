@@ -54,6 +54,7 @@ measured() { # file
 memory_of_release() { # release
     local part name id pid tasks
     tasks=$(in_node node-1 ctr -n k8s.io task ls)
+    # shellcheck disable=SC2016  # for kubectl, and for awk below
     kubectl -n "$CHART_NAMESPACE" get pod -l "app.kubernetes.io/instance=$1" -o go-template='{{range .items}}{{$part := index .metadata.labels "app.kubernetes.io/component"}}{{range .status.containerStatuses}}{{$part}} {{.name}} {{.containerID}}{{"\n"}}{{end}}{{end}}' |
         while read -r part name id; do
             pid=$(awk -v id="${id#*//}" '$1 == id { print $2 }' <<<"$tasks")
