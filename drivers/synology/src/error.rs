@@ -365,3 +365,21 @@ impl Failure {
         error.because(self)
     }
 }
+
+/// The outcome of a change. A refusal proves nothing: `look` says whether the change was made all the same. A success is
+/// believed, without a look.
+pub(crate) async fn unless_done(
+    call: &Call,
+    doing: &str,
+    changed: Result<(), Failure>,
+    look: impl Future<Output = Result<bool, Failure>>,
+) -> Result<(), Error> {
+    let Err(refusal) = changed else {
+        return Ok(());
+    };
+    match look.await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(refusal.while_doing(call, doing)),
+        Err(failure) => Err(failure.while_doing(call, doing)),
+    }
+}

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::snapshots::{is_ours, keeps_volume};
 use super::{Luns, POLLS, VolumeState, pause};
 use crate::api::{ListedLun, Lun, Target};
-use crate::error::Failure;
+use crate::error::{Failure, unless_done};
 use crate::lun_name::LunName;
 
 /// How long a deletion waits for a node that is connected. A node that leaves does so within seconds; the caller asks
@@ -165,13 +165,12 @@ impl Luns {
                     .advise("map that LUN to another target in SAN Manager"));
             }
             call.check(doing)?;
-            if let Err(failure) = self.client.delete_target(call, own.id).await {
-                let left = self.targets_for(call, name).await;
-                let left = left.map_err(|failure| failure.while_doing(call, doing))?;
-                if left.iter().any(|target| target.id == own.id) {
-                    return Err(failure.while_doing(call, doing));
-                }
-            }
+            let deleted = self.client.delete_target(call, own.id).await;
+            let look = async {
+                let left = self.targets_for(call, name).await?;
+                Ok::<_, Failure>(left.iter().all(|target| target.id != own.id))
+            };
+            unless_done(call, doing, deleted, look).await?;
         }
         let Some(uuid) = uuid else { return Ok(()) };
         let shared: Vec<u64> = self
@@ -181,15 +180,14 @@ impl Luns {
             .collect();
         for target in shared {
             call.check(doing)?;
-            let Err(failure) = self.client.unmap(call, uuid, target).await else {
-                continue;
+            let unmapped = self.client.unmap(call, uuid, target).await;
+            let look = async {
+                let left = self.targets_for(call, name).await?;
+                let is_left =
+                    |known: &Target| known.id == target && known.number_of(uuid).is_some();
+                Ok::<_, Failure>(!left.iter().any(is_left))
             };
-            let left = self.targets_for(call, name).await;
-            let left = left.map_err(|failure| failure.while_doing(call, doing))?;
-            let is_left = |known: &Target| known.id == target && known.number_of(uuid).is_some();
-            if left.iter().any(is_left) {
-                return Err(failure.while_doing(call, doing));
-            }
+            unless_done(call, doing, unmapped, look).await?;
         }
         Ok(())
     }

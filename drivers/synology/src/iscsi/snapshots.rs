@@ -13,7 +13,7 @@ use driver_core::{
 use super::Luns;
 use super::export::changed;
 use crate::api::{ListedLun, Lun, LunSnapshot};
-use crate::error::Code;
+use crate::error::{Code, Failure, unless_done};
 use crate::page::page;
 use crate::snapshot_id::{self, LunSnapshotId};
 
@@ -196,15 +196,12 @@ impl Snapshots for Luns {
             (Some(_), None) => return Ok(()),
             (None, _) => return self.check_nas(call, &doing).await,
         };
-        let Err(failure) = self.client.delete_snapshot(call, &snapshot.uuid).await else {
-            return Ok(());
+        let deleted = self.client.delete_snapshot(call, &snapshot.uuid).await;
+        let look = async {
+            let left = self.client.snapshots(call, &lun.uuid).await?;
+            Ok::<_, Failure>(left.iter().all(|known| known.uuid != snapshot.uuid))
         };
-        let left = self.client.snapshots(call, &lun.uuid).await;
-        let left = left.map_err(|failure| failure.while_doing(call, doing.clone()))?;
-        if left.iter().all(|known| known.uuid != snapshot.uuid) {
-            return Ok(());
-        }
-        Err(failure.while_doing(call, doing))
+        unless_done(call, &doing, deleted, look).await
     }
 
     async fn get_snapshot(&self, call: &Call, request: GetSnapshot<'_>) -> Result<Snapshot, Error> {

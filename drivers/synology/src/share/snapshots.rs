@@ -15,7 +15,7 @@ use futures_util::future::try_join;
 use super::api::{Share, ShareSnapshot};
 use super::{MIB, Shares, changed};
 use crate::api::few_at_once;
-use crate::error::Failure;
+use crate::error::{Failure, unless_done};
 use crate::page::page;
 
 const MARK: &str = "csi ";
@@ -250,14 +250,12 @@ impl Snapshots for Shares {
         };
         let (client, name) = (&self.client, &share.name);
         let deleted = client.delete_share_snapshot(call, name, &snapshot.time);
-        let Err(failure) = deleted.await else {
-            return Ok(());
+        let deleted = deleted.await;
+        let look = async {
+            let left = client.share_snapshots(call, name).await?;
+            Ok::<_, Failure>(left.iter().all(|known| known.time != snapshot.time))
         };
-        let left = self.of(call, name, &doing).await?;
-        if left.iter().all(|known| known.time != snapshot.time) {
-            return Ok(());
-        }
-        Err(failure.while_doing(call, doing))
+        unless_done(call, &doing, deleted, look).await
     }
 
     async fn get_snapshot(&self, call: &Call, request: GetSnapshot<'_>) -> Result<Snapshot, Error> {
