@@ -435,8 +435,7 @@ impl Backend for Api {
         call.changing();
         let (_turn, has_waited) = self.turn(call, &plan.lock).await?;
         let looked = Known::began(then).filter(|_| !has_waited);
-        let checked = self.check(call, &dialect, &plan.guards, looked, guards::FRESH);
-        let checked = checked.await?;
+        let checked = self.check(call, &dialect, &plan.guards, looked).await?;
         let run = Run::new(self, call, &dialect);
         let applied = Box::pin(self.applied(call, &dialect, &run, plan, (then, checked))).await;
         applied.map_err(|failed| failed.after_change(run.is_done()))

@@ -17,11 +17,9 @@ use super::pool_rows::PoolRows;
 use super::reads::Reads;
 use crate::Dialect;
 
-/// So long after a look a plan may begin without another one. The calls of a verb follow each other within it.
-pub(super) const FRESH: Duration = Duration::from_secs(10);
-/// So long after a look something may be destroyed without another one. To destroy it and to make another one of its
-/// name takes others about as long.
-pub(super) const RIGHT_BEFORE: Duration = Duration::from_secs(5);
+/// So long after a look a plan may begin, and something be destroyed, without another one. The calls of a verb follow
+/// each other within it; to destroy something and to make another one of its name takes others about as long.
+const FRESH: Duration = Duration::from_secs(5);
 
 fn query_of(guard: &Guard) -> Query {
     match &guard.object {
@@ -49,7 +47,7 @@ fn holds(state: &State, guard: &Guard) -> bool {
 }
 
 impl Api {
-    /// Whether guards hold, by a look that began at `looked`, or by another one if that is older than `most`. Answers
+    /// Whether guards hold, by a look that began at `looked`, or by another one if that is older than [`FRESH`]. Answers
     /// since when that is known. A property is always looked at again.
     pub(super) async fn check(
         &self,
@@ -57,10 +55,9 @@ impl Api {
         dialect: &Dialect,
         guards: &[Guard],
         looked: Option<Instant>,
-        most: Duration,
     ) -> Result<Instant, Failed> {
         let now = Instant::now();
-        let recent = looked.filter(|looked| now.duration_since(*looked) < most);
+        let recent = looked.filter(|looked| now.duration_since(*looked) < FRESH);
         let is_unknown = |guard: &&Guard| recent.is_none() || matches!(guard.still, Still::Has(..));
         let unknown: Vec<&Guard> = guards.iter().filter(is_unknown).collect();
         if unknown.is_empty() {

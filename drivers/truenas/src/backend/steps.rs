@@ -14,7 +14,6 @@ use driver_zfs::step::{Failed, Guard, New, Next, Of, Permission, Plan, Step, Sti
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
 
-use super::guards::RIGHT_BEFORE;
 use super::waves::{Job, jobs, waves, worst};
 use super::{Api, native};
 use crate::acl::Acl;
@@ -137,8 +136,7 @@ impl<'a> Run<'a> {
         // Connecting may take long, and the destruction would wait for that.
         let dialect = self.api.dialect(self.call).await;
         let dialect = dialect.map_err(Failed::terminal)?;
-        let (api, looked) = (self.api, Some(checked));
-        let held = api.check(self.call, &dialect, &guards, looked, RIGHT_BEFORE);
+        let held = self.api.check(self.call, &dialect, &guards, Some(checked));
         held.await.map(drop)
     }
 
