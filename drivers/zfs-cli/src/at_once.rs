@@ -109,7 +109,7 @@ impl<R: Runner> Cli<R> {
             && !self.has_no_programs.load(Ordering::Relaxed)
             && self.destroyed(call, snapshot, guess).await?
         {
-            return Ok(Tried::Done);
+            return Ok(Tried::Done(None));
         }
         let mut commands = query::commands(&self.tools, request).map_err(Failed::terminal)?;
         let looks = commands.len();
@@ -136,9 +136,10 @@ impl<R: Runner> Cli<R> {
         let effect = if done { Effect::Possible } else { Effect::None };
         let seen = query::observed(request, outputs)
             .map_err(|error| Failed::terminal(error.with_effect(effect)))?;
-        Ok(Tried::Seen {
-            seen: Box::new(seen),
-            done,
+        Ok(if done {
+            Tried::Done(Some(seen))
+        } else {
+            Tried::Seen(seen)
         })
     }
 }

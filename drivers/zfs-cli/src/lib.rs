@@ -212,8 +212,8 @@ impl<R: Runner + 'static> Backend for Cli<R> {
         call: &Call,
         request: &Request,
         guess: &Guess,
-    ) -> Option<Result<Tried, Failed>> {
-        Some(self.tried(call, request, guess).await)
+    ) -> Result<Tried, Failed> {
+        self.tried(call, request, guess).await
     }
 
     fn streams(&self) -> bool {

@@ -39,15 +39,16 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// error of the kind of the failure, never success, and is never repeated here.
     async fn apply(&self, call: &Call, plan: &Plan, then: &Request) -> Result<Observed, Failed>;
 
-    /// Observes, and applies the guess at once if it is right, all under the lock and in one exchange.
-    /// `None` if the backend does not offer that: then it observes first, and a plan is made.
+    /// Observes, and applies the guess if it is right, all under the lock and in one exchange. A backend that does not
+    /// offer that observes.
     async fn look_and_do(
         &self,
-        _call: &Call,
-        _request: &Request,
+        call: &Call,
+        request: &Request,
         _guess: &Guess,
-    ) -> Option<Result<Tried, Failed>> {
-        None
+    ) -> Result<Tried, Failed> {
+        let seen = self.observe(call, request).await;
+        seen.map(Tried::Seen).map_err(Failed::terminal)
     }
 
     /// Whether each query is a call of its own. Then what the storage refuses by itself is not asked before.
@@ -149,15 +150,10 @@ pub trait Serves: Backend {
 /// The outcome of a guess.
 #[derive(Debug)]
 pub enum Tried {
-    /// It was right, and is applied; the storage itself has checked all expectations.
-    Done,
-    /// The state was observed.
-    Seen {
-        /// The state before any change.
-        seen: Box<Observed>,
-        /// Whether the guess was right, and is applied.
-        done: bool,
-    },
+    /// Nothing was done: the state.
+    Seen(Observed),
+    /// It was right, and is applied: the state before. `None` if the storage itself has checked all that was expected.
+    Done(Option<Observed>),
 }
 
 /// The beginning of a stream of what differs.

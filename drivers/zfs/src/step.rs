@@ -320,26 +320,6 @@ impl Guess {
         self.is_unique = is_unique;
         self
     }
-
-    /// Whether these are the steps that were guessed.
-    pub fn is_all_of(&self, steps: &[Node]) -> bool {
-        let [Node { step, .. }] = steps else {
-            return false;
-        };
-        match (step, &self.step) {
-            (
-                Step::Set { object, properties },
-                Step::Set {
-                    object: guessed,
-                    properties: these,
-                },
-            ) => object == guessed && properties == these,
-            (Step::DestroySnapshot(snapshot), Step::DestroySnapshot(guessed)) => {
-                snapshot == guessed
-            }
-            _ => false,
-        }
-    }
 }
 
 // === impl Plan ===

@@ -333,7 +333,8 @@ impl ZfsDriver {
         }
     }
 
-    /// Tries the guess of a verb. It counts as done only if the plan, made from the observed state, is the same.
+    /// Observes, and tries the guess of a verb with that. The verb is done only if the plan, made from the observed
+    /// state, has no other step.
     async fn guessed<V: Verb>(
         &self,
         call: &Call,
@@ -341,34 +342,33 @@ impl ZfsDriver {
         guess: &Guess,
         run: &mut RunState,
     ) -> Result<Round<V::Done>, Error> {
-        let (request, before) = (verb.request(&run.asked)?, call.effect());
-        let is_undone = || {
-            if before == Effect::None {
-                call.undone();
-            }
+        let request = verb.request(&run.asked)?;
+        let is_first_change = call.effect() == Effect::None;
+        let tried = self.backend.look_and_do(call, &request, guess).await;
+        let did_nothing = match &tried {
+            Ok(Tried::Seen(_)) => true,
+            Ok(Tried::Done(_)) => false,
+            Err(failed) => failed.error.effect() == Effect::None,
         };
-        let (seen, done) = match self.backend.look_and_do(call, &request, guess).await {
-            None => return Ok(Round::Seen(None)),
-            Some(Err(failed)) => {
-                if failed.error.effect() == Effect::None {
-                    is_undone();
-                }
-                return Ok(Round::Failed(failed));
-            }
-            Some(Ok(Tried::Seen { seen, done })) => (Some(*seen), done),
-            Some(Ok(Tried::Done)) => (None, true),
+        if did_nothing && is_first_change {
+            call.undone();
+        }
+        let tried = match tried {
+            Ok(tried) => tried,
+            Err(failed) => return Ok(Round::Failed(failed)),
         };
         self.heard();
-        if !done {
-            is_undone();
-            return Ok(Round::Seen(seen));
-        }
+        let before = match tried {
+            Tried::Seen(seen) => return Ok(Round::Seen(Some(seen))),
+            Tried::Done(before) => before,
+        };
         (run.is_begun, run.changed) = (true, true);
-        let Some(seen) = seen else {
+        let Some(before) = before else {
             return Ok(verb.guessed().map_or(Round::Seen(None), Round::Done));
         };
-        match verb.plan(&run.asked, &seen, 0)? {
-            Outcome::End(plan, end) if guess.is_all_of(&plan.steps) => Ok(Round::Done(end)),
+        match verb.plan(&run.asked, &before, 0)? {
+            // The one step is what was guessed: what makes a guess right makes it a part of the plan.
+            Outcome::End(plan, end) if plan.steps.len() == 1 => Ok(Round::Done(end)),
             // There is more to do: observe again.
             _ => Ok(Round::Seen(None)),
         }
