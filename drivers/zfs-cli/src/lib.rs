@@ -6,8 +6,8 @@
 
 #![forbid(unsafe_code)]
 
-mod at_once;
 mod failure;
+mod first_try;
 mod freed;
 mod list;
 mod progress;
@@ -38,7 +38,7 @@ pub use tools::ZfsTools;
 use driver_zfs::backend::{Backend, Base, Incoming, Interrupted, ListQuery, Listed, Serves, Tried};
 use driver_zfs::name::{Since, SnapshotRef};
 use driver_zfs::observed::{Observed, Request};
-use driver_zfs::step::{Failed, Guess, Next, Plan};
+use driver_zfs::step::{Failed, FirstTry, Next, Plan};
 
 /// The time limit of a command of `zfs`, except copies. democratic-csi waits ten minutes; a pool
 /// that does not answer must not hold a call that long.
@@ -207,13 +207,13 @@ impl<R: Runner + 'static> Backend for Cli<R> {
         applied.map_err(|(is_begun, failed)| failed.after_change(is_begun))
     }
 
-    async fn look_and_do(
+    async fn try_first(
         &self,
         call: &Call,
         request: &Request,
-        guess: &Guess,
+        first: &FirstTry,
     ) -> Result<Tried, Failed> {
-        self.tried(call, request, guess).await
+        self.tried(call, request, first).await
     }
 
     fn streams(&self) -> bool {

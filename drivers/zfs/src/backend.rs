@@ -16,7 +16,7 @@ use driver_core::{BackendIdentity, Call, Error};
 use crate::name::{DatasetName, Since, SnapshotRef};
 use crate::observed::{Dataset, Guid, Observed, Request, Snapshot, VolumeKind};
 use crate::property::{Property, PropertyName};
-use crate::step::{Failed, Guess, Plan};
+use crate::step::{Failed, FirstTry, Plan};
 
 /// Reads pools and changes them.
 #[async_trait]
@@ -39,13 +39,13 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// error of the kind of the failure, never success, and is never repeated here.
     async fn apply(&self, call: &Call, plan: &Plan, then: &Request) -> Result<Observed, Failed>;
 
-    /// Observes, and applies the guess if it is right, all under the lock and in one exchange. A backend that does not
-    /// offer that observes.
-    async fn look_and_do(
+    /// Observes, and does the first try of a verb if the state is as that expects, all under the lock and in one
+    /// exchange. A backend that does not offer that observes.
+    async fn try_first(
         &self,
         call: &Call,
         request: &Request,
-        _guess: &Guess,
+        _first: &FirstTry,
     ) -> Result<Tried, Failed> {
         let seen = self.observe(call, request).await;
         seen.map(Tried::Seen).map_err(Failed::terminal)
@@ -147,12 +147,12 @@ pub trait Serves: Backend {
     type Output: Clone + Debug + Send + Sync + 'static;
 }
 
-/// The outcome of a guess.
+/// The outcome of a first try.
 #[derive(Debug)]
 pub enum Tried {
     /// Nothing was done: the state.
     Seen(Observed),
-    /// It was right, and is applied: the state before. `None` if the storage itself has checked all that was expected.
+    /// It was done: the state before. `None` if the storage itself has checked all that was expected.
     Done(Option<Observed>),
 }
 

@@ -24,7 +24,7 @@ use crate::export::{Act, AnyExport, Asked, ExportStatus, Opaque, Subject};
 use crate::name::{DatasetName, Object, SnapshotRef};
 use crate::observed::{Dataset, Observed, Request, State};
 use crate::property::PropertyName;
-use crate::step::{Guess, Plan, Step};
+use crate::step::{FirstTry, Plan, Step};
 
 /// One verb about one object.
 pub trait Verb: Send + Sync {
@@ -58,13 +58,14 @@ pub trait Verb: Send + Sync {
         false
     }
 
-    /// The plan in the usual case, if there is one: saves the second exchange and the query under the lock.
-    fn guess(&self) -> Option<Guess> {
+    /// The step that a backend may do with the first observation, if the usual case is one step: that saves the second
+    /// exchange and the query under the lock.
+    fn first_try(&self) -> Option<FirstTry> {
         None
     }
 
-    /// The result if the guess was right and nothing else has to be observed.
-    fn guessed(&self) -> Option<Self::Done> {
+    /// The result of the first try if that was done and nothing was observed.
+    fn result_of_first_try(&self) -> Option<Self::Done> {
         None
     }
 

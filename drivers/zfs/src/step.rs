@@ -203,7 +203,7 @@ pub enum Permission {
 
 /// A step that needs no further observation if the state is as expected.
 #[derive(Debug, Clone)]
-pub struct Guess {
+pub struct FirstTry {
     /// The dataset that it is about, as in a plan.
     pub lock: DatasetName,
     /// The expected state.
@@ -289,9 +289,9 @@ pub enum Next {
     Tell,
 }
 
-// === impl Guess ===
+// === impl FirstTry ===
 
-impl Guess {
+impl FirstTry {
     /// Does this, if what is expected is seen.
     pub fn of(lock: DatasetName, step: Step) -> Self {
         Self {

@@ -17,7 +17,7 @@ use crate::backend::Tried;
 use crate::export::Opaque;
 use crate::observed::{Observed, Request, State};
 use crate::plan::{Leftover, Outcome, Verb};
-use crate::step::{Failed, Guess, Next};
+use crate::step::{Failed, FirstTry, Next};
 
 /// How many plans a verb may need before this counts as a defect. Verbs need a few; the others are for concurrent
 /// changes.
@@ -64,7 +64,7 @@ enum Round<T> {
     Done(T),
     /// There is more to do; what was seen, if it still holds.
     Seen(Option<Observed>),
-    /// A plan, or a guess, failed.
+    /// A plan, or the first try, failed.
     Failed(Failed),
 }
 
@@ -230,7 +230,7 @@ impl ZfsDriver {
         run: &mut RunState,
     ) -> Result<V::Done, Error> {
         let doing = verb.doing();
-        let (mut guess, mut seen) = (verb.guess(), None);
+        let (mut first, mut seen) = (verb.first_try(), None);
         let (mut wait, mut last) = (Wait::new(), None);
         let mut rounds = 0;
         while rounds < ROUNDS {
@@ -238,8 +238,8 @@ impl ZfsDriver {
             call.check(&doing)?;
             // After the first plan, any failure may have changed something.
             run.is_begun = call.effect() == Effect::Possible;
-            let round = if let Some(guess) = guess.take() {
-                self.guessed(call, verb, &guess, run).await
+            let round = if let Some(first) = first.take() {
+                self.first_round(call, verb, &first, run).await
             } else {
                 self.planned(call, verb, seen.take(), run).await
             };
@@ -333,18 +333,18 @@ impl ZfsDriver {
         }
     }
 
-    /// Observes, and tries the guess of a verb with that. The verb is done only if the plan, made from the observed
-    /// state, has no other step.
-    async fn guessed<V: Verb>(
+    /// Observes, with the first try of a verb. The verb is done only if the plan, made from the observed state, has no
+    /// other step.
+    async fn first_round<V: Verb>(
         &self,
         call: &Call,
         verb: &V,
-        guess: &Guess,
+        first: &FirstTry,
         run: &mut RunState,
     ) -> Result<Round<V::Done>, Error> {
         let request = verb.request(&run.asked)?;
         let is_first_change = call.effect() == Effect::None;
-        let tried = self.backend.look_and_do(call, &request, guess).await;
+        let tried = self.backend.try_first(call, &request, first).await;
         let did_nothing = match &tried {
             Ok(Tried::Seen(_)) => true,
             Ok(Tried::Done(_)) => false,
@@ -364,10 +364,12 @@ impl ZfsDriver {
         };
         (run.is_begun, run.changed) = (true, true);
         let Some(before) = before else {
-            return Ok(verb.guessed().map_or(Round::Seen(None), Round::Done));
+            return Ok(verb
+                .result_of_first_try()
+                .map_or(Round::Seen(None), Round::Done));
         };
         match verb.plan(&run.asked, &before, 0)? {
-            // The one step is what was guessed: what makes a guess right makes it a part of the plan.
+            // The one step is that of the first try: a state that lets it be done has it in its plan.
             Outcome::End(plan, end) if plan.steps.len() == 1 => Ok(Round::Done(end)),
             // There is more to do: observe again.
             _ => Ok(Round::Seen(None)),

@@ -8,7 +8,7 @@ use crate::export::{Act, ExportStatus, Opaque};
 use crate::observed::{Dataset, Observed, Query, Request, State, VolumeKind};
 use crate::policy::Policy;
 use crate::property::{Property, PropertyName};
-use crate::step::{Guess, Plan, Step, Test};
+use crate::step::{FirstTry, Plan, Step, Test};
 
 /// Grows a volume.
 #[derive(Debug)]
@@ -126,7 +126,7 @@ impl Verb for Expand<'_> {
         })
     }
 
-    fn guess(&self) -> Option<Guess> {
+    fn first_try(&self) -> Option<FirstTry> {
         let wanted = self.policy.choose(self.size, 1, 0).ok()?;
         let size = match self.kind {
             VolumeKind::Zvol => PropertyName::VOLSIZE,
@@ -145,15 +145,15 @@ impl Verb for Expand<'_> {
             object: self.export_ref.dataset.clone().into(),
             properties: vec![Property::new(size.clone(), wanted.into())],
         };
-        let guess = Guess::of(self.export_ref.dataset.clone(), step)
+        let first = FirstTry::of(self.export_ref.dataset.clone(), step)
             .expecting(&object, PropertyName::TYPE, kind)
             .expecting(&object, PropertyName::CONTEXT, Test::Own)
             .expecting(&object, size, Test::Below(wanted));
         Some(match self.kind {
             VolumeKind::Zvol => {
-                guess.expecting(&object, PropertyName::VOLBLOCKSIZE, Test::Divides(wanted))
+                first.expecting(&object, PropertyName::VOLBLOCKSIZE, Test::Divides(wanted))
             }
-            VolumeKind::Filesystem => guess,
+            VolumeKind::Filesystem => first,
         })
     }
 

@@ -14,7 +14,7 @@ use crate::plan::owner::Owner;
 use crate::plan::{Outcome, Verb, blocked};
 use crate::policy::value_of;
 use crate::property::{Property, PropertyName, PropertyValue};
-use crate::step::{Guess, Plan, Step, Test};
+use crate::step::{FirstTry, Plan, Step, Test};
 
 /// A marked filesystem that refers to more than this contains files that were added since. Empty
 /// ones refer to some hundred KiB at most, on the widest stripes. One that refers to less may still
@@ -276,14 +276,14 @@ impl Verb for DestroySnapshot<'_> {
         Ok(with_parent(self.parent(), self.request(pool)?))
     }
 
-    fn guess(&self) -> Option<Guess> {
+    fn first_try(&self) -> Option<FirstTry> {
         let (At::Attached(snapshot), false) = (&self.place.at, self.leaves_mark) else {
             return None;
         };
         let object = snapshot.clone().into();
         let step = Step::DestroySnapshot(snapshot.clone());
         Some(
-            Guess::of(snapshot.dataset.clone(), step)
+            FirstTry::of(snapshot.dataset.clone(), step)
                 .expecting(&object, PropertyName::SNAPSHOT_NAME, Test::Own)
                 .expecting(&object, PropertyName::GROUP, Test::Is("-".into()))
                 .expecting(&object, PropertyName::DEFER_DESTROY, Test::Is("off".into()))
@@ -291,7 +291,7 @@ impl Verb for DestroySnapshot<'_> {
         )
     }
 
-    fn guessed(&self) -> Option<()> {
+    fn result_of_first_try(&self) -> Option<()> {
         Some(())
     }
 

@@ -11,7 +11,7 @@ use driver_zfs::backend::Tried;
 use driver_zfs::name::SnapshotRef;
 use driver_zfs::observed::Request;
 use driver_zfs::property::PropertyName;
-use driver_zfs::step::{Expected, Failed, Guess, Step, Test};
+use driver_zfs::step::{Expected, Failed, FirstTry, Step, Test};
 
 /// Destroys a snapshot if it is one of ours, and of no group.
 const DESTROY: &str = include_str!("script/destroy.sh");
@@ -22,7 +22,7 @@ const REFUSED: &str = "refused";
 const DONE: &str = "done";
 
 /// Runs a command if what the look before it has printed is as expected.
-const AT_ONCE: &str = include_str!("script/at_once.sh");
+const FIRST_TRY: &str = include_str!("script/first_try.sh");
 
 /// An expectation as words of the script.
 fn words(expected: &Expected) -> [String; 4] {
@@ -41,17 +41,17 @@ fn words(expected: &Expected) -> [String; 4] {
     ]
 }
 
-/// What a guess destroys if all that it expects is that the snapshot is one of ours.
-fn doomed(guess: &Guess) -> Option<&SnapshotRef> {
-    match &guess.step {
+/// What a first try destroys if all that it expects is that the snapshot is one of ours.
+fn doomed(first: &FirstTry) -> Option<&SnapshotRef> {
+    match &first.step {
         Step::DestroySnapshot(snapshot) => Some(snapshot),
         _ => None,
     }
 }
 
 impl<R: Runner> Cli<R> {
-    fn locked(&self, guess: &Guess) -> Locked<&R> {
-        let mut lock = Lock::object(guess.lock.as_str());
+    fn locked(&self, first: &FirstTry) -> Locked<&R> {
+        let mut lock = Lock::object(first.lock.as_str());
         if let Some(folder) = &self.locks {
             lock = lock.within_folder(folder);
         }
@@ -64,7 +64,7 @@ impl<R: Runner> Cli<R> {
         &self,
         call: &Call,
         snapshot: &SnapshotRef,
-        guess: &Guess,
+        first: &FirstTry,
     ) -> Result<bool, Failed> {
         let (pool, name) = (snapshot.dataset.pool(), snapshot.to_string());
         let (own, group) = (PropertyName::SNAPSHOT_NAME, PropertyName::GROUP);
@@ -82,13 +82,13 @@ impl<R: Runner> Cli<R> {
             .within(COMMAND);
         let commands = bounded(call, vec![program]);
         call.changing();
-        let batch = if guess.is_unique {
+        let batch = if first.is_unique {
             self.runner.run_all(&commands).await
         } else {
-            self.locked(guess).run_all(&commands).await
+            self.locked(first).run_all(&commands).await
         };
         let outputs = batch.into_outputs().map_err(|error| {
-            let doing = guess.step.to_string();
+            let doing = first.step.to_string();
             understood(&error.source, Some(&doing), Effect::Possible)
         })?;
         let said = outputs.first().map(Output::text).unwrap_or_default();
@@ -98,35 +98,35 @@ impl<R: Runner> Cli<R> {
         Ok(said.trim() == DONE)
     }
 
-    /// Looks, and does what is guessed if it is right.
+    /// Looks, and does the first try if what is seen is as it expects.
     pub(super) async fn tried(
         &self,
         call: &Call,
         request: &Request,
-        guess: &Guess,
+        first: &FirstTry,
     ) -> Result<Tried, Failed> {
-        if let Some(snapshot) = doomed(guess)
+        if let Some(snapshot) = doomed(first)
             && !self.has_no_programs.load(Ordering::Relaxed)
-            && self.destroyed(call, snapshot, guess).await?
+            && self.destroyed(call, snapshot, first).await?
         {
             return Ok(Tried::Done(None));
         }
         let mut commands = query::commands(&self.tools, request).map_err(Failed::terminal)?;
         let looks = commands.len();
-        let step = Command::function(AT_ONCE)
-            .args(guess.expected.iter().flat_map(words))
+        let step = Command::function(FIRST_TRY)
+            .args(first.expected.iter().flat_map(words))
             .arg("--")
-            .args(steps::words(&self.tools, &guess.step).map_err(Failed::terminal)?)
+            .args(steps::words(&self.tools, &first.step).map_err(Failed::terminal)?)
             .within(COMMAND);
         commands.push(step);
         let commands = bounded(call, commands);
         call.changing();
-        let batch = self.locked(guess).run_all(&commands).await;
+        let batch = self.locked(first).run_all(&commands).await;
         let mut outputs = batch.into_outputs().map_err(|error| {
             let (doing, effect) = if error.step < looks {
                 (looking(request, error.step), Effect::None)
             } else {
-                (Some(guess.step.to_string()), Effect::Possible)
+                (Some(first.step.to_string()), Effect::Possible)
             };
             understood(&error.source, doing.as_deref(), effect)
         })?;
