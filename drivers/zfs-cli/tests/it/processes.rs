@@ -1,13 +1,13 @@
-//! The number of calls of `zfs` a call of the driver costs, on a host with a `zfs` that pretends.
+//! The number of calls of `zfs`, and of exchanges, a call of the driver costs, on a host with a `zfs` that pretends.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::bare::{Bare, settings};
-use crate::fake::{call, host};
+use crate::fake::{FakeCli, call, host};
 use driver_core::{
     CreateGroup, CreateSnapshot, DeleteSnapshot, ExpandVolume, Expander as _, GroupMembers,
-    Groups as _, Kind, Parameters, SizeRange, SnapshotName, Snapshots as _, VolumeId,
+    Groups as _, Kind, Parameters, SizeRange, SnapshotId, SnapshotName, Snapshots as _, VolumeId,
 };
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
@@ -40,6 +40,12 @@ fn calls(folder: &Path) -> usize {
     calls.lines().count()
 }
 
+/// The number of exchanges since the last time.
+fn exchanges(driver: &ZfsDriver) -> u64 {
+    let cli: &FakeCli = driver.storage().of().unwrap();
+    cli.runner().take()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn no_call_about_one_volume_needs_more_than_a_few_calls_of_zfs() {
     let folder = tempfile::tempdir().unwrap();
@@ -52,8 +58,8 @@ async fn no_call_about_one_volume_needs_more_than_a_few_calls_of_zfs() {
         .await
         .unwrap();
     assert_eq!(grown.capacity, 2 << 30);
-    // A look and the size.
-    assert_eq!(calls(folder), 2);
+    // A look and the size, by the first try of the verb.
+    assert_eq!((calls(folder), exchanges(&driver)), (2, 1));
 
     // A look at both, the snapshot, a look; and one for other snapshots of a name that others may have.
     let unique = "snapshot-0aa4ba5c-6ee9-4d3b-9cf3-0f1e2d3c4b5a";
@@ -65,14 +71,75 @@ async fn no_call_about_one_volume_needs_more_than_a_few_calls_of_zfs() {
             secrets: BTreeMap::new(),
         };
         let taken = driver.create_snapshot(&call(), &request).await.unwrap();
-        assert_eq!(calls(folder), to_take, "{name}");
+        assert_eq!((calls(folder), exchanges(&driver)), (to_take, 2), "{name}");
 
         driver
             .delete_snapshot(&call(), DeleteSnapshot::new(&taken.id))
             .await
             .unwrap();
         // A look at the snapshot and one at the bookmarks, the guard, a bookmark that is refused, the end.
-        assert_eq!(calls(folder), 5, "{name}");
+        assert_eq!((calls(folder), exchanges(&driver)), (5, 2), "{name}");
+    }
+}
+
+/// A filesystem of 1 GiB, and any snapshot of it. With a file `no-root` beside it no channel program may run.
+const A_FILESYSTEM: &str = r#"
+home=${0%/*}
+row() { printf '%s\t%s\t%s\t%s\n' "$@"; }
+show() {
+    case $1 in
+    tank/v/pvc-1)
+        row "$1" type filesystem -; row "$1" guid 7 -; row "$1" refquota 1073741824 local
+        row "$1" mountpoint "/$1" default; row "$1" democratic-csi:managed_resource true local
+        row "$1" democratic-csi:csi_share_volume_context '{"node_attach_driver":"zfs-local","zfs_asset_name":"tank/v/pvc-1"}' local ;;
+    tank/v/pvc-1@*)
+        row "$1" type snapshot -; row "$1" guid 8 -; row "$1" creation 1 -; row "$1" defer_destroy off -
+        row "$1" democratic-csi:csi_snapshot_name "${1#*@}" local
+        row "$1" democratic-csi:managed_resource true local
+        row "$1" omnibus-csi:group_snapshot - -
+        row "$1" democratic-csi:provision_success true local ;;
+    *) echo "cannot open '$1': dataset does not exist" >&2; bad=1 ;;
+    esac
+}
+case "$*" in
+"get -Hp -o name,property,value,source "*) shift 5; for n; do show "$n"; done; exit ${bad-0} ;;
+"program -j tank - tank/v/pvc-1@"*)
+    cat >/dev/null
+    [ ! -e "$home/no-root" ] || exit 1
+    printf '{"return":"done"}\n' ;;
+"set refquota=2147483648 tank/v/pvc-1") ;;
+"destroy -d tank/v/pvc-1@"*) ;;
+*) echo "unexpected: $*" >&2; exit 2 ;;
+esac"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_growth_and_the_deletion_of_a_snapshot_are_one_exchange_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let kind = VolumeKind::Filesystem;
+    let settings = settings(kind, "tank/v", "tank/s", "  datasetEnableQuotas: true\n");
+    let driver = ZfsDriver::new(settings, host(folder, A_FILESYSTEM), Bare { kind });
+    let id = VolumeId::parse("pvc-1").unwrap();
+    let growth = ExpandVolume::new(&id, SizeRange::new(2 << 30, 0).unwrap());
+    let grown = driver.expand_volume(&call(), growth).await.unwrap();
+    assert_eq!(grown.capacity, 2 << 30);
+    assert_eq!(exchanges(&driver), 1);
+
+    let unique = "pvc-1@snapshot-0aa4ba5c-6ee9-4d3b-9cf3-0f1e2d3c4b5a";
+    // A host that runs no channel program is asked for one once.
+    for (id, is_root, most) in [
+        (unique, true, 1),
+        ("pvc-1@s1", true, 1),
+        ("pvc-1@s2", false, 2),
+        ("pvc-1@s3", false, 1),
+    ] {
+        if !is_root {
+            std::fs::write(folder.join("no-root"), "").unwrap();
+        }
+        let snapshot = SnapshotId::parse(id).unwrap();
+        let request = DeleteSnapshot::new(&snapshot);
+        driver.delete_snapshot(&call(), request).await.unwrap();
+        assert_eq!(exchanges(&driver), most, "{id}");
     }
 }
 
