@@ -28,10 +28,10 @@ pub use records::RecordWriter;
 pub use state::HostState;
 
 use crate::ZfsDriver;
-use crate::backend::{Backend, Base, Incoming, Interrupted, ListQuery, Listed, Serves};
+use crate::backend::{Backend, Base, Incoming, Interrupted, ListQuery, Listed, Serves, Tried};
 use crate::name::{DatasetName, Since, SnapshotRef};
 use crate::observed::{Observed, Query, Request, VolumeKind};
-use crate::step::{Failed, Next, Plan};
+use crate::step::{Failed, FirstTry, Next, Plan};
 
 /// How long to wait for a lock that is never free.
 const TURN: Duration = Duration::from_secs(10);
@@ -176,6 +176,24 @@ impl Backend for MemoryHost {
         }
         tokio::task::yield_now().await;
         outcome
+    }
+
+    async fn try_first(
+        &self,
+        call: &Call,
+        request: &Request,
+        first: &FirstTry,
+    ) -> Result<Tried, Failed> {
+        let tries = self.state().tries_first;
+        if !tries {
+            let seen = self.observe(call, request).await;
+            return seen.map(Tried::Seen).map_err(Failed::terminal);
+        }
+        call.changing();
+        tokio::task::yield_now().await;
+        let mut state = self.state();
+        state.exchanges += 1;
+        state.try_first(request, first)
     }
 
     fn streams(&self) -> bool {

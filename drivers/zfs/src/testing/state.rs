@@ -10,11 +10,12 @@ use driver_core::{Error, Kind};
 
 use super::export::Targets;
 use super::pool::MemoryPool;
+use crate::backend::Tried;
 use crate::export::Opaque;
-use crate::name::{DatasetName, SnapshotRef};
-use crate::observed::{Observed, PoolState, Query, Request};
-use crate::property::Property;
-use crate::step::{Failed, Next, Node, Of, Plan, Step, Still};
+use crate::name::{DatasetName, Object, SnapshotRef};
+use crate::observed::{Observed, PoolState, Query, Request, State};
+use crate::property::{Property, PropertyName};
+use crate::step::{Expected, Failed, FirstTry, Next, Node, Of, Plan, Step, Still, Test};
 
 /// The state of a host, and its planned faults.
 #[derive(Debug, Clone, Default)]
@@ -29,6 +30,8 @@ pub struct HostState {
     /// Whether interrupted work continues, unseen, until it is done: for the next plan it happens
     /// between its observation and its first step, which waits for the lock.
     pub goes_on: bool,
+    /// Whether it does the first try of a verb, as a command line does.
+    pub tries_first: bool,
     /// Whether the tool of the exports is missing.
     pub without_tool: bool,
     /// How many changes of an export do not get the lock of their target stack, each after half a
@@ -96,6 +99,29 @@ fn parts(node: &Node) -> Vec<Part> {
     }
 }
 
+/// Whether this is as a first try expects it.
+fn is_expected(seen: &State, expected: &Expected) -> bool {
+    let (kind, properties) = match &expected.object {
+        Object::Dataset(name) => match seen.dataset(name) {
+            Some(dataset) => (dataset.kind.word(), &dataset.properties),
+            None => return false,
+        },
+        Object::Snapshot(name) => match seen.snapshot(name) {
+            Some(snapshot) => ("snapshot", &snapshot.properties),
+            None => return false,
+        },
+    };
+    let name = &expected.property;
+    let number = properties.number(name).filter(|number| *number > 0);
+    match &expected.test {
+        Test::Is(text) if *name == PropertyName::TYPE => text == kind,
+        Test::Is(text) => properties.get(name).unwrap_or("-") == text,
+        Test::Own => properties.own(name).is_some(),
+        Test::Below(most) => number.is_some_and(|number| number < *most),
+        Test::Divides(whole) => number.is_some_and(|number| whole % number == 0),
+    }
+}
+
 /// The error of a question.
 pub(super) fn cut() -> Error {
     Error::new(Kind::Unreachable, "reach the pool in memory").because("the connection was cut")
@@ -140,6 +166,30 @@ impl HostState {
             export: answers.collect::<Result<_, Error>>()?,
             kept: None,
         })
+    }
+
+    /// Observes, and does a first try if the state is as that expects.
+    pub(super) fn try_first(
+        &mut self,
+        request: &Request,
+        first: &FirstTry,
+    ) -> Result<Tried, Failed> {
+        if self.is_cut() {
+            return Err(Failed::terminal(cut()));
+        }
+        // Running work still holds the lock.
+        self.finish();
+        let seen = self.observe(request).map_err(Failed::terminal)?;
+        let mut expected = first.expected.iter();
+        if !expected.all(|expected| is_expected(&seen.pool, expected)) {
+            return Ok(Tried::Seen(seen));
+        }
+        let (mut plan, mut is_begun) = (Plan::about(first.lock.clone()), false);
+        plan.step(first.step.clone());
+        match self.apply(&plan, &mut is_begun) {
+            Ok(()) => Ok(Tried::Done(Some(seen))),
+            Err(failed) => Err(failed.after_change(is_begun)),
+        }
     }
 
     /// Applies a plan, up to its failure or interruption; `is_begun` says whether a part of it may be done.

@@ -213,10 +213,11 @@ fn every_prefix_of_every_plan_leads_to_the_same_end() {
     let cases = (
         any::<bool>(),
         any::<bool>(),
+        any::<bool>(),
         prop::collection::vec(event(), 0..20),
         prop::collection::vec(verb(), 6),
     );
-    let outcome = runner.run(&cases, |(zvol, coy, events, verbs)| {
+    let outcome = runner.run(&cases, |(zvol, coy, tries, events, verbs)| {
         let kind = if zvol {
             VolumeKind::Zvol
         } else {
@@ -233,7 +234,8 @@ fn every_prefix_of_every_plan_leads_to_the_same_end() {
             for event in beginning().iter().chain(&events) {
                 happen(&history, kind, event).await;
             }
-            let begin = history.backend().state().clone();
+            let mut begin = history.backend().state().clone();
+            begin.tries_first = tries;
             for verb in &verbs {
                 let (ended, cuts) = cut_everywhere(kind, coy, &begin, verb).await;
                 let mut tried = tried.borrow_mut();

@@ -72,6 +72,32 @@ async fn each_verb_takes_as_many_exchanges_as_it_may() {
 }
 
 #[tokio::test]
+async fn a_verb_whose_first_try_is_done_takes_one_exchange() {
+    for kind in KINDS {
+        let driver = fresh(kind);
+        well(&driver, &[create(0, From::Nothing), snapshot(0, 0)]).await;
+        driver.backend().state().tries_first = true;
+        // The snapshot of a disk leaves a bookmark.
+        let most = if kind == VolumeKind::Zvol { 2 } else { 1 };
+        for (verb, most) in [(Verb::Expand(0, 2), 1), (delete_snapshot(0, 0), most)] {
+            let before = driver.backend().state().exchanges;
+            well(&driver, std::slice::from_ref(&verb)).await;
+            let took = driver.backend().state().exchanges - before;
+            assert_eq!(took, most, "{kind}: {verb:?}");
+        }
+        let snapshot = driver.backend().state().pool.guid(&attached(0, 0).into());
+        assert_eq!(snapshot, None, "{kind}");
+        let things = driver.backend().state().pool.things();
+        let size = match kind {
+            VolumeKind::Zvol => PropertyName::VOLSIZE,
+            VolumeKind::Filesystem => PropertyName::REFQUOTA,
+        };
+        let grown = things[&dataset(0).into()].own.get(&size);
+        assert_eq!(grown, Some(&(2 * SIZE).to_string()), "{kind}");
+    }
+}
+
+#[tokio::test]
 async fn a_deleted_snapshot_that_a_clone_keeps_frees_its_name() {
     for kind in KINDS {
         let driver = fresh(kind);
