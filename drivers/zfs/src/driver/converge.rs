@@ -368,12 +368,16 @@ impl ZfsDriver {
                 .result_of_first_try()
                 .map_or(Round::Seen(None), Round::Done));
         };
-        match verb.plan(&run.asked, &before, 0)? {
-            // The one step is that of the first try: a state that lets it be done has it in its plan.
-            Outcome::End(plan, end) if plan.steps.len() == 1 => Ok(Round::Done(end)),
-            // There is more to do: observe again.
-            _ => Ok(Round::Seen(None)),
+        let outcome = verb.plan(&run.asked, &before, 0)?;
+        // The one step is that of the first try: a state that lets it be done has it in its plan.
+        if let Outcome::End(plan, end) = outcome
+            && plan.steps.len() == 1
+        {
+            return Ok(Round::Done(end));
         }
+        // There is more to do: observe again, by what is recorded.
+        run.asked = before.pool;
+        Ok(Round::Seen(None))
     }
 
     /// Restores what a failing call has changed, and says whether nothing is left of it. If that fails as well, the
