@@ -399,7 +399,7 @@ impl Backend for Api {
 
     async fn observe(&self, call: &Call, request: &Request) -> Result<Observed, Error> {
         let dialect = self.dialect(call).await?;
-        let since = Instant::now();
+        let look = self.makings.look();
         let mut known = Known::of(request);
         let queries = known.missing(&request.queries);
         let wanted = Reads::of(&queries, &request.properties, request.is_new);
@@ -413,7 +413,7 @@ impl Backend for Api {
         )?;
         known.lay(&queries, rows);
         // By now it may have its marks, and a moment ago it had none.
-        let mut made = self.makings.since(since);
+        let mut made = look.made();
         made.retain(|name| known.rows.may_be_a_part(name));
         let copying = made.iter().map(ToString::to_string);
         known.rows.copying.extend(copying);

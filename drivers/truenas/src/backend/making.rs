@@ -1,23 +1,21 @@
 //! Datasets that this process makes at this moment: one may lack its marks for a while, and is no part of an interrupted copy.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use driver_zfs::name::DatasetName;
 
-/// So many datasets are remembered. A bound of the memory.
-const MOST: usize = 4096;
-
-/// What is made, or was.
+/// What is made, and the looks that are under way.
 #[derive(Debug, Default)]
 pub(super) struct Makings(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     making: BTreeSet<DatasetName>,
-    /// What was made, and when that ended.
-    made: HashMap<DatasetName, Instant>,
+    /// What was in the making at any time of each look, by its number.
+    looks: BTreeMap<u64, BTreeSet<DatasetName>>,
+    /// The number of the next look.
+    next: u64,
 }
 
 /// Ends the making of a dataset.
@@ -28,12 +26,19 @@ pub(super) struct Making<'a> {
 
 impl Drop for Making<'_> {
     fn drop(&mut self) {
-        let mut inner = self.of.inner();
-        if inner.made.len() > MOST {
-            inner.made.clear();
-        }
-        inner.making.remove(&self.name);
-        inner.made.insert(self.name.clone(), Instant::now());
+        self.of.inner().making.remove(&self.name);
+    }
+}
+
+/// A look that is under way.
+pub(super) struct Looking<'a> {
+    of: &'a Makings,
+    number: u64,
+}
+
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        self.of.inner().looks.remove(&self.number);
     }
 }
 
@@ -46,19 +51,34 @@ impl Makings {
 
     /// A dataset is made until what is answered is dropped.
     pub(super) fn begin(&self, name: &DatasetName) -> Making<'_> {
-        self.inner().making.insert(name.clone());
+        let mut inner = self.inner();
+        inner.making.insert(name.clone());
+        for seen in inner.looks.values_mut() {
+            seen.insert(name.clone());
+        }
         Making {
             of: self,
             name: name.clone(),
         }
     }
 
-    /// What was in the making at any time since then: a look that began then may have seen it without its marks.
-    pub(super) fn since(&self, since: Instant) -> Vec<DatasetName> {
-        let inner = self.inner();
-        let ended = inner.made.iter().filter(|(_, end)| **end > since);
-        let ended = ended.map(|(name, _)| name);
-        inner.making.iter().chain(ended).cloned().collect()
+    /// A look begins, and ends when what is answered is dropped.
+    pub(super) fn look(&self) -> Looking<'_> {
+        let mut inner = self.inner();
+        let (number, making) = (inner.next, inner.making.clone());
+        inner.next += 1;
+        inner.looks.insert(number, making);
+        Looking { of: self, number }
+    }
+}
+
+// === impl Looking ===
+
+impl Looking<'_> {
+    /// What was in the making at any time since this look began: it may have been seen without its marks.
+    pub(super) fn made(&self) -> BTreeSet<DatasetName> {
+        let inner = self.of.inner();
+        inner.looks.get(&self.number).cloned().unwrap_or_default()
     }
 }
 
@@ -67,14 +87,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_made_within_a_look_is_known_after_it() {
+    fn what_was_made_within_a_look_is_known_until_it_ends() {
         let makings = Makings::default();
         let name = DatasetName::parse("tank/v").expect("a name");
-        let before = Instant::now();
+        let before = makings.look();
         let making = makings.begin(&name);
-        assert_eq!(makings.since(Instant::now()), vec![name.clone()]);
+        let beside = makings.look();
         drop(making);
-        assert_eq!(makings.since(before), [name]);
-        assert!(makings.since(Instant::now()).is_empty());
+        let made = BTreeSet::from([name]);
+        assert_eq!(before.made(), made);
+        assert_eq!(beside.made(), made);
+        assert!(makings.look().made().is_empty());
+        drop(before);
+        drop(beside);
+        assert!(makings.inner().looks.is_empty());
     }
 }
