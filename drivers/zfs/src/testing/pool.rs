@@ -12,6 +12,7 @@ pub(super) use transfer::Piece;
 use crate::name::{DatasetName, MarkRef, Object, SnapshotRef};
 use crate::observed::{Guid, PoolState, VolumeKind};
 use crate::property::{Property, PropertyName};
+use crate::step::{Guard, Still};
 
 /// The free space of a pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -360,6 +361,14 @@ impl MemoryPool {
             value.filter(|value| !matches!(*value, "" | "-")) == text
         };
         own.is_some_and(has)
+    }
+
+    /// Whether a guard holds.
+    pub fn passes(&self, guard: &Guard) -> bool {
+        match &guard.still {
+            Still::Itself(guid) => self.guid(&guard.object) == Some(*guid),
+            Still::Has(name, text) => self.has(&guard.object, name, text.as_deref()),
+        }
     }
 
     fn clones(&self, name: &SnapshotRef) -> Vec<DatasetName> {

@@ -15,7 +15,7 @@ use crate::export::Opaque;
 use crate::name::{DatasetName, Object, SnapshotRef};
 use crate::observed::{Observed, PoolState, Query, Request, State};
 use crate::property::{Property, PropertyName};
-use crate::step::{Expected, Failed, FirstTry, Next, Node, Of, Plan, Step, Still, Test};
+use crate::step::{Expected, Failed, FirstTry, Next, Node, Of, Plan, Step, Test};
 
 /// The state of a host, and its planned faults.
 #[derive(Debug, Clone, Default)]
@@ -195,11 +195,7 @@ impl HostState {
     /// Applies a plan, up to its failure or interruption; `is_begun` says whether a part of it may be done.
     pub(super) fn apply(&mut self, plan: &Plan, is_begun: &mut bool) -> Result<(), Failed> {
         for guard in &plan.guards {
-            let still = match &guard.still {
-                Still::Itself(guid) => self.pool.guid(&guard.object) == Some(*guid),
-                Still::Has(name, text) => self.pool.has(&guard.object, name, text.as_deref()),
-            };
-            if !still {
+            if !self.pool.passes(guard) {
                 return Err(Failed {
                     next: Next::Observe,
                     error: Error::new(Kind::Busy, format!("find that {guard}")),

@@ -10,7 +10,7 @@ use driver_core::{BackendIdentity, Call, Driver, Effect, Error, Kind};
 use driver_zfs::backend::{Backend, ListQuery, Listed, Serves};
 use driver_zfs::export::Opaque;
 use driver_zfs::observed::{Observed, Request, VolumeKind};
-use driver_zfs::step::{Failed, Plan, Step, Still};
+use driver_zfs::step::{Failed, Plan, Step};
 use driver_zfs::testing::MemoryPool;
 use driver_zfs::{Export, ZfsConfig, ZfsDriver};
 use driver_zfs_cli::ZfsTools;
@@ -156,13 +156,8 @@ impl Backend for Half {
     async fn apply(&self, call: &Call, plan: &Plan, then: &Request) -> Result<Observed, Failed> {
         call.changing();
         for guard in &plan.guards {
-            let pool = self.pool();
-            let still = match &guard.still {
-                Still::Itself(guid) => pool.guid(&guard.object) == Some(*guid),
-                Still::Has(name, text) => pool.has(&guard.object, name, text.as_deref()),
-            };
             assert!(
-                still,
+                self.pool().passes(guard),
                 "a guard fails, although no other process changes this host: {guard}"
             );
         }
