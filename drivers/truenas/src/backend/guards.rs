@@ -83,3 +83,58 @@ impl Api {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use driver_core::BackendIdentity;
+    use driver_core::config::{Document, NoEnvironment};
+    use driver_zfs::name::DatasetName;
+    use driver_zfs::observed::Guid;
+    use serde_json::json;
+    use truenas_sim::{Generation, Options, Simulator};
+
+    use super::*;
+    use crate::backend::Nas;
+    use crate::config;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_look_counts_for_a_while_and_never_for_a_property() {
+        let nas = Simulator::start(Options::new(Generation::V25_10)).await;
+        let nas = nas.expect("an appliance");
+        let made = nas.call("pool.dataset.create", vec![json!({"name": "tank/v"})]);
+        made.await.unwrap_or_else(|failure| panic!("{failure:?}"));
+        let text = format!(
+            "driver: truenas-api-nfs
+httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, apiKey: {}, \
+             apiKeyLogin: plain, allowInsecure: true}}
+",
+            nas.https().port(),
+            nas.api_key(),
+        );
+        let document = Document::parse(&text, &NoEnvironment).expect("a document");
+        let connection = config::connection(&document).expect("a connection");
+        let client = Nas::new(connection).expect("a NAS");
+        let api = Api::new(client, BackendIdentity("test".to_owned()));
+        let call = Call::within(Duration::from_mins(1));
+        let dialect = api.dialect(&call).await.expect("a release");
+        let another = || Still::Itself(Guid(u64::MAX));
+        let marked =
+            |text: Option<&str>| Still::Has(PropertyName::MANAGED, text.map(str::to_owned));
+        let now = Instant::now();
+        let old = now.checked_sub(FRESH).expect("a time");
+        for (still, looked, outcome) in [
+            (another(), Some(now), Ok(())),
+            (another(), Some(old), Err(Next::Observe)),
+            (another(), None, Err(Next::Observe)),
+            (marked(Some("true")), Some(now), Err(Next::Observe)),
+            (marked(None), Some(now), Ok(())),
+        ] {
+            let object = DatasetName::parse("tank/v").expect("a name").into();
+            let guard = Guard { object, still };
+            let what = format!("{guard:?}, {looked:?} of {now:?}");
+            let checked = api.check(&call, &dialect, &[guard], looked).await;
+            let checked = checked.map(drop).map_err(|failed| failed.next);
+            assert_eq!(checked, outcome, "{what}");
+        }
+    }
+}
