@@ -83,34 +83,7 @@ async fn no_call_about_one_volume_needs_more_than_a_few_calls_of_zfs() {
 }
 
 /// A filesystem of 1 GiB, and any snapshot of it. With a file `no-root` beside it no channel program may run.
-const A_FILESYSTEM: &str = r#"
-home=${0%/*}
-row() { printf '%s\t%s\t%s\t%s\n' "$@"; }
-show() {
-    case $1 in
-    tank/v/pvc-1)
-        row "$1" type filesystem -; row "$1" guid 7 -; row "$1" refquota 1073741824 local
-        row "$1" mountpoint "/$1" default; row "$1" democratic-csi:managed_resource true local
-        row "$1" democratic-csi:csi_share_volume_context '{"node_attach_driver":"zfs-local","zfs_asset_name":"tank/v/pvc-1"}' local ;;
-    tank/v/pvc-1@*)
-        row "$1" type snapshot -; row "$1" guid 8 -; row "$1" creation 1 -; row "$1" defer_destroy off -
-        row "$1" democratic-csi:csi_snapshot_name "${1#*@}" local
-        row "$1" democratic-csi:managed_resource true local
-        row "$1" omnibus-csi:group_snapshot - -
-        row "$1" democratic-csi:provision_success true local ;;
-    *) echo "cannot open '$1': dataset does not exist" >&2; bad=1 ;;
-    esac
-}
-case "$*" in
-"get -Hp -o name,property,value,source "*) shift 5; for n; do show "$n"; done; exit ${bad-0} ;;
-"program -j tank - tank/v/pvc-1@"*)
-    cat >/dev/null
-    [ ! -e "$home/no-root" ] || exit 1
-    printf '{"return":"done"}\n' ;;
-"set refquota=2147483648 tank/v/pvc-1") ;;
-"destroy -d tank/v/pvc-1@"*) ;;
-*) echo "unexpected: $*" >&2; exit 2 ;;
-esac"#;
+const A_FILESYSTEM: &str = include_str!("processes/a_filesystem.sh");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_growth_and_the_deletion_of_a_snapshot_are_one_exchange_each() {
