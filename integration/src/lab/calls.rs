@@ -196,6 +196,62 @@ impl Node {
             .map(drop)
     }
 
+    /// The id by which this node reports itself.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub async fn id(&self) -> String {
+        let mut client = self.server.client().node;
+        let info = within("info", client.node_get_info(csi::NodeGetInfoRequest {})).await;
+        info.expect("an answer").into_inner().node_id
+    }
+
+    /// Publishes to a node by its id, as an attacher does.
+    pub async fn attach(&self, fixture: &Fixture, node_id: &str) -> Result<(), Status> {
+        let request = csi::ControllerPublishVolumeRequest {
+            volume_id: fixture.volume.volume_id.clone(),
+            node_id: node_id.to_owned(),
+            volume_capability: Some(fixture.capability.clone()),
+            volume_context: fixture.volume.volume_context.clone(),
+            ..csi::ControllerPublishVolumeRequest::default()
+        };
+        let mut controller = self.server.client().controller;
+        within("attach", controller.controller_publish_volume(request))
+            .await
+            .map(drop)
+    }
+
+    /// Unpublishes from a node by its id, as an attacher does.
+    pub async fn detach(&self, fixture: &Fixture, node_id: &str) -> Result<(), Status> {
+        let request = csi::ControllerUnpublishVolumeRequest {
+            volume_id: fixture.volume.volume_id.clone(),
+            node_id: node_id.to_owned(),
+            ..csi::ControllerUnpublishVolumeRequest::default()
+        };
+        let mut controller = self.server.client().controller;
+        within("detach", controller.controller_unpublish_volume(request))
+            .await
+            .map(drop)
+    }
+
+    /// Deletes a volume, as often as an orchestrator would try.
+    ///
+    /// # Panics
+    /// If it does not go.
+    pub async fn deleted(&self, fixture: &Fixture) {
+        let client = self.server.client().controller;
+        until_done("delete", || {
+            let mut controller = client.clone();
+            let request = volume::delete(&fixture.volume.volume_id);
+            async move {
+                within("delete", controller.delete_volume(request))
+                    .await
+                    .map(drop)
+            }
+        })
+        .await;
+    }
+
     /// Takes a volume away wholly, as often as an orchestrator would try.
     ///
     /// # Panics

@@ -1,11 +1,13 @@
 //! The other machine of a pair, reached over the network between the two.
 //!
-//! A cell of a pair runs on the machine `storage`; on the machine `node` runs the program alone, and
+//! A cell of a pair runs on one of them, most on `storage`; on the other runs the program alone, if anything, and
 //! what a person would type there is typed over SSH with the lab's own key.
 #![expect(
     clippy::disallowed_methods,
     reason = "the tests act as administrator of the other machine"
 )]
+
+pub(super) mod class;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -15,14 +17,14 @@ use super::command::run;
 use crate::place::Place;
 use crate::server::Launch;
 
-/// The address of this machine in the network between the two.
-pub const HERE: &str = "10.77.0.1";
-/// The address of the other one.
-pub const THERE: &str = "10.77.0.2";
+/// The address of the machine `storage` in the network between the two.
+pub const STORAGE: &str = "10.77.0.1";
+/// The address of the machine `node`.
+pub const NODE: &str = "10.77.0.2";
 /// The key that may log in at both, pushed by the outer half.
 pub const KEY: &str = "/root/key";
 
-const OPTIONS: [&str; 14] = [
+const OPTIONS: [&str; 15] = [
     "-q",
     "-i",
     KEY,
@@ -37,11 +39,14 @@ const OPTIONS: [&str; 14] = [
     "-o",
     "ConnectTimeout=20",
     "-oServerAliveInterval=15",
+    // A machine that was paused for two minutes is the same when it goes on.
+    "-oServerAliveCountMax=8",
 ];
 
 /// The other machine.
 #[derive(Debug, Clone)]
 pub struct Far {
+    name: &'static str,
     login: String,
 }
 
@@ -53,11 +58,22 @@ impl Far {
     /// # Panics
     /// If it does not answer.
     pub fn reached() -> Self {
-        let far = Self {
-            login: format!("root@{THERE}"),
+        let (address, name) = match run(&["hostname"]).trim() {
+            "storage" => (NODE, "node"),
+            "node" => (STORAGE, "storage"),
+            other => panic!("`{other}` is no machine of a pair"),
         };
-        assert_eq!(far.run(&["hostname"]).trim(), "node", "there is no pair");
+        let far = Self {
+            name,
+            login: format!("root@{address}"),
+        };
+        assert_eq!(far.run(&["hostname"]).trim(), name, "there is no pair");
         far
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// Runs a command there and gives what it printed. Words must mean the same to a shell.
@@ -93,6 +109,21 @@ impl Far {
         stdin.write_all(bytes).expect("the other machine reads");
         drop(stdin);
         assert!(child.wait().expect("an end").success(), "{command}");
+    }
+
+    /// What it stores, exports, mounts and is logged in to.
+    ///
+    /// # Panics
+    /// If it does not say it.
+    pub fn state(&self) -> String {
+        self.run(&[
+            // As `served::storage` does here: LIO's own folders are there from its first use on.
+            "zfs list -H -r -t all -o name tank || exit 1; cut -d' ' -f1,2 /proc/mounts | sort; \
+             ls /sys/class/iscsi_session /sys/class/nvme; cd /sys/kernel/config || exit 1; \
+             ls -d target/iscsi/iqn.* target/core/*_*/*/ nvmet/subsystems/* \
+             nvmet/ports/*/subsystems/* 2>/dev/null | sort; ls /var/lib/samba/usershares; \
+             cut -f1 /var/lib/nfs/etab",
+        ])
     }
 
     /// The content of a file there, by its digest: bytes are slow to decrypt here.

@@ -3,8 +3,6 @@
 //! It begins with a folder in which nothing is. The main file, the Secret, the classes and the zones are
 //! those that `docs/proxy.md` shows, with ZFS hosts behind them.
 
-mod class;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,25 +13,23 @@ use csi_proto::v1 as csi;
 use tonic::{Code, Status};
 
 use super::calls::{Node, refused, until_done, within};
-use super::command::run;
 use super::content;
 use super::fixture::Fixture;
 use super::leftovers::Leftovers;
 use super::life::step;
+use super::pair::class::{
+    self, Class, DISKS, FILES, NAMESPACES, OTHER_FILES, ROOT, SHARES, ZONED_DISKS,
+};
 use super::pair::{Far, digest};
 use super::served;
 use super::storage::cut::Cut;
 use crate::server::{Launch, log_of};
 use crate::volume;
-use class::{Class, DISKS, FILES, NAMESPACES, OTHER_FILES, SHARES, ZONED_DISKS};
 
 /// As the main file has it.
 const FOLDER: &str = "/mnt/connections";
-/// Below which volumes are made, on both machines.
-const ROOT: &str = "tank/csi/pair";
 const FILE: &str = "content";
 const ZONE: &str = "org.democratic-csi.topology/zone";
-const SIZE: i64 = 512 << 20;
 /// Enough that a copy of it takes a while between emulated machines.
 const MUCH: usize = 96 << 20;
 /// With this many bytes at the destination the copy has started.
@@ -72,8 +68,9 @@ struct Cluster {
 /// At whatever is wrong in it.
 pub async fn the_proxy_grows_from_nothing() {
     let other = Far::reached();
-    prepare(&other);
-    let before = (Leftovers::read(), served::storage(), there(&other));
+    class::prepare(&other);
+    fs::create_dir_all(FOLDER).expect("a folder of the lab");
+    let before = (Leftovers::read(), served::storage(), other.state());
     let mut cluster = Cluster::start(other).await;
 
     step("an empty folder makes nothing");
@@ -92,7 +89,7 @@ pub async fn the_proxy_grows_from_nothing() {
         cluster.add(class);
         let fixture = cluster.made(class, "first", None).await;
         cluster.used_by_both(&fixture, writer_is_near).await;
-        cluster.deleted(&fixture).await;
+        cluster.controller.deleted(&fixture).await;
     }
 
     step("copy from one host to the other, and kill the controller during the copy");
@@ -107,34 +104,9 @@ pub async fn the_proxy_grows_from_nothing() {
     assert!(cluster.listed().await.is_empty(), "nothing is left");
     Leftovers::back_to(&before.0, "the node here").await;
     assert_eq!(served::storage(), before.1, "the storage here is as before");
-    assert_eq!(there(&cluster.other), before.2, "the other machine");
+    assert_eq!(cluster.other.state(), before.2, "the other machine");
     cluster.controller.end().await;
     cluster.near.end().await;
-}
-
-/// Both machines get the datasets that the connections name, and what exports need.
-fn prepare(other: &Far) {
-    for name in ["v", "s"] {
-        let name = format!("{ROOT}/{name}");
-        run(&["zfs", "create", "-p", &name]);
-        other.run(&["zfs", "create", "-p", &name]);
-    }
-    for module in ["iscsi_target_mod", "nvmet", "nvmet_tcp"] {
-        run(&["modprobe", module]);
-        other.run(&["modprobe", module]);
-    }
-    fs::create_dir_all(FOLDER).expect("a folder of the lab");
-}
-
-/// What the other machine stores, exports, mounts and is logged in to.
-fn there(other: &Far) -> String {
-    other.run(&[
-        // As `served::storage` does here: LIO's own folders are there from its first use on.
-        "zfs list -H -r -t all -o name tank || exit 1; cut -d' ' -f1,2 /proc/mounts | sort; \
-         ls /sys/class/iscsi_session /sys/class/nvme; cd /sys/kernel/config || exit 1; \
-         ls -d target/iscsi/iqn.* target/core/*_*/*/ nvmet/subsystems/* nvmet/ports/*/subsystems/* \
-         2>/dev/null | sort; ls /var/lib/samba/usershares; cut -f1 /var/lib/nfs/etab",
-    ])
 }
 
 // === impl Cluster ===
@@ -211,20 +183,6 @@ impl Cluster {
         class.fixture(made.into_inner().expect("it was made"))
     }
 
-    async fn deleted(&self, fixture: &Fixture) {
-        let controller = self.controller.server.client().controller;
-        until_done("delete", || {
-            let mut controller = controller.clone();
-            let request = volume::delete(&fixture.volume.volume_id);
-            async move {
-                within("delete", controller.delete_volume(request))
-                    .await
-                    .map(drop)
-            }
-        })
-        .await;
-    }
-
     async fn listed(&self) -> Vec<String> {
         let mut controller = self.controller.server.client().controller;
         let request = csi::ListVolumesRequest::default();
@@ -257,7 +215,8 @@ impl Cluster {
     async fn used(&self, fixture: &Fixture, near: bool) -> (&Node, PathBuf) {
         let node = if near { &self.near } else { &self.far };
         let pod = node.pod("first");
-        self.attached(fixture, node).await;
+        let attached = self.controller.attach(fixture, &node.id().await).await;
+        attached.expect("the node is let in");
         node.stage(fixture).await.expect("staged");
         node.publish(fixture, &pod).await.expect("published");
         (node, pod)
@@ -265,28 +224,8 @@ impl Cluster {
 
     async fn taken_from(&self, node: &Node, fixture: &Fixture, pod: &Path) {
         node.take_away(fixture, &[pod]).await;
-        let request = csi::ControllerUnpublishVolumeRequest {
-            volume_id: fixture.volume.volume_id.clone(),
-            node_id: id_of(node).await,
-            ..csi::ControllerUnpublishVolumeRequest::default()
-        };
-        let mut controller = self.controller.server.client().controller;
-        let call = controller.controller_unpublish_volume(request);
-        within("unpublish", call).await.expect("no node uses it");
-    }
-
-    /// As an attacher does, whatever the connection.
-    async fn attached(&self, fixture: &Fixture, node: &Node) {
-        let request = csi::ControllerPublishVolumeRequest {
-            volume_id: fixture.volume.volume_id.clone(),
-            node_id: id_of(node).await,
-            volume_capability: Some(fixture.capability.clone()),
-            volume_context: fixture.volume.volume_context.clone(),
-            ..csi::ControllerPublishVolumeRequest::default()
-        };
-        let mut controller = self.controller.server.client().controller;
-        let call = controller.controller_publish_volume(request);
-        within("publish", call).await.expect("the node is let in");
+        let detached = self.controller.detach(fixture, &node.id().await).await;
+        detached.expect("no node uses it");
     }
 
     fn digest(&self, near: bool, file: &Path) -> String {
@@ -323,8 +262,8 @@ impl Cluster {
         self.taken_from(node, &copy, &pod).await;
         let log = log_of(&self.controller.place);
         assert!(log.contains("\"goes_on\":true"), "it began anew: {log}");
-        self.deleted(&source).await;
-        self.deleted(&copy).await;
+        self.controller.deleted(&source).await;
+        self.controller.deleted(&copy).await;
     }
 
     /// Waits until a copy has brought something to the other machine.
@@ -353,7 +292,7 @@ impl Cluster {
         }
         // Until the connection is served.
         let early = self.made(ZONED_DISKS, "early", None).await;
-        self.deleted(&early).await;
+        self.controller.deleted(&early).await;
 
         let elsewhere = self.create(ZONED_DISKS, "zoned", None, Some(&["zone1"]));
         refused(
@@ -379,15 +318,8 @@ impl Cluster {
         outcome.expect_err("this node does not reach it");
         cut.mend();
         self.near.take_away(&fixture, &[]).await;
-        self.deleted(&fixture).await;
+        self.controller.deleted(&fixture).await;
     }
-}
-
-/// The name of a node by itself, with all its parts.
-async fn id_of(node: &Node) -> String {
-    let mut client = node.server.client().node;
-    let info = within("info", client.node_get_info(csi::NodeGetInfoRequest {})).await;
-    info.expect("an answer").into_inner().node_id
 }
 
 fn in_zone(zone: &str) -> csi::Topology {

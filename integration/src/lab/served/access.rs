@@ -2,16 +2,12 @@
 
 use std::fs;
 
-use csi_proto::v1 as csi;
-use csi_proto::v1::volume_capability::access_mode::Mode;
-use tonic::Status;
-
 use super::life::{delete, make, used};
 use super::{Served, storage};
-use crate::lab::calls::{Node, within};
+use crate::lab::calls::Node;
 use crate::lab::command::run;
 use crate::lab::content;
-use crate::lab::fixture::{Fixture, capability};
+use crate::lab::fixture::Fixture;
 use crate::lab::leftovers::Leftovers;
 use crate::lab::life::{LENGTH, read, step, write};
 use crate::place::Place;
@@ -37,7 +33,7 @@ pub async fn of_the_published_node(served: Served) {
 
     step("publish");
     for _ in 0..2 {
-        published(&node, &volume, NODE).await.expect("published");
+        node.attach(&volume, NODE).await.expect("published");
     }
     let pod = used(&node, &volume).await;
     write(&volume, &pod, &content);
@@ -46,20 +42,16 @@ pub async fn of_the_published_node(served: Served) {
     step("unpublish");
     node.take_away(&volume, &[&pod]).await;
     for _ in 0..2 {
-        unpublished(&node, &volume, NODE)
-            .await
-            .expect("unpublished");
+        node.detach(&volume, NODE).await.expect("unpublished");
     }
     stays_out(&node, &volume).await;
 
     step("publish again");
-    published(&node, &volume, NODE).await.expect("published");
+    node.attach(&volume, NODE).await.expect("published");
     let pod = used(&node, &volume).await;
     content::same(&content, &read(&volume, &pod), "what was written before");
     node.take_away(&volume, &[&pod]).await;
-    unpublished(&node, &volume, NODE)
-        .await
-        .expect("unpublished");
+    node.detach(&volume, NODE).await.expect("unpublished");
     delete(&node, &volume).await;
     Leftovers::back_to(&before.0, "access of a node").await;
     assert_eq!(storage(), before.1, "the storage is as before");
@@ -88,31 +80,4 @@ async fn stays_out(node: &Node, volume: &Fixture) {
     let refused = node.stage(volume).await.expect_err("it gets in");
     step(refused.message());
     node.unstage(volume).await.expect("unstaged");
-}
-
-pub(super) async fn published(node: &Node, fixture: &Fixture, node_id: &str) -> Result<(), Status> {
-    let request = csi::ControllerPublishVolumeRequest {
-        volume_id: fixture.volume.volume_id.clone(),
-        node_id: node_id.to_owned(),
-        volume_capability: Some(capability(fixture.access, Mode::SingleNodeMultiWriter)),
-        ..csi::ControllerPublishVolumeRequest::default()
-    };
-    let mut controller = node.server.client().controller;
-    let call = controller.controller_publish_volume(request);
-    within("publish", call).await.map(drop)
-}
-
-pub(super) async fn unpublished(
-    node: &Node,
-    fixture: &Fixture,
-    node_id: &str,
-) -> Result<(), Status> {
-    let request = csi::ControllerUnpublishVolumeRequest {
-        volume_id: fixture.volume.volume_id.clone(),
-        node_id: node_id.to_owned(),
-        ..csi::ControllerUnpublishVolumeRequest::default()
-    };
-    let mut controller = node.server.client().controller;
-    let call = controller.controller_unpublish_volume(request);
-    within("unpublish", call).await.map(drop)
 }

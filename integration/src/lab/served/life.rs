@@ -8,7 +8,6 @@ use csi_proto::v1::volume_capability::access_mode::Mode;
 use csi_try::client::CLONE;
 use tonic::Status;
 
-use super::access::{published, unpublished};
 use super::settings::{dataset, shown};
 use super::{Served, grouped, storage};
 use crate::lab::calls::{Node, within};
@@ -117,12 +116,9 @@ async fn attached(node: &Node, fixture: &Fixture) {
     if !offered.contains("ControllerPublishVolume") {
         return;
     }
-    let info = client.node_get_info(csi::NodeGetInfoRequest {}).await;
-    let node_id = info.expect("the node").node_id;
-    let answer = published(node, fixture, &node_id).await;
-    answer.expect("attached");
-    let answer = unpublished(node, fixture, &node_id).await;
-    answer.expect("detached");
+    let node_id = node.id().await;
+    node.attach(fixture, &node_id).await.expect("attached");
+    node.detach(fixture, &node_id).await.expect("detached");
 }
 
 /// Each call that only reads.

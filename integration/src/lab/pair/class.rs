@@ -1,4 +1,4 @@
-//! The connections of the cell, with the files and classes that make them.
+//! The connections of a pair, with the files and classes that make them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,18 +6,21 @@ use std::fs;
 use csi_proto::v1 as csi;
 use csi_proto::v1::volume_capability::access_mode::Mode;
 
-use super::{ROOT, SIZE};
+use super::{Far, KEY, NODE, STORAGE};
 use crate::lab::command::run;
 use crate::lab::fixture::{Access, Backing, Export, Fixture, capability};
-use crate::lab::pair::{HERE, KEY, THERE};
 use crate::lab::storage::shares::SMB_USER;
 use crate::lab::storage::zfs::Dataset;
 use crate::volume;
 
+/// Below which volumes are made, on both machines.
+pub(in crate::lab) const ROOT: &str = "tank/csi/pair";
+const SIZE: i64 = 512 << 20;
+
 /// A storage class: the connection, the parameters, and the secrets of a stage.
 #[derive(Clone, Copy)]
-pub(super) struct Class {
-    pub(super) connection: &'static str,
+pub(in crate::lab) struct Class {
+    pub(in crate::lab) connection: &'static str,
     filesystem: &'static str,
     driver: &'static str,
     section: &'static str,
@@ -25,7 +28,7 @@ pub(super) struct Class {
     host: &'static str,
 }
 
-pub(super) const FILES: Class = Class {
+pub(in crate::lab) const FILES: Class = Class {
     connection: "example-nfs",
     filesystem: "nfs",
     driver: "zfs-generic-nfs",
@@ -34,14 +37,14 @@ pub(super) const FILES: Class = Class {
   shareStrategy: setDatasetProperties
   shareStrategySetDatasetProperties: {properties: {sharenfs: 'rw,no_subtree_check,no_root_squash'}}
 ",
-    host: HERE,
+    host: STORAGE,
 };
-pub(super) const OTHER_FILES: Class = Class {
+pub(in crate::lab) const OTHER_FILES: Class = Class {
     connection: "other-nfs",
-    host: THERE,
+    host: NODE,
     ..FILES
 };
-pub(super) const DISKS: Class = Class {
+pub(in crate::lab) const DISKS: Class = Class {
     connection: "example-iscsi",
     filesystem: "ext4",
     driver: "zfs-generic-iscsi",
@@ -52,10 +55,10 @@ pub(super) const DISKS: Class = Class {
 proxy:
   perDriver: {nodeIdType: iqn}
 ",
-    host: THERE,
+    host: NODE,
 };
 /// The other machine's disks again, for one zone only.
-pub(super) const ZONED_DISKS: Class = Class {
+pub(in crate::lab) const ZONED_DISKS: Class = Class {
     connection: "zoned",
     section: "iscsi:
   targetPortal: HOST:3260
@@ -70,7 +73,7 @@ proxy:
 ",
     ..DISKS
 };
-pub(super) const NAMESPACES: Class = Class {
+pub(in crate::lab) const NAMESPACES: Class = Class {
     connection: "fast",
     filesystem: "xfs",
     driver: "zfs-generic-nvmeof",
@@ -84,9 +87,9 @@ pub(super) const NAMESPACES: Class = Class {
 proxy:
   perDriver: {nodeIdType: nqn}
 ",
-    host: HERE,
+    host: STORAGE,
 };
-pub(super) const SHARES: Class = Class {
+pub(in crate::lab) const SHARES: Class = Class {
     connection: "windows",
     filesystem: "cifs",
     driver: "zfs-generic-smb",
@@ -95,14 +98,27 @@ pub(super) const SHARES: Class = Class {
   shareStrategy: setDatasetProperties
   shareStrategySetDatasetProperties: {properties: {sharesmb: true}}
 ",
-    host: THERE,
+    host: NODE,
 };
+
+/// Both machines get the datasets that the connections name, and what exports need.
+pub(in crate::lab) fn prepare(other: &Far) {
+    for name in ["v", "s"] {
+        let name = format!("{ROOT}/{name}");
+        run(&["zfs", "create", "-p", &name]);
+        other.run(&["zfs", "create", "-p", &name]);
+    }
+    for module in ["iscsi_target_mod", "nvmet", "nvmet_tcp"] {
+        run(&["modprobe", module]);
+        other.run(&["modprobe", module]);
+    }
+}
 
 // === impl Class ===
 
 impl Class {
     /// The file of the connection: what a process with this driver alone would have.
-    pub(super) fn file(self) -> String {
+    pub(in crate::lab) fn file(self) -> String {
         let key = fs::read_to_string(KEY).expect("the outer half pushed it");
         let key = key.trim_end().replace('\n', "\n    ");
         let host_key = run(&["ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub"]);
@@ -119,7 +135,7 @@ impl Class {
         )
     }
 
-    pub(super) fn request(
+    pub(in crate::lab) fn request(
         self,
         name: &str,
         source: Option<csi::VolumeContentSource>,
@@ -156,7 +172,7 @@ impl Class {
     }
 
     /// A volume of it, as nodes get it.
-    pub(super) fn fixture(self, volume: csi::Volume) -> Fixture {
+    pub(in crate::lab) fn fixture(self, volume: csi::Volume) -> Fixture {
         Fixture {
             secrets: self.secrets(),
             capability: self.capability(),
