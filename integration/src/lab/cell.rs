@@ -13,6 +13,7 @@ use super::fixture::{Access, ExportKind};
 use super::life;
 use super::migration;
 use super::never::{busy, dead, foreign, hung, modes, reuse, sharing};
+use super::outside::Machine;
 use super::reboot;
 use super::served::appliance;
 use super::served::cuts::operation::Part;
@@ -34,6 +35,8 @@ pub struct Cell {
     pub when: When,
     /// The number of machines it needs.
     pub machines: Machines,
+    /// The one that it runs on. The state to inspect is there.
+    pub seat: Machine,
     work: Work,
 }
 
@@ -48,7 +51,7 @@ pub enum When {
     Never,
 }
 
-/// The machines of a cell. The state to inspect is on the first.
+/// The machines of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Machines {
     /// One, storage host and node at once.
@@ -595,6 +598,7 @@ fn cell<F: Future<Output = ()> + 'static>(
             When::InTurn
         },
         machines: Machines::One,
+        seat: Machine::Storage,
         work: Box::new(move || Box::pin(work())),
     }
 }

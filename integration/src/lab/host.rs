@@ -17,13 +17,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::cell::{Cell, Machines};
-use super::evidence;
-use super::given;
+use super::outside::Machine;
+use super::{evidence, given, outside};
 use crate::binary::{omnibus_csi, profile_dir};
 
 /// From nothing: two package downloads, a kernel module, a first start, all emulated.
@@ -49,7 +49,7 @@ pub struct Lab {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// As it should; the line, if any, is for the results.
-    Passed(&'static str),
+    Passed(String),
     /// Not so; the line says why.
     Failed(String),
     /// It was not started: the run around it ends soon.
@@ -84,7 +84,7 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Copies the program and this binary into the machine, and keeps that state for every cell.
+    /// Copies the program and this binary into each machine, and keeps that state for every cell.
     pub async fn arm(&self) -> Result<()> {
         let folder = tempfile::tempdir()?;
         let mut files = Vec::<OsString>::new();
@@ -99,17 +99,20 @@ impl Lab {
             files.push(sanity);
         }
         self.say("reset", ["reset"], SHORT).await?;
-        self.say("push", push("storage", &files), SHORT).await?;
+        let mut machines = vec![Machine::Storage];
         if self.machines == Machines::Pair {
-            self.say("push", push("node", &files[..1]), SHORT).await?;
-            let key = self.folder(&["path"]).await?.join("key");
-            self.say("push", push("storage", &[key.into()]), SHORT)
-                .await?;
+            machines.push(Machine::Node);
+            files.push(self.folder(&["path"]).await?.join("key").into());
         }
         let first = "mkdir -p /var/lib/lab && /root/omnibus-csi --version && /root/lab-node list >/dev/null";
-        self.say("a first run of what was pushed", ["run", "--", "sh", "-c", first], SHORT)
-            .await
-            .context("the program that was built here does not run in the lab's machine: is the C library of this system newer than that of Debian 13?")?;
+        for machine in machines {
+            let machine = machine.name();
+            self.say("push", push(machine, &files), SHORT).await?;
+            let words = ["run", "-m", machine, "--", "sh", "-c", first];
+            self.say("a first run of what was pushed", words, SHORT)
+                .await
+                .context("the program that was built here does not run in the lab's machine: is the C library of this system newer than that of Debian 13?")?;
+        }
         self.say("save", ["save", ARMED], SHORT).await
     }
 
@@ -142,9 +145,14 @@ impl Lab {
             }
             result = self.once(cell, seed, &folder).await;
         }
-        let Err(error) = result else {
-            let _ = fs::remove_dir_all(&folder);
-            return Outcome::Passed(remark);
+        let error = match result {
+            Ok(notes) => {
+                let _ = fs::remove_dir_all(&folder);
+                let remarks = [remark, &notes].into_iter();
+                let remarks: Vec<_> = remarks.filter(|remark| !remark.is_empty()).collect();
+                return Outcome::Passed(remarks.join("; "));
+            }
+            Err(error) => error,
         };
         let why = format!("{error:#}");
         eprintln!("cell {} FAILED: {why}", cell.name);
@@ -152,7 +160,7 @@ impl Lab {
         Outcome::Failed(format!("{why}; see {}", folder.display()))
     }
 
-    async fn once(&self, cell: &Cell, seed: u64, folder: &Path) -> Result<()> {
+    async fn once(&self, cell: &Cell, seed: u64, folder: &Path) -> Result<String> {
         let _ = fs::remove_dir_all(folder);
         self.reset().await?;
         self.inside(cell, seed, folder).await
@@ -182,7 +190,8 @@ impl Lab {
         self.say("reset", ["reset", ARMED], SHORT).await
     }
 
-    async fn inside(&self, cell: &Cell, seed: u64, folder: &Path) -> Result<()> {
+    /// Runs a cell, and does what it asks for. Returns its remarks for the results.
+    async fn inside(&self, cell: &Cell, seed: u64, folder: &Path) -> Result<String> {
         fs::create_dir_all(folder)?;
         let mut log = File::create(folder.join("output"))?;
         let given = given::words();
@@ -191,14 +200,30 @@ impl Lab {
              OMNIBUS_CSI_SANITY=/root/csi-sanity OMNIBUS_SEED={seed} {given}/root/lab-node node {} 2>&1",
             cell.name
         );
-        let mut child = self.start(["run", "--", "sh", "-c", &command], Stdio::piped())?;
+        let seat = cell.seat.name();
+        let mut call = self.command(["run", "-m", seat, "--", "sh", "-c", &command]);
+        call.stdout(Stdio::piped());
+        // Of one machine nothing can be asked: the cell is on it.
+        if cell.machines == Machines::Pair {
+            call.stdin(Stdio::piped());
+        }
+        let mut child = self.started(&mut call)?;
+        let mut answers = child.stdin.take();
         let stdout = child.stdout.take().context("a pipe was asked for")?;
         let mut lines = BufReader::new(stdout).lines();
         let mut reason = String::new();
+        let mut notes = Vec::new();
         let work = async {
             while let Some(line) = lines.next_line().await? {
                 writeln!(log, "{line}")?;
                 eprintln!("  {line}");
+                notes.extend(outside::noted(&line).map(str::to_owned));
+                if let Some(words) = outside::asked(&line) {
+                    let outcome = self.say(words[0], &words, cell.limit).await;
+                    let answer = outside::answer(&outcome);
+                    let to = answers.as_mut().context("only a cell of a pair may ask")?;
+                    to.write_all(answer.as_bytes()).await?;
+                }
                 if reason.is_empty() && line.contains("panicked at") {
                     reason = lines.next_line().await?.unwrap_or_default();
                     writeln!(log, "{reason}")?;
@@ -214,12 +239,12 @@ impl Lab {
         };
         let status = status?;
         ensure!(status.success(), "{status} {reason}");
-        Ok(())
+        Ok(notes.join("; "))
     }
 
     /// Fetches what a failed cell left, and keeps the state of the machine.
     async fn keep(&mut self, cell: &Cell, folder: &Path) {
-        let fetched = self.fetch(folder).await;
+        let fetched = self.fetch(cell, folder).await;
         if let Err(error) = fetched {
             eprintln!("nothing more could be had of it: {error:#}");
         }
@@ -229,13 +254,12 @@ impl Lab {
         }
     }
 
-    async fn fetch(&self, folder: &Path) -> Result<()> {
+    async fn fetch(&self, cell: &Cell, folder: &Path) -> Result<()> {
         let archive = folder.join("evidence.tar");
         let out = File::create(&archive)?;
-        let mut child = self.start(
-            ["run", "--", "tar", "-C", evidence::FOLDER, "-cf", "-", "."],
-            out.into(),
-        )?;
+        let tar = ["tar", "-C", evidence::FOLDER, "-cf", "-", "."];
+        let run = ["run", "-m", cell.seat.name(), "--"];
+        let mut child = self.start(run.into_iter().chain(tar), out.into())?;
         let Ok(status) = timeout(SHORT, child.wait()).await else {
             kill(&mut child).await;
             bail!("the machine does not answer");
@@ -284,14 +308,21 @@ impl Lab {
         words: impl IntoIterator<Item = impl AsRef<OsStr>>,
         stdout: Stdio,
     ) -> Result<Child> {
+        self.started(self.command(words).stdout(stdout))
+    }
+
+    fn command(&self, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
         let mut command = Command::new(&self.script);
         command
             .args(words)
             .env("OMNIBUS_LAB_INSTANCE", &self.instance)
             .stdin(Stdio::null())
-            .stdout(stdout)
             .process_group(0)
             .kill_on_drop(true);
+        command
+    }
+
+    fn started(&self, command: &mut Command) -> Result<Child> {
         command
             .spawn()
             .with_context(|| format!("{} cannot be started", self.script.display()))

@@ -178,10 +178,11 @@ fn today() -> u64 {
 
 fn report(results: Option<&PathBuf>, cell: &Cell, outcome: &Outcome, seconds: u64) -> Result<()> {
     let (state, detail) = match outcome {
-        Outcome::Passed(remark) => ("passed", (*remark).to_owned()),
-        Outcome::Failed(why) => ("FAILED", why.replace(['\n', '\t'], " ")),
-        Outcome::LeftOut => ("left out", "no time was left".to_owned()),
+        Outcome::Passed(remark) => ("passed", remark.as_str()),
+        Outcome::Failed(why) => ("FAILED", why.as_str()),
+        Outcome::LeftOut => ("left out", "no time was left"),
     };
+    let detail = detail.replace(['\n', '\t'], " ");
     println!("cell {}: {state} in {seconds} s {detail}", cell.name);
     if let Some(file) = results {
         let mut file = OpenOptions::new().create(true).append(true).open(file)?;
