@@ -25,6 +25,7 @@ pub mod leftovers;
 pub mod life;
 pub mod migration;
 pub mod never;
+pub mod node_loss;
 pub mod outside;
 pub mod pair;
 pub mod reboot;

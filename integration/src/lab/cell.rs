@@ -13,7 +13,9 @@ use super::fixture::{Access, ExportKind};
 use super::life;
 use super::migration;
 use super::never::{busy, dead, foreign, hung, modes, reuse, sharing};
+use super::node_loss;
 use super::outside::Machine;
+use super::pair::class;
 use super::reboot;
 use super::served::appliance;
 use super::served::cuts::operation::Part;
@@ -164,6 +166,7 @@ pub fn all() -> Vec<Cell> {
         machines: Machines::Pair,
         ..cell("pair-proxy", two_nodes::the_proxy_grows_from_nothing)
     });
+    cells.extend(losses());
     cells.extend(benches());
     cells
 }
@@ -515,6 +518,21 @@ fn faults() -> Vec<Cell> {
         outage::a_writer_goes_on(KINDS[0], Fault::SlowReboot)
     })));
     cells
+}
+
+/// A node that stands still while its volume moves to another one. A share of SMB has no access per node, which is what
+/// keeps a lost one out.
+fn losses() -> impl Iterator<Item = Cell> {
+    let fenced = class::ALONE.into_iter();
+    let fenced = fenced.filter(|class| class.connection != "smb");
+    fenced.map(|class| Cell {
+        limit: Duration::from_hours(1),
+        when: When::Never,
+        machines: Machines::Pair,
+        ..cell(&format!("node-loss-{}", class.connection), move || {
+            node_loss::its_volume_moves(class)
+        })
+    })
 }
 
 const EXT4: Access = Access::Mount("ext4");

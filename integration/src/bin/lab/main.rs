@@ -22,6 +22,7 @@ use integration::lab::evidence;
 use integration::lab::faults::writer;
 use integration::lab::given;
 use integration::lab::host::{Lab, Outcome};
+use integration::lab::node_loss::late;
 
 /// The lab could not be built or started.
 const NO_LAB: u8 = 3;
@@ -54,6 +55,10 @@ fn main() -> Result<ExitCode> {
         }
         [writer::COMMAND, folder, seed] => {
             writer::main(Path::new(folder), seed.parse()?)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        [late::COMMAND, file, notes] => {
+            late::main(Path::new(file), Path::new(notes))?;
             Ok(ExitCode::SUCCESS)
         }
         ["run", "--results", file, names @ ..] => {

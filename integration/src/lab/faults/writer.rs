@@ -28,7 +28,8 @@ use crate::wait::until;
 /// The command of the `lab` binary that runs a writer.
 pub const COMMAND: &str = "write";
 
-const BLOCK: usize = 4096;
+/// The length of a block.
+pub const BLOCK: usize = 4096;
 /// The number of blocks that reach the storage at once.
 const BATCH: u64 = 4;
 /// The blocks of a file.
@@ -203,7 +204,8 @@ fn name(part: u64) -> String {
     format!("part-{part:04}")
 }
 
-fn block(seed: u64, number: u64) -> Vec<u8> {
+/// A block: its number, and what follows from that and the seed.
+pub fn block(seed: u64, number: u64) -> Vec<u8> {
     let mut block = number.to_le_bytes().to_vec();
     // Apart enough for no two blocks to follow from states near each other.
     let seed = seed ^ (number + 1).wrapping_mul(0x2545_f491_4f6c_dd1d);

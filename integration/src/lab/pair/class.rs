@@ -7,10 +7,12 @@ use csi_proto::v1 as csi;
 use csi_proto::v1::volume_capability::access_mode::Mode;
 
 use super::{Far, KEY, NODE, STORAGE};
+use crate::lab::calls::{Node, within};
 use crate::lab::command::run;
 use crate::lab::fixture::{Access, Backing, Export, Fixture, capability};
 use crate::lab::storage::shares::SMB_USER;
 use crate::lab::storage::zfs::Dataset;
+use crate::server::Launch;
 use crate::volume;
 
 /// Below which volumes are made, on both machines.
@@ -101,6 +103,79 @@ pub(in crate::lab) const SHARES: Class = Class {
     host: NODE,
 };
 
+/// The id of the machine `node` as a node of a process that has one driver alone.
+pub(in crate::lab) const FIRST: &str = "first";
+/// That of the machine `storage`.
+pub(in crate::lab) const SECOND: &str = "second";
+
+/// One connection for each protocol, of the machine `storage`, in a process that has it alone. Only nodes to which a
+/// volume is published have access, but for SMB, which has no access per node.
+pub(in crate::lab) const ALONE: [Class; 4] = [
+    Class {
+        connection: "nfs",
+        section: "nfs:
+  shareHost: HOST
+  shareStrategy: setDatasetProperties
+  shareStrategySetDatasetProperties:
+    nodes: {names: {first: 10.77.0.2, second: 10.77.0.1}}
+    properties: {sharenfs: 'rw,no_subtree_check,no_root_squash'}
+",
+        ..FILES
+    },
+    Class {
+        connection: "smb",
+        host: STORAGE,
+        ..SHARES
+    },
+    Class {
+        connection: "iscsi",
+        section: "iscsi:
+  targetPortal: HOST:3260
+  shareStrategy: lio
+  shareStrategyLio:
+    basename: iqn.2026-01.lab.pair
+    nodes: {nameTemplate: 'iqn.2026-01.lab.pair:{{node}}'}
+",
+        host: STORAGE,
+        ..DISKS
+    },
+    Class {
+        connection: "nvmeof",
+        filesystem: "ext4",
+        section: "nvmeof:
+  transport: tcp://HOST:4420
+  shareStrategy: nvmet
+  shareStrategyNvmet:
+    basename: nqn.2026-01.lab.pair
+    ports: [{id: 1, traddr: 0.0.0.0}]
+    nodes: {nameTemplate: 'nqn.2026-01.lab.pair:{{node}}'}
+",
+        ..NAMESPACES
+    },
+];
+
+/// Both machines get the names by which [`ALONE`] lets them in: they began as one image.
+pub(in crate::lab) fn name_nodes(other: &Far) {
+    let named = |machine: &str| {
+        let (id, uuid) = match machine {
+            "node" => (FIRST, "5a0f0f4e-6d2c-4f5e-9b1a-000000000001"),
+            _ => (SECOND, "5a0f0f4e-6d2c-4f5e-9b1a-000000000002"),
+        };
+        format!(
+            "mkdir -p /etc/nvme && echo nqn.2026-01.lab.pair:{id} >/etc/nvme/hostnqn && \
+             echo {uuid} >/etc/nvme/hostid && \
+             echo InitiatorName=iqn.2026-01.lab.pair:{id} >/etc/iscsi/initiatorname.iscsi && \
+             systemctl restart iscsid"
+        )
+    };
+    other.run(&[&named(other.name())]);
+    let here = match other.name() {
+        "node" => "storage",
+        _ => "node",
+    };
+    run(&["sh", "-c", &named(here)]);
+}
+
 /// Both machines get the datasets that the connections name, and what exports need.
 pub(in crate::lab) fn prepare(other: &Far) {
     for name in ["v", "s"] {
@@ -150,6 +225,26 @@ impl Class {
                 &volume::parameters(&parameters),
             )
         }
+    }
+
+    /// A process that has this driver alone, as the node of this id.
+    pub(in crate::lab) fn launch(self, mode: &str, id: &str) -> Launch {
+        Launch::new(self.file())
+            .set("--csi-mode", mode)
+            .set("--log-level", "debug")
+            .env("CSI_NODE_ID", id)
+    }
+
+    /// A new volume, made by a process that has this driver alone.
+    pub(in crate::lab) async fn made(self, controller: &Node, name: &str) -> Fixture {
+        let request = csi::CreateVolumeRequest {
+            parameters: BTreeMap::new(),
+            ..self.request(name, None)
+        };
+        let mut client = controller.server.client().controller;
+        let reply = within("create", client.create_volume(request)).await;
+        let volume = reply.expect("a volume is made").into_inner().volume;
+        self.fixture(volume.expect("a volume"))
     }
 
     fn capability(self) -> csi::VolumeCapability {
