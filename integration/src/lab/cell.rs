@@ -8,7 +8,7 @@ use super::by_hand;
 use super::clients;
 use super::crash;
 use super::faults::absence::Fault;
-use super::faults::{KINDS, disconnect, outage};
+use super::faults::{KINDS, disconnect, outage, power};
 use super::fixture::{Access, ExportKind};
 use super::life;
 use super::migration;
@@ -167,6 +167,7 @@ pub fn all() -> Vec<Cell> {
         ..cell("pair-proxy", two_nodes::the_proxy_grows_from_nothing)
     });
     cells.extend(losses());
+    cells.extend(outages());
     cells.extend(benches());
     cells
 }
@@ -531,6 +532,19 @@ fn losses() -> impl Iterator<Item = Cell> {
         machines: Machines::Pair,
         ..cell(&format!("node-loss-{}", class.connection), move || {
             node_loss::its_volume_moves(class)
+        })
+    })
+}
+
+/// A storage host whose power is cut for a while under pods of another machine.
+fn outages() -> impl Iterator<Item = Cell> {
+    class::ALONE.into_iter().map(|class| Cell {
+        limit: Duration::from_mins(40) + power::outage(),
+        when: When::Never,
+        machines: Machines::Pair,
+        seat: Machine::Node,
+        ..cell(&format!("outage-{}", class.connection), move || {
+            power::pods_go_on(class)
         })
     })
 }

@@ -6,7 +6,9 @@
 
 pub mod absence;
 pub mod disconnect;
+pub mod fio;
 pub mod outage;
+pub mod power;
 pub mod writer;
 
 use std::time::Duration;

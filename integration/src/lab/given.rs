@@ -1,11 +1,14 @@
 //! Numbers that the environment of a run gives to its cells.
 
 use std::env;
+use std::time::Duration;
 
 /// The number of rounds of a cell that has a number of them.
 const ROUNDS: &str = "OMNIBUS_LAB_ROUNDS";
 /// The number of clones at once, of a cell that makes clones.
 const CLONES: &str = "OMNIBUS_LAB_CLONES";
+/// The seconds of an outage.
+const OUTAGE: &str = "OMNIBUS_OUTAGE";
 
 /// The seed of all that is random.
 pub fn seed() -> u64 {
@@ -22,9 +25,14 @@ pub fn clones() -> Option<u64> {
     number(CLONES)
 }
 
+/// The length of an outage, if one is given.
+pub fn outage() -> Option<Duration> {
+    number(OUTAGE).map(Duration::from_secs)
+}
+
 /// The given numbers as words for `env`, for the machine.
 pub fn words() -> String {
-    let given = [ROUNDS, CLONES].into_iter();
+    let given = [ROUNDS, CLONES, OUTAGE].into_iter();
     let words = given.filter_map(|name| Some(format!("{name}={} ", number(name)?)));
     words.collect()
 }

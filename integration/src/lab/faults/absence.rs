@@ -61,7 +61,8 @@ impl Fault {
                 stop_and_start_late(fixture, &other).await;
             }
         }
-        until("the port to answer", || answers(port).then(Instant::now)).await
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        until("the port to answer", || answers(address).then(Instant::now)).await
     }
 }
 
@@ -83,8 +84,8 @@ pub fn port(fixture: &Fixture) -> u16 {
     }
 }
 
-fn answers(port: u16) -> bool {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+/// Whether something listens at an address, and can be reached.
+pub fn answers(address: SocketAddr) -> bool {
     TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
 }
 

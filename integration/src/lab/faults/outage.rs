@@ -79,7 +79,7 @@ pub async fn a_writer_goes_on(kind: Kind, fault: Fault) {
 
 /// What an orchestrator does that was restarted during the outage: it repeats all calls for its
 /// volumes. Their results do not matter, but they must end and destroy nothing.
-async fn ask_again(node: Arc<Node>, fixture: Arc<Fixture>, is_over: Arc<AtomicBool>) {
+pub(super) async fn ask_again(node: Arc<Node>, fixture: Arc<Fixture>, is_over: Arc<AtomicBool>) {
     let pod = node.pod("writer");
     let mut outcomes = BTreeMap::<_, u32>::new();
     let mut longest = Duration::ZERO;
@@ -132,7 +132,7 @@ fn measure(writer: &Writer, away: Instant, back: Instant, writable: Instant, aga
 }
 
 /// Neither read-only nor with an error in its records.
-fn sound(pod: &Path) {
+pub(super) fn sound(pod: &Path) {
     let table = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
     let point = pod.display().to_string();
     let line = table

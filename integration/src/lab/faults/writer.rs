@@ -16,7 +16,7 @@
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -172,17 +172,32 @@ impl Writer {
     ///
     /// # Panics
     /// If it got an error, or hangs.
-    pub async fn end(mut self) -> Written {
+    pub async fn end(self) -> Written {
+        let (status, written) = self.ended().await;
+        assert!(status.success(), "the pod got an error");
+        written
+    }
+
+    /// The blocks that were on the storage when it got an error.
+    ///
+    /// # Panics
+    /// If it got none, or hangs.
+    pub async fn failed(self) -> Written {
+        let (status, written) = self.ended().await;
+        assert!(!status.success(), "the pod got no error");
+        written
+    }
+
+    async fn ended(mut self) -> (ExitStatus, Written) {
         let blocks = Arc::clone(&self.progress);
         drop(self.stop);
         let child = &mut self.child;
         let status = until("the writer to end", || child.try_wait().ok().flatten()).await;
         let heard = self.listener.join().expect("the listener has not panicked");
         heard.expect("the writer says numbers");
-        assert!(status.success(), "the pod got an error");
         let blocks = blocks.lock().unwrap_or_else(PoisonError::into_inner).blocks;
         let seed = self.seed;
-        Written { seed, blocks }
+        (status, Written { seed, blocks })
     }
 }
 
@@ -221,11 +236,26 @@ impl Written {
     /// # Panics
     /// At the first that is not right.
     pub fn verify(&self, what: &str, read: impl Fn(&str) -> Vec<u8>) {
+        self.compare(what, read, true);
+    }
+
+    /// The same after an error, which may have come to the storage, too: more than these blocks may be there.
+    ///
+    /// # Panics
+    /// At the first that is not right.
+    pub fn verify_at_least(&self, what: &str, read: impl Fn(&str) -> Vec<u8>) {
+        self.compare(what, read, false);
+    }
+
+    fn compare(&self, what: &str, read: impl Fn(&str) -> Vec<u8>, is_all: bool) {
         let mut expected = 0;
         for part in 0..self.blocks.div_ceil(PART) {
-            let bytes = read(&name(part));
+            let mut bytes = read(&name(part));
             let last = self.blocks.min((part + 1) * PART);
             let length = usize::try_from(last - expected).expect("small") * BLOCK;
+            if !is_all {
+                bytes.truncate(length);
+            }
             assert_eq!(bytes.len(), length, "{what}: the length of part {part}");
             for found in bytes.chunks(BLOCK) {
                 let number = found.first_chunk().map(|first| u64::from_le_bytes(*first));
@@ -285,6 +315,19 @@ mod tests {
         spoiled(|bytes| bytes[5000] ^= 1);
         spoiled(|bytes| bytes.copy_within(0..BLOCK, BLOCK));
         spoiled(|bytes| bytes.truncate(BLOCK));
+    }
+
+    #[test]
+    fn after_an_error_there_may_be_more_and_not_less() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let all = written(folder.path(), 5);
+        let read = |name: &str| fs::read(folder.path().join(name)).expect("a part");
+        let with_blocks = |blocks| Written { seed: 3, blocks };
+        let fewer = with_blocks(all.blocks() - 1);
+        fewer.verify_at_least("fewer", read);
+        catch_unwind(|| fewer.verify("exactly", read)).expect_err("a block more is there");
+        let more = with_blocks(all.blocks() + 1);
+        catch_unwind(|| more.verify_at_least("more", read)).expect_err("a block is missing");
     }
 
     #[test]

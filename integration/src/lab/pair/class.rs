@@ -247,6 +247,21 @@ impl Class {
         self.fixture(volume.expect("a volume"))
     }
 
+    /// The port at which its storage answers.
+    pub(in crate::lab) fn port(self) -> u16 {
+        match self.driver {
+            "zfs-generic-nfs" => 2049,
+            "zfs-generic-smb" => 445,
+            "zfs-generic-iscsi" => 3260,
+            _ => 4420,
+        }
+    }
+
+    /// Whether its volumes are disks to a node.
+    pub(in crate::lab) fn is_device(self) -> bool {
+        self.filesystem == "ext4"
+    }
+
     fn capability(self) -> csi::VolumeCapability {
         let mode = match self.filesystem {
             "nfs" | "cifs" => Mode::MultiNodeMultiWriter,
