@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Many snapshots at once. Sourced, never run.
+# Many snapshots at once, and programs of backups (integration/cluster/backup.sh). Sourced, never run.
 
 # Files of several sizes, the first of them empty.
 fill() { # pod folder
@@ -94,3 +94,207 @@ handles_of_snapshots() {
 }
 
 no_contents() { [ -z "$(contents_of_driver "$1")" ]; } # release
+
+# The restic mover: a snapshot of a claim into a repository in S3; the namespace is deleted, and a new claim gets it all.
+cell_backup_volsync() {
+    local sum
+    begin_backup
+    s3_start volsync
+    volsync_install
+    privileged_movers
+    repository
+    claim data local 1Gi
+    pod writer data
+    ready writer
+    fill writer /data
+    sum=$(sum_of writer /data)
+
+    k apply -f - >/dev/null <<END_OF_OBJECT
+apiVersion: volsync.backube/v1alpha1
+kind: ReplicationSource
+metadata: {name: data}
+spec:
+  sourcePVC: data
+  trigger: {manual: once}
+  restic: {repository: restic, copyMethod: Snapshot, storageClassName: local, volumeSnapshotClassName: local, cacheStorageClassName: local}
+END_OF_OBJECT
+    synchronized replicationsource/data
+    run_in writer 'rm -r /data/d'
+    wait_until "$PATIENCE" no_contents local || fail "VolSync keeps snapshots: $(contents_of_driver local)"
+
+    namespace_anew local
+    privileged_movers
+    repository
+    claim data local 1Gi
+    k apply -f - >/dev/null <<END_OF_OBJECT
+apiVersion: volsync.backube/v1alpha1
+kind: ReplicationDestination
+metadata: {name: data}
+spec:
+  trigger: {manual: once}
+  restic: {repository: restic, destinationPVC: data, copyMethod: Direct, cacheStorageClassName: local}
+END_OF_OBJECT
+    synchronized replicationdestination/data
+    pod reader data
+    ready reader
+    same_sum reader /data "$sum"
+
+    end_volsync
+    s3_stop
+}
+
+# The rsync mover over TLS: a snapshot of a claim into another claim. A Service would need kube-proxy, so the source is given
+# the address of the destination's pod.
+cell_backup_volsync_rsync() {
+    local sum key
+    begin_backup
+    volsync_install
+    privileged_movers
+    claim here local 1Gi
+    claim there local 1Gi
+    pod writer here
+    ready writer
+    fill writer /data
+    sum=$(sum_of writer /data)
+
+    k apply -f - >/dev/null <<END_OF_OBJECT
+apiVersion: volsync.backube/v1alpha1
+kind: ReplicationDestination
+metadata: {name: there}
+spec:
+  trigger: {manual: once}
+  rsyncTLS: {destinationPVC: there, copyMethod: Direct}
+END_OF_OBJECT
+    wait_until "$PATIENCE" destination_runs || { volsync_said; fail "no pod receives what rsync sends"; }
+    key=$(k get replicationdestination there -o 'jsonpath={.status.rsyncTLS.keySecret}')
+    k apply -f - >/dev/null <<END_OF_OBJECT
+apiVersion: volsync.backube/v1alpha1
+kind: ReplicationSource
+metadata: {name: here}
+spec:
+  sourcePVC: here
+  trigger: {manual: once}
+  rsyncTLS: {copyMethod: Snapshot, storageClassName: local, volumeSnapshotClassName: local, keySecret: $key, address: $(destination_address), port: 8000}
+END_OF_OBJECT
+    synchronized replicationsource/here
+    synchronized replicationdestination/there
+    run_in writer 'rm -r /data/d'
+    pod reader there
+    ready reader
+    same_sum reader /data "$sum"
+    end_volsync
+}
+
+destination_address() {
+    k get pod -l job-name=volsync-rsync-tls-dst-there -o 'jsonpath={.items[0].status.podIP}'
+}
+
+destination_runs() {
+    [ "$(k get pod -l job-name=volsync-rsync-tls-dst-there -o 'jsonpath={.items[*].status.phase}')" = Running ] &&
+        [ -n "$(destination_address)" ] && [ -n "$(k get replicationdestination there -o 'jsonpath={.status.rsyncTLS.keySecret}')" ]
+}
+
+# Velero with its node agent and its own data mover of CSI snapshots: the data goes to S3, the snapshot goes away. The namespace
+# is deleted and restored.
+cell_backup_velero() {
+    local sum
+    begin_backup
+    kubectl label volumesnapshotclass local velero.io/csi-volumesnapshot-class=true >/dev/null
+    s3_start velero
+    velero_install velero
+    claim data local 1Gi
+    pod writer data
+    ready writer
+    fill writer /data
+    sum=$(sum_of writer /data)
+
+    velero backup create first --include-namespaces "$NS" --snapshot-move-data >/dev/null
+    velero_completes backups first
+    moved datauploads
+    wait_until "$PATIENCE" velero_keeps_nothing || { velero_said; fail "Velero keeps snapshots or claims after the backup"; }
+
+    delete_namespace local
+    velero restore create again --from-backup first >/dev/null
+    velero_completes restores again
+    moved datadownloads
+    ready writer
+    same_sum writer /data "$sum"
+    wait_until "$PATIENCE" velero_keeps_nothing || { velero_said; fail "Velero keeps snapshots or claims after the restore"; }
+
+    velero backup delete first --confirm >/dev/null
+    wait_until "$PATIENCE" no_backup first || { velero_said; fail "the backup cannot be deleted"; }
+    velero_uninstall
+    clean_up local
+    s3_stop
+}
+
+no_backup() { [ -z "$(kubectl -n velero get backups.velero.io "$1" --ignore-not-found -o name)" ]; } # name
+
+velero_completes() { # kind name
+    wait_until 600 velero_ended "$1" "$2" || { velero_said; fail "Velero's $1 $2 does not end"; }
+    velero_is "$1" "$2" Completed || { velero_said; fail "Velero's $1 $2 ended as $(velero_phase "$1" "$2")"; }
+}
+
+velero_ended() { # kind name
+    case $(velero_phase "$1" "$2") in Completed | PartiallyFailed | Failed | FailedValidation) ;; *) return 1 ;; esac
+}
+
+# Without it, the backup would have only the objects.
+moved() { # kind
+    local phases
+    phases=$(kubectl -n velero get "$1.velero.io" -o 'jsonpath={.items[*].status.phase}')
+    [ "$phases" = Completed ] || { velero_said; fail "there is not one of Velero's $1 that is completed: '$phases'"; }
+}
+
+velero_keeps_nothing() {
+    no_contents local && [ -z "$(kubectl -n velero get persistentvolumeclaims,volumesnapshots -o name)" ]
+}
+
+begin_backup() {
+    # Movers are pods that are made one after the other.
+    # shellcheck disable=SC2034  # for objects.sh
+    PATIENCE=240
+    release_install local
+}
+
+# The files are those of root, and only a mover with rights may keep that.
+privileged_movers() { kubectl annotate --overwrite namespace "$NS" volsync.backube/privileged-movers=true >/dev/null; }
+
+repository() {
+    k create secret generic restic --from-literal="RESTIC_REPOSITORY=s3:http://$S3_HOST:$S3_PORT/volsync/data" \
+        --from-literal=RESTIC_PASSWORD=password --from-literal="AWS_ACCESS_KEY_ID=$S3_KEY" \
+        --from-literal="AWS_SECRET_ACCESS_KEY=$S3_SECRET" --from-literal=AWS_DEFAULT_REGION=us-east-1 >/dev/null
+}
+
+synchronized() { # kind/name
+    k wait --for=jsonpath='{.status.lastManualSync}'=once --timeout="${PATIENCE}s" "$1" >/dev/null && return
+    volsync_said
+    fail "VolSync's $1 does not end"
+}
+
+volsync_said() {
+    k get pod,pvc,volumesnapshot >&2 || true
+    k describe pod -l app.kubernetes.io/created-by=volsync >&2 || true
+    k get replicationsource,replicationdestination -o yaml >&2 || true
+    tail -n 40 "$CLUSTER_STATE/node-1/services/volsync.log" >&2 || true
+}
+
+# What VolSync made belongs to its objects: it goes with them.
+end_volsync() {
+    remove replicationsource,replicationdestination --all
+    clean_up local
+    volsync_uninstall
+}
+
+# The whole namespace, and with it every volume.
+delete_namespace() { # release
+    kubectl delete namespace "$NS" --timeout="${PATIENCE}s" >/dev/null || fail "the namespace cannot be deleted"
+    wait_until "$PATIENCE" nothing_left "$1" ||
+        fail "left of the namespace: volumes '$(volumes_of_driver "$1")', snapshots '$(contents_of_driver "$1")', directories '$(directories)'"
+}
+
+namespace_anew() { # release
+    delete_namespace "$1"
+    kubectl create namespace "$NS" >/dev/null
+    wait_until 60 k get serviceaccount default || fail "the namespace gets no account"
+}
