@@ -7,13 +7,13 @@ fill() { # pod folder
 }
 
 # One SHA-256 over the names and the SHA-256 of these files.
-sum_of() { # pod folder
+sum_of_files() { # pod folder
     run_in "$1" "cd $2/d && find . -type f | sort | xargs sha256sum | sha256sum | cut -d ' ' -f 1"
 }
 
-same_sum() { # pod folder sum
+same_files() { # pod folder sum
     local sum
-    sum=$(sum_of "$1" "$2")
+    sum=$(sum_of_files "$1" "$2")
     [ "$sum" = "$3" ] || fail "in pod $1 the files in $2 have the SHA-256 '$sum', not '$3'"
 }
 
@@ -35,10 +35,10 @@ cell_snapshot_storm() {
     ready one
     ready many
     fill one /data
-    sums[0]=$(sum_of one /data)
+    sums[0]=$(sum_of_files one /data)
     for number in {1..10}; do
         fill many "/data/$number"
-        sums[number]=$(sum_of many "/data/$number")
+        sums[number]=$(sum_of_files many "/data/$number")
     done
     [ "$(printf '%s\n' "${sums[@]}" | sort -u | wc -l)" = 11 ] || fail "two claims have the same content: this proves nothing"
 
@@ -55,16 +55,16 @@ cell_snapshot_storm() {
     done
     pod_of_many restored : "${restored[@]}"
     ready restored
-    for number in 1 2 3; do same_sum restored "/data/$number" "${sums[0]}"; done
-    same_sum restored /data/4 "${sums[3]}"
-    same_sum restored /data/5 "${sums[8]}"
+    for number in 1 2 3; do same_files restored "/data/$number" "${sums[0]}"; done
+    same_files restored /data/4 "${sums[3]}"
+    same_files restored /data/5 "${sums[8]}"
     ! run_in restored 'ls /data/1/later' 2>/dev/null || fail "a snapshot has what was written after it"
 
     began=$SECONDS
     k delete volumesnapshot --all --timeout="${PATIENCE}s" >/dev/null || fail "the snapshots cannot be deleted"
     wait_until "$PATIENCE" no_contents local || fail "contents of snapshots are left: $(contents_of_driver local)"
     say "a hundred snapshots were gone after $((SECONDS - began)) s"
-    same_sum restored /data/1 "${sums[0]}"
+    same_files restored /data/1 "${sums[0]}"
     clean_up local
 }
 
@@ -107,7 +107,7 @@ cell_backup_volsync() {
     pod writer data
     ready writer
     fill writer /data
-    sum=$(sum_of writer /data)
+    sum=$(sum_of_files writer /data)
 
     k apply -f - >/dev/null <<END_OF_OBJECT
 apiVersion: volsync.backube/v1alpha1
@@ -137,7 +137,7 @@ END_OF_OBJECT
     synchronized replicationdestination/data
     pod reader data
     ready reader
-    same_sum reader /data "$sum"
+    same_files reader /data "$sum"
 
     end_volsync
     s3_stop
@@ -155,7 +155,7 @@ cell_backup_volsync_rsync() {
     pod writer here
     ready writer
     fill writer /data
-    sum=$(sum_of writer /data)
+    sum=$(sum_of_files writer /data)
 
     k apply -f - >/dev/null <<END_OF_OBJECT
 apiVersion: volsync.backube/v1alpha1
@@ -181,7 +181,7 @@ END_OF_OBJECT
     run_in writer 'rm -r /data/d'
     pod reader there
     ready reader
-    same_sum reader /data "$sum"
+    same_files reader /data "$sum"
     end_volsync
 }
 
@@ -206,7 +206,7 @@ cell_backup_velero() {
     pod writer data
     ready writer
     fill writer /data
-    sum=$(sum_of writer /data)
+    sum=$(sum_of_files writer /data)
 
     velero backup create first --include-namespaces "$NS" --snapshot-move-data >/dev/null
     velero_completes backups first
@@ -218,7 +218,7 @@ cell_backup_velero() {
     velero_completes restores again
     moved datadownloads
     ready writer
-    same_sum writer /data "$sum"
+    same_files writer /data "$sum"
     wait_until "$PATIENCE" velero_keeps_nothing || { velero_said; fail "Velero keeps snapshots or claims after the restore"; }
 
     velero backup delete first --confirm >/dev/null
