@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use super::access::{called, published, unpublished};
+use super::access::called;
 use super::life::{delete, make, used};
 use super::settings::{dataset, shown};
 use super::{Served, storage};
@@ -129,7 +129,7 @@ pub async fn a_writing_node_is_fenced(served: Served) {
         }
         assert!(fences(&addons).await.is_empty(), "it is lifted");
     }
-    published(&node, &volume, NODE).await.expect("published");
+    node.attach(&volume, NODE).await.expect("published");
     taken_away(&node, &volume, &pod).await;
     let pod = let_in(&node, &volume).await;
     content::same(&old, &read(&volume, &pod), "what was written before");
@@ -138,7 +138,7 @@ pub async fn a_writing_node_is_fenced(served: Served) {
 
     step("take away, delete");
     taken_away(&node, &volume, &pod).await;
-    let detached = unpublished(&node, &volume, NODE).await;
+    let detached = node.detach(&volume, NODE).await;
     detached.expect("unpublished");
     clients_end();
     delete(&node, &volume).await;
@@ -210,7 +210,7 @@ async fn connected(place: &Place) -> Channel {
 
 /// Attached, staged and published to a pod.
 async fn let_in(node: &Node, volume: &Fixture) -> PathBuf {
-    published(node, volume, NODE).await.expect("published");
+    node.attach(volume, NODE).await.expect("published");
     used(node, volume).await
 }
 
@@ -242,7 +242,7 @@ async fn is_silent(writer: &Writer) {
 }
 
 async fn stays_out(node: &Node, volume: &Fixture) {
-    let refused = published(node, volume, NODE).await;
+    let refused = node.attach(volume, NODE).await;
     let refused = refused.expect_err("it is shut out");
     step(refused.message());
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
