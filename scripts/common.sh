@@ -25,6 +25,16 @@ die() {
     exit 1
 }
 
+# Prints the head of the script and ends it, where its first word asks for help.
+help_if_asked() { # the words of the script
+    case ${1:-} in
+        -h | --help)
+            awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' "$OMNIBUS_ROOT/scripts/${0##*/}"
+            exit
+            ;;
+    esac
+}
+
 everything_required() { [ "${OMNIBUS_REQUIRE_ALL:-}" = 1 ]; }
 
 is_root() { [ "$(id -u)" = 0 ]; }
