@@ -162,7 +162,7 @@ impl ZfsTools {
     }
 
     /// The first words of a `zfs` command, for scripts that run one.
-    pub(super) fn words(&self) -> Vec<String> {
+    pub fn words(&self) -> Vec<String> {
         let zfs = self.zfs.as_str().to_owned();
         if self.raise {
             vec![self.sudo.as_str().to_owned(), "-n".into(), "--".into(), zfs]

@@ -8,6 +8,7 @@ mod revocation;
 mod uuid;
 
 use std::fmt::Debug;
+use std::sync::LazyLock;
 
 use csi_types::attachment::{
     FieldError, Interface, Iqn, Iscsi, Listed, Lun, Nqn, Nsid, Nvmeof, Portal, Transport,
@@ -22,9 +23,12 @@ use driver_zfs_cli::exec::{Command, Output};
 
 use crate::config::Basename;
 use crate::facts::Facts;
+use crate::scripts::{HostPaths, bare};
 use driver_zfs::nodes::{AccessList, NodeName, Nodes};
 use revocation::Revocation;
 use uuid::Uuid;
+
+static USERS: LazyLock<String> = LazyLock::new(|| bare(include_str!("script/users.sh")));
 
 /// The filesystems that a disk can be asked to hold. compat: "Exports of a ZFS host".
 const FS_TYPES: &[&str] = &[
@@ -53,6 +57,9 @@ pub(crate) enum Protocol {
 
 /// One target stack of a host, by one tool.
 pub(crate) trait Stack: Debug + Send + Sync {
+    /// The paths of its host.
+    fn places(&self) -> &HostPaths;
+
     /// The reason why it can never make this disk.
     fn refuses(&self, _disk: &Disk<'_>) -> Option<&'static str> {
         None
@@ -197,6 +204,18 @@ impl DiskExport {
         ask(self.stack.as_ref(), &disk)
     }
 
+    /// Asks what else has its zvol.
+    fn users(&self, subject: &Subject<'_>, export_name: &ExportName) -> Command {
+        let target = self.target(export_name);
+        let [subsystem, backstore] = match self.protocol {
+            Protocol::Iscsi(..) => ["", export_name.as_str()],
+            Protocol::Nvmeof(_) => [target.as_str(), ""],
+        };
+        Command::function(&USERS)
+            .arg(self.stack.places().configfs.as_str())
+            .args([subject.device().as_str(), subsystem, backstore])
+    }
+
     /// A change, which is saved.
     fn change(&self, change: Command) -> impl Iterator<Item = Act<Command>> {
         std::iter::once(change)
@@ -328,6 +347,13 @@ impl Export for DiskExport {
         vec![self.with(subject, export_name, |stack, disk| stack.observe(disk))]
     }
 
+    fn observe_to_adopt(&self, subject: &Subject<'_>, export_name: &ExportName) -> Vec<Command> {
+        let users = self.users(subject, export_name);
+        let mut commands = Export::observe(self, subject, export_name);
+        commands.push(users);
+        commands
+    }
+
     fn facts(
         &self,
         _subject: &Subject<'_>,
@@ -407,6 +433,10 @@ impl Export for DiskExport {
             )));
         }
         Ok(facts.connected.clone())
+    }
+
+    fn other_users(&self, facts: &Facts) -> Vec<String> {
+        facts.used.clone()
     }
 
     fn examine(&self) -> Vec<Command> {

@@ -34,27 +34,23 @@ pub struct Facts {
     pub hidden: Vec<String>,
     /// Why the host cannot show who is connected to a share.
     pub unseen: Vec<String>,
-}
-
-fn strange(why: String) -> Error {
-    Error::new(Kind::Internal, "observe an export").because(why)
+    /// What else has the dataset, as only an adoption asks.
+    pub used: Vec<String>,
 }
 
 // === impl Facts ===
 
 impl Facts {
-    /// Parses the output of an observing script.
+    /// Parses the output of observing scripts.
     pub(crate) fn read(answers: &[Output]) -> Result<Self, Error> {
-        let [answer] = answers else {
-            return Err(strange(format!("{} answers to one command", answers.len())));
-        };
         let mut facts = Self::default();
-        facts.add(answer)?;
+        for answer in answers {
+            facts.add(answer)?;
+        }
         Ok(facts)
     }
 
-    /// Adds what an observing script has printed.
-    pub(crate) fn add(&mut self, answer: &Output) -> Result<(), Error> {
+    fn add(&mut self, answer: &Output) -> Result<(), Error> {
         for line in answer.text().lines().filter(|line| !line.is_empty()) {
             let (word, name) = line.split_once(' ').unwrap_or((line, ""));
             let list = match word {
@@ -69,7 +65,11 @@ impl Facts {
                 "connected" => &mut self.connected,
                 "hidden" => &mut self.hidden,
                 "unseen" => &mut self.unseen,
-                _ => return Err(strange("the host answered something else".to_owned())),
+                "used" => &mut self.used,
+                _ => {
+                    let why = "the host answered something else";
+                    return Err(Error::new(Kind::Internal, "observe an export").because(why));
+                }
             };
             list.push(name.to_owned());
         }

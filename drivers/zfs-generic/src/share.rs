@@ -34,6 +34,7 @@ use driver_zfs::nodes::{Nodes, NodesConfig};
 
 static SCRIPT: LazyLock<String> = LazyLock::new(|| bare(include_str!("script/share.sh")));
 static CLIENTS: LazyLock<String> = LazyLock::new(|| bare(include_str!("script/clients.sh")));
+static SHARED: LazyLock<String> = LazyLock::new(|| bare(include_str!("script/shared.sh")));
 
 /// The protocol of a share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -267,15 +268,19 @@ impl ShareExport {
     }
 
     fn script(&self, mode: &str, dataset: &DatasetName) -> Command {
-        let zfs = self.tools.zfs(["get"]);
-        let words = zfs.arguments().iter().map(|word| word.expose().to_owned());
-        let words: Vec<String> = words.take_while(|word| word != "get").collect();
         Command::function(&SCRIPT)
             .args([mode, self.protocol.section()])
             .args([dataset.as_str(), &Self::share_name(dataset)])
             .arg(self.tools.sudo.as_str())
-            .arg(zfs.program().as_str())
-            .args(words)
+            .args(self.tools.words())
+    }
+
+    /// Asks what else shares it.
+    fn shared(&self, dataset: &DatasetName) -> Command {
+        Command::function(&SHARED)
+            .args([self.protocol.section(), dataset.as_str()])
+            .arg(Self::share_name(dataset))
+            .args(self.tools.words())
     }
 
     /// Asks who uses it.
@@ -345,17 +350,21 @@ impl Export for ShareExport {
             .collect()
     }
 
+    fn observe_to_adopt(&self, subject: &Subject<'_>, _asset: &()) -> Vec<Command> {
+        let shared = self.shared(subject.dataset);
+        self.observe(subject, &())
+            .into_iter()
+            .chain([shared])
+            .collect()
+    }
+
     fn facts(
         &self,
         _subject: &Subject<'_>,
         _asset: &(),
         answers: &[Output],
     ) -> Result<Facts, Error> {
-        let mut facts = Facts::default();
-        for answer in answers {
-            facts.add(answer)?;
-        }
-        Ok(facts)
+        Facts::read(answers)
     }
 
     fn ensure(
@@ -429,6 +438,10 @@ impl Export for ShareExport {
             self.note_unseen(why);
         }
         Ok(facts.connected.clone())
+    }
+
+    fn other_users(&self, facts: &Facts) -> Vec<String> {
+        facts.used.clone()
     }
 
     fn is_per_node(&self) -> bool {

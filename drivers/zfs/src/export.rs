@@ -120,6 +120,15 @@ pub trait Export: Send + Sync + Debug + 'static {
         self.observe(subject, export_name)
     }
 
+    /// The same for an adoption: [`Export::other_users`] needs to be answered.
+    fn observe_to_adopt(
+        &self,
+        subject: &Subject<'_>,
+        export_name: &Self::Name,
+    ) -> Vec<Self::Command> {
+        self.observe(subject, export_name)
+    }
+
     /// Interprets the answers: one for each query, in order. `Internal` for an answer that cannot
     /// be parsed.
     fn facts(
@@ -252,6 +261,12 @@ pub trait Export: Send + Sync + Debug + 'static {
         _facts: &Self::Facts,
     ) -> Result<Vec<String>, Error> {
         Ok(Vec::new())
+    }
+
+    /// The users of a dataset that is no volume yet, as its host shows them: exports of others, mounts, devices on top of
+    /// it. Never this export itself, which an interrupted adoption has made. Empty where the host cannot tell.
+    fn other_users(&self, _facts: &Self::Facts) -> Vec<String> {
+        Vec::new()
     }
 
     /// The queries that show whether the storage is set up for this export: for operators.

@@ -149,6 +149,11 @@ impl ExportRef<'_> {
         self.export.observe_to_remove(&self.subject(pool))
     }
 
+    /// The queries before an adoption.
+    pub fn commands_to_adopt(&self, pool: &State) -> Result<Vec<Opaque>, Error> {
+        self.export.observe_to_adopt(&self.subject(pool))
+    }
+
     /// The status; `None` if another name than the recorded one was observed. The record of a deleted
     /// volume still counts.
     pub fn status<'p>(

@@ -137,6 +137,10 @@ impl TargetSettings {
 }
 
 impl Stack for Lio {
+    fn places(&self) -> &HostPaths {
+        self.scripts.places()
+    }
+
     fn observe(&self, disk: &Disk<'_>) -> Command {
         let arguments = self.arguments("look", disk);
         let secrets = self.settings.secrets();

@@ -131,6 +131,10 @@ fn takes(c: char) -> bool {
 }
 
 impl Stack for TargetCli {
+    fn places(&self) -> &HostPaths {
+        self.scripts.places()
+    }
+
     fn refuses(&self, disk: &Disk<'_>) -> Option<&'static str> {
         let good = disk.device.chars().all(takes);
         (!good).then_some("targetcli takes no dataset with a blank in its name")

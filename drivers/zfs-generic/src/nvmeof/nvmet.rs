@@ -126,6 +126,10 @@ pub(super) fn arguments(
 }
 
 impl Stack for Nvmet {
+    fn places(&self) -> &HostPaths {
+        self.scripts.places()
+    }
+
     fn observe(&self, disk: &Disk<'_>) -> Command {
         self.scripts.unlocked(self.arguments("look", disk), "")
     }

@@ -113,6 +113,10 @@ impl NvmetCli {
 }
 
 impl Stack for NvmetCli {
+    fn places(&self) -> &HostPaths {
+        self.scripts.places()
+    }
+
     fn refuses(&self, disk: &Disk<'_>) -> Option<&'static str> {
         let blank = disk.device.contains(' ');
         blank.then_some("nvmetcli takes no dataset with a blank in its name")

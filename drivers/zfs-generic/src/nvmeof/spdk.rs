@@ -131,6 +131,10 @@ impl Spdk {
 }
 
 impl Stack for Spdk {
+    fn places(&self) -> &HostPaths {
+        self.scripts.places()
+    }
+
     fn refuses(&self, disk: &Disk<'_>) -> Option<&'static str> {
         let blank = disk.device.contains(' ');
         blank.then_some("spdkcli takes no dataset with a blank in its name")

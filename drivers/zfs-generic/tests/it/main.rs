@@ -25,3 +25,4 @@ mod share_lists;
 mod shares;
 mod taken_over;
 mod tools;
+mod users;

@@ -38,6 +38,8 @@ pub trait AnyExport: Send + Sync + fmt::Debug {
     fn observe(&self, subject: &Subject<'_>) -> Result<Vec<Opaque>, Error>;
     /// See [`Export::observe_to_remove`].
     fn observe_to_remove(&self, subject: &Subject<'_>) -> Result<Vec<Opaque>, Error>;
+    /// See [`Export::observe_to_adopt`].
+    fn observe_to_adopt(&self, subject: &Subject<'_>) -> Result<Vec<Opaque>, Error>;
     /// The status of the export of `subject`; `None` if the answers are about another name than the
     /// recorded one. `asked` is the subject that was asked for: its record still counts when the volume is
     /// deleted.
@@ -95,6 +97,8 @@ pub trait ExportStatus {
     fn revoke(&self, node: Option<&NodeId>) -> Result<Vec<Act<Opaque>>, Error>;
     /// See [`Export::connected`].
     fn connected(&self) -> Result<Vec<String>, Error>;
+    /// See [`Export::other_users`].
+    fn other_users(&self) -> Vec<String>;
     /// See [`Export::attachment`].
     fn attachment(&self) -> Result<Option<Attachment>, Error>;
 }
@@ -181,6 +185,11 @@ impl<E: Export> AnyExport for E {
     fn observe_to_remove(&self, subject: &Subject<'_>) -> Result<Vec<Opaque>, Error> {
         let name = self.export_name(subject)?;
         Ok(hidden(Export::observe_to_remove(self, subject, &name)))
+    }
+
+    fn observe_to_adopt(&self, subject: &Subject<'_>) -> Result<Vec<Opaque>, Error> {
+        let name = self.export_name(subject)?;
+        Ok(hidden(Export::observe_to_adopt(self, subject, &name)))
     }
 
     fn status<'a>(
@@ -312,6 +321,10 @@ impl<E: Export> ExportStatus for Status<'_, E> {
     fn connected(&self) -> Result<Vec<String>, Error> {
         let Self { subject, facts, .. } = self;
         self.export.connected(subject, &self.export_name, facts)
+    }
+
+    fn other_users(&self) -> Vec<String> {
+        self.export.other_users(&self.facts)
     }
 
     fn attachment(&self) -> Result<Option<Attachment>, Error> {

@@ -312,8 +312,23 @@ impl Adopt<'_> {
             .advise("end its clients, and remove that export first"))
     }
 
+    /// Rejects what its host uses in another way: two would write, and neither know of the other. A volume is used by its
+    /// pods.
+    fn check_other_users(&self, dataset: &Dataset, status: &dyn ExportStatus) -> Result<(), Error> {
+        let users = status.other_users();
+        if is_complete(dataset) || users.is_empty() {
+            return Ok(());
+        }
+        let why = format!("its host uses it already: {}", listed(users));
+        Err(self.refused(Kind::Busy, why).advise(
+            "end its clients, then unmount it, or remove that export, also from what the host restores at its start; \
+             ZFS itself ends a share by `zfs set sharenfs=off` or `sharesmb=off`",
+        ))
+    }
+
     fn changes(&self, dataset: &Dataset, status: &dyn ExportStatus) -> Result<Plan, Error> {
         self.check_export(dataset, status)?;
+        self.check_other_users(dataset, status)?;
         let attachment = status.attachment()?;
         let mut plan = Plan::about(self.name().clone());
         let mut first = vec![Property::new(
@@ -414,7 +429,7 @@ impl Verb for Adopt<'_> {
         Ok(Request {
             queries: vec![Query::Family(self.name().clone())],
             properties,
-            export: self.export_ref.commands(pool)?,
+            export: self.export_ref.commands_to_adopt(pool)?,
             ..Request::default()
         })
     }

@@ -27,6 +27,8 @@ pub struct Targets {
     pub inside: BTreeMap<String, BTreeSet<String>>,
     /// The nodes that are connected to a target; an error if the host cannot say it.
     pub connected: BTreeMap<String, Result<BTreeSet<String>, String>>,
+    /// What uses datasets of the host besides its targets.
+    pub others: Vec<String>,
     /// The numbers of targets. Each gets a new one, which depends on how many there were.
     pub numbers: Numbers,
 }
@@ -93,6 +95,8 @@ pub struct MemoryOutput {
     pub inside: BTreeSet<String>,
     /// The nodes that are connected to it.
     pub connected: Result<BTreeSet<String>, String>,
+    /// What else uses its dataset.
+    pub others: Vec<String>,
 }
 
 /// Exports datasets as targets.
@@ -122,6 +126,7 @@ impl Targets {
                 saved: false,
                 inside: BTreeSet::new(),
                 connected: Ok(BTreeSet::new()),
+                others: Vec::new(),
             };
         };
         MemoryOutput {
@@ -134,6 +139,7 @@ impl Targets {
                 .get(name)
                 .cloned()
                 .unwrap_or(Ok(BTreeSet::new())),
+            others: self.others.clone(),
         }
     }
 
@@ -435,6 +441,10 @@ impl Export for MemoryExport {
             Ok(nodes) => Ok(nodes.iter().cloned().collect()),
             Err(why) => Err(Error::new(Kind::Unreachable, "ask for nodes").because(why.clone())),
         }
+    }
+
+    fn other_users(&self, facts: &MemoryOutput) -> Vec<String> {
+        facts.others.clone()
     }
 
     fn attachment(

@@ -382,6 +382,44 @@ async fn a_mark_that_came_with_a_copy_counts_for_nothing() {
     assert_eq!(error.kind(), Kind::Conflict, "{}", error.chain());
 }
 
+/// Until it is a volume, whose pods use it, and whatever an interrupted adoption has made.
+#[tokio::test(start_paused = true)]
+async fn what_its_host_uses_in_another_way_is_refused_until_that_ends() {
+    let others = || vec!["the mount at /mnt".to_owned()];
+    for kind in KINDS {
+        let begin = host(kind, &[]);
+        let whole = driver(kind, false, begin.clone());
+        let request = request(size(kind));
+        adopt(&whole, kind).await.unwrap();
+        let end = whole.backend().state().clone();
+        for at in begin.steps..end.steps {
+            let cut = driver(kind, false, begin.clone());
+            cut.backend().state().cut_after = Some(at);
+            adopt(&cut, kind).await.unwrap_err();
+            let mut state = cut.backend().state().clone();
+            state.cut_after = None;
+            state.targets.others = others();
+            let is_volume = !state
+                .pool
+                .has(&dataset(0).into(), &PropertyName::CONTEXT, None);
+            let again = driver(kind, false, state);
+            if !is_volume {
+                let (expected, said) = refusal(&again, &request).await;
+                assert_eq!(expected, Kind::Busy, "{said}");
+                assert!(said.contains("the mount at /mnt"), "{said}");
+                again.backend().state().targets.others.clear();
+            }
+            adopt(&again, kind).await.unwrap();
+            again.backend().state().targets.others.clear();
+            let now = shape(&again.backend().state());
+            assert_eq!(now, shape(&end), "{kind}, cut after {at}");
+        }
+        whole.backend().state().targets.others = others();
+        let plan = whole.plan_adoption(&call(), &request).await.unwrap();
+        assert_eq!(plan.state, AdoptionState::Done);
+    }
+}
+
 /// Two clusters share a pool: the marks of the first keep the second away.
 #[tokio::test(start_paused = true)]
 async fn what_one_cluster_adopted_another_cannot() {

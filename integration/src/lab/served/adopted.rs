@@ -3,6 +3,8 @@
 //! Three are made with the commands of ZFS: as an administrator does, with what tns-csi records, and with nothing, as the
 //! driver of TrueNAS itself leaves them.
 
+use std::path::PathBuf;
+
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -14,9 +16,14 @@ use crate::lab::content;
 use crate::lab::fixture::{Fixture, SIZE};
 use crate::lab::leftovers::Leftovers;
 use crate::lab::life::{FILE, LENGTH, step};
+use crate::lab::storage::nvmet::Subsystem;
+use crate::lab::storage::shares;
 use crate::lab::storage::zfs::{Dataset, Zvol};
 use crate::place::Place;
 use crate::{objects, tools};
+
+/// The client of an export that is made by hand.
+const CLIENT: &str = "127.0.0.1";
 
 /// A dataset or zvol that others made.
 struct Found {
@@ -60,6 +67,19 @@ const FOUND: [Found; 3] = [
         claim: "shop/other",
     },
 ];
+
+/// A use of a dataset or zvol by hand.
+#[derive(Debug, Clone, Copy)]
+enum User {
+    /// A mount, and what is said of it.
+    Mount(&'static str),
+    /// A subsystem of nvmet with another name.
+    Subsystem,
+    /// An export by `exportfs`.
+    Export,
+    /// A share of ZFS by this setting.
+    Share(&'static str),
+}
 
 /// The answer of the program.
 struct Ran {
@@ -142,16 +162,8 @@ async fn others(node: &Node, served: Served) {
     destroy(&other);
 }
 
-/// A dataset or zvol that this machine itself uses is refused, and becomes a volume when it is free. nvmet opens a disk
-/// that something else has, and shares of ZFS are replaced: there nothing is refused.
+/// A dataset or zvol that this machine uses in another way is refused, and becomes a volume when it is free.
 async fn in_use(node: &Node, served: Served) {
-    let why = match served.kind {
-        "zfs-generic-iscsi" => "busy",
-        "zfs-local-zvol" => "its device is mounted",
-        "zfs-local-dataset" => "it is mounted, and not by ZFS",
-        _ => return,
-    };
-    step("what is in use");
     let content = content::bytes(30, LENGTH);
     let folder = tempfile::tempdir().expect("a folder");
     let point = folder.path().display().to_string();
@@ -162,14 +174,14 @@ async fn in_use(node: &Node, served: Served) {
         &["refquota=512M"]
     };
     let name = put(served, "used", own, &content);
-    if served.is_device() {
-        run(&["mount", &format!("/dev/zvol/{name}"), &point]);
-    } else {
-        run(&["zfs", "set", "mountpoint=legacy", &name]);
-        run(&["mount", "-t", "zfs", &name, &point]);
+    for user in User::all(served) {
+        step(&format!("what is in use: {user:?}"));
+        let end = user.begin(served, &name, &point);
+        let set = set_on(&name);
+        adopt(node, &name, &flags).await.is_refused(user.said());
+        assert_eq!(set_on(&name), set, "a refusal changes nothing");
+        end();
     }
-    adopt(node, &name, &flags).await.is_refused(why);
-    run(&["umount", &point]);
     let fixture = adopt(node, &name, &flags).await.fixture(served);
     same(node, &fixture, &content, "what was in use").await;
     delete(node, &fixture).await;
@@ -225,6 +237,66 @@ async fn adopt(node: &Node, source: &str, flags: &[&str]) -> Ran {
         code: output.status.code(),
         out: text(&output.stdout),
         said: text(&output.stderr),
+    }
+}
+
+// === impl User ===
+
+impl User {
+    /// Those that this kind of volume cannot have beside it.
+    fn all(served: Served) -> &'static [Self] {
+        match served.kind {
+            "zfs-generic-nfs" => &[Self::Export, Self::Share("sharesmb=on")],
+            "zfs-generic-smb" => &[Self::Export, Self::Share("sharenfs=on")],
+            "zfs-generic-iscsi" | "zfs-generic-nvmeof" => {
+                &[Self::Mount("the mount at"), Self::Subsystem]
+            }
+            "zfs-local-zvol" => &[Self::Mount("its device is mounted")],
+            "zfs-local-dataset" => &[Self::Mount("it is mounted, and not by ZFS")],
+            _ => &[],
+        }
+    }
+
+    /// The words of the refusal.
+    fn said(self) -> &'static str {
+        match self {
+            Self::Mount(said) => said,
+            Self::Subsystem => "the subsystem nqn.2026-01.lab.storage:theirs of nvmet",
+            Self::Export => "the export of",
+            Self::Share(set) => set,
+        }
+    }
+
+    /// Begins it, and returns what ends it.
+    fn begin(self, served: Served, name: &str, point: &str) -> Box<dyn FnOnce() + Send> {
+        let (name, point) = (name.to_owned(), point.to_owned());
+        match self {
+            Self::Mount(_) if served.is_device() => {
+                run(&["mount", &format!("/dev/zvol/{name}"), &point]);
+                Box::new(move || drop(run(&["umount", &point])))
+            }
+            Self::Mount(_) => {
+                run(&["zfs", "set", "mountpoint=legacy", &name]);
+                run(&["mount", "-t", "zfs", &name, &point]);
+                Box::new(move || drop(run(&["umount", &point])))
+            }
+            Self::Subsystem => {
+                let theirs = Subsystem::create("theirs", &[]);
+                theirs.attach(1, &Zvol { name });
+                Box::new(move || theirs.remove())
+            }
+            Self::Export => {
+                let path = run(&["zfs", "get", "-H", "-o", "value", "mountpoint", &name]);
+                let path = PathBuf::from(path.trim());
+                shares::nfs(&path, 4711, CLIENT);
+                Box::new(move || shares::no_nfs(&path, CLIENT))
+            }
+            Self::Share(set) => {
+                run(&["zfs", "set", set, &name]);
+                let off = set.replace("=on", "=off");
+                Box::new(move || drop(run(&["zfs", "set", &off, &name])))
+            }
+        }
     }
 }
 
