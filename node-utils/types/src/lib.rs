@@ -8,6 +8,7 @@
 pub mod attachment;
 pub mod backoff;
 pub mod capability;
+pub mod dhchap;
 mod digits;
 mod env_name;
 pub mod error;
@@ -24,6 +25,7 @@ pub mod topology;
 pub use attachment::{AbsolutePath, Attachment, VolumeContext};
 pub use backoff::Backoff;
 pub use capability::{Access, AccessMode, FsType, MountAccess, MountFlags, VolumeCapability};
+pub use dhchap::DhchapKey;
 pub use digits::hex;
 pub use env_name::{InvalidVariable, Variable};
 pub use error::{Effect, Error, Kind};
