@@ -213,6 +213,13 @@ impl<'de> Deserialize<'de> for Scalar {
     }
 }
 
+impl SecretScalar {
+    /// The text.
+    pub(crate) fn secret(&self) -> &SecretString {
+        &self.0
+    }
+}
+
 impl<'de> Deserialize<'de> for SecretScalar {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;

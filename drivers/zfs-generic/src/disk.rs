@@ -65,6 +65,11 @@ pub(crate) trait Stack: Debug + Send + Sync {
         None
     }
 
+    /// Whether nodes have to prove who they are by keys, and the configuration has none for this one.
+    fn lacks_key(&self, _node: &NodeName) -> bool {
+        false
+    }
+
     /// Asks which parts of the configuration the host does not know, for [`Facts`]. About no disk.
     fn examine(&self) -> Option<Command> {
         None
@@ -495,13 +500,19 @@ impl Export for DiskExport {
         let before = nodes.remembered(subject)?;
         let mut access_list = before.clone();
         let names = nodes.admit(&mut access_list, allowed)?;
+        if let Some(name) = names.iter().find(|name| self.stack.lacks_key(name)) {
+            let doing = format!("let the node `{}` reach a volume", name.as_str());
+            return Err(Error::invalid(doing)
+                .because("the configuration has keys of nodes, and none of this one")
+                .advise("add its key to `dhchapKeys` of the export"));
+        }
         let mut acts = Vec::new();
         if access_list != before {
             // Before it gets access, so that a later call can revoke it.
             acts.push(Nodes::remember_new(&access_list)?);
         }
         let is_in = |name: &NodeName| facts.allowed.iter().any(|text| text == name.as_str());
-        if !names.iter().all(is_in) {
+        if !names.iter().all(is_in) || facts.lacks_keys() {
             acts.extend(self.set_access(subject, export_name, &access_list, &[]));
         }
         Ok(acts)

@@ -8,6 +8,9 @@ use driver_zfs::nodes::NodeName;
 /// The attributes that let in every node: of a portal group of LIO, and of a subsystem of nvmet.
 const OPENS: [&str; 2] = ["/attrib/generate_node_acls", "/attr_allow_any_host"];
 
+/// The key of a node in nvmet.
+const KEY: &str = "/dhchap_key";
+
 /// The state of an export on its host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
@@ -93,6 +96,11 @@ impl Facts {
         self.partial.is_empty()
             && self.allowed.len() == nodes.len()
             && self.allowed.iter().all(is_listed)
+    }
+
+    /// Whether a node gets in without the key by which it has to prove who it is.
+    pub(crate) fn lacks_keys(&self) -> bool {
+        self.missing.iter().any(|what| what.ends_with(KEY))
     }
 
     /// Whether it exists and every node has access, where none should have it that is not listed.

@@ -4,6 +4,7 @@
 //! `drivers/nvme/target/configfs.c`, and nvmetcli for the saved configuration.
 //! compat: "Exports of a ZFS host".
 
+mod keys;
 mod nvmet;
 mod nvmetcli;
 mod spdk;
@@ -16,10 +17,11 @@ use driver_core::config::{ConfigError, Document};
 use driver_zfs::export::ExportNaming;
 use serde::Deserialize;
 
-use crate::config::{Attributes, Basename, Scalar, Word, WordError};
+use crate::config::{Attributes, Basename, Scalar, SecretScalar, Word, WordError};
 use crate::disk::{DiskExport, Protocol};
 use crate::scripts::HostPaths;
 use driver_zfs::nodes::{Form, Nodes, NodesConfig};
+use keys::Keys;
 use nvmet::Nvmet;
 use nvmetcli::NvmetCli;
 use spdk::{Spdk, SpdkConfig};
@@ -67,6 +69,12 @@ struct NvmetConfig {
     /// The names of nodes, for access only by the nodes that a volume is published to. Only for `nvmet`.
     #[serde(default)]
     nodes: Option<NodesConfig>,
+    /// The keys by which nodes prove who they are, by the ids of nodes. Only with `nodes`.
+    #[serde(default)]
+    dhchap_keys: Option<BTreeMap<String, SecretScalar>>,
+    /// Whether the `nvmetcli` of the host restores keys.
+    #[serde(default)]
+    nvmetcli_restores_keys: bool,
 }
 
 /// A port: the number of an existing one, or the settings of one that is made if it is missing.
@@ -125,8 +133,10 @@ pub fn export(document: &Document, places: HostPaths) -> Result<DiskExport, Conf
             let key = "nvmeof.shareStrategyNvmet";
             let strategy = config.share_strategy_nvmet;
             let strategy = strategy.ok_or_else(|| missing(key))?;
-            let (basename, stack) = (strategy.basename(key)?, Nvmet::new(&strategy, places, key)?);
+            let basename = strategy.basename(key)?;
             let nodes = strategy.nodes(key)?;
+            let keys = Keys::read(&strategy, nodes.as_ref(), key)?;
+            let stack = Nvmet::new(&strategy, keys, places, key)?;
             Ok(DiskExport::new(naming, basename, protocol, stack).for_nodes(nodes))
         }
         Some("spdkCli") => {
@@ -189,11 +199,17 @@ impl NvmetConfig {
     }
 
     fn refuse_nodes(&self, key: &str) -> Result<(), ConfigError> {
-        if self.nodes.is_none() {
+        let name = if self.nodes.is_some() {
+            "nodes"
+        } else if self.dhchap_keys.is_some() {
+            "dhchapKeys"
+        } else if self.nvmetcli_restores_keys {
+            "nvmetcliRestoresKeys"
+        } else {
             return Ok(());
-        }
+        };
         let problem = "is of the strategy `nvmet`; this one lets in as it is set up";
-        Err(ConfigError::at(format!("{key}.nodes"), problem))
+        Err(ConfigError::at(format!("{key}.{name}"), problem))
     }
 
     fn ports(&self, key: &str) -> Result<Vec<Port>, ConfigError> {

@@ -3,8 +3,11 @@
 use std::sync::LazyLock;
 
 use driver_core::config::ConfigError;
+use driver_zfs::nodes::NodeName;
 use driver_zfs_cli::exec::Command;
+use secrecy::ExposeSecret;
 
+use super::keys::Keys;
 use super::{NvmetConfig, Port, SAVED};
 use crate::config::{Attributes, file};
 use crate::disk::{Disk, Stack};
@@ -34,6 +37,7 @@ pub(super) struct Nvmet {
     scripts: Scripts,
     attributes: Attributes,
     ports: Vec<Port>,
+    keys: Keys,
     save: String,
 }
 
@@ -42,6 +46,7 @@ pub(super) struct Nvmet {
 impl Nvmet {
     pub(super) fn new(
         config: &NvmetConfig,
+        keys: Keys,
         places: HostPaths,
         key: &str,
     ) -> Result<Self, ConfigError> {
@@ -81,14 +86,22 @@ impl Nvmet {
             scripts: Scripts::new(&SCRIPT, "nvmet", config.sudo_enabled, places),
             attributes: attributes.or(defaults),
             ports,
+            keys,
             save: save.unwrap_or_else(|| SAVED.to_owned()),
         })
     }
 
     fn arguments(&self, mode: &str, disk: &Disk<'_>) -> Vec<String> {
         let words = words(&self.ports, &self.attributes).chain(disk.node_words());
-        let words = words.chain(disk.out_words());
+        let words = words.chain(disk.out_words()).chain(self.keys.words());
         arguments(mode, &self.scripts, &self.save, disk, words)
+    }
+
+    /// A change, which knows the keys of nodes.
+    fn change(&self, mode: &str, disk: &Disk<'_>) -> Command {
+        let (arguments, keys) = (self.arguments(mode, disk), self.keys.lines());
+        self.keys
+            .hiding(self.scripts.change(arguments, keys.expose_secret()))
     }
 }
 
@@ -130,20 +143,26 @@ impl Stack for Nvmet {
         self.scripts.places()
     }
 
+    fn lacks_key(&self, node: &NodeName) -> bool {
+        self.keys.lacks(node)
+    }
+
     fn observe(&self, disk: &Disk<'_>) -> Command {
-        self.scripts.unlocked(self.arguments("look", disk), "")
+        let (arguments, keys) = (self.arguments("look", disk), self.keys.lines());
+        self.keys
+            .hiding(self.scripts.unlocked(arguments, keys.expose_secret()))
     }
 
     fn make(&self, disk: &Disk<'_>, _facts: &Facts) -> Command {
-        self.scripts.change(self.arguments("make", disk), "")
+        self.change("make", disk)
     }
 
     fn remove(&self, disk: &Disk<'_>, _facts: &Facts) -> Command {
-        self.scripts.change(self.arguments("remove", disk), "")
+        self.change("remove", disk)
     }
 
     fn set_access(&self, disk: &Disk<'_>) -> Option<Command> {
-        Some(self.scripts.change(self.arguments("nodes", disk), ""))
+        Some(self.change("nodes", disk))
     }
 
     fn wait_for_disconnect(&self, disk: &Disk<'_>) -> Option<Command> {

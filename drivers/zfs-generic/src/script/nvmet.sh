@@ -3,14 +3,16 @@
 # nvmet.sh MODE CONFIGFS DEBUGFS SAVED NQN DEVICE UUID WORD... with the words `port=ID` (is there
 # already) or `port=ID,trtype,adrfam,traddr,trsvcid` (is made if it is missing),
 # `attr=ATTRIBUTE=VALUE`; `nodes=listed` if only the nodes of `node=NQN` have access, and `out=NQN` for
-# nodes that must be out at the end. SAVED is a file, `named:FILE` for a look that
-# is content with the names in it, or `-` for none. The mode `nodes` changes who gets into a subsystem
+# nodes that must be out at the end; `keys=restored` if nodes that have to prove who they are may be saved, since their
+# keys are restored, too. `$secrets` are lines `NQN KEY`, one for each of those. SAVED is a file, `named:FILE` for a
+# look that is content with the names in it, or `-` for none. The mode `nodes` changes who gets into a subsystem
 # that is there; `gone` waits until those are out.
 mode=$1 root=$2/nvmet shown=$3/nvmet/$5 save=$4 nqn=$5 device=$6 uuid=$7
 shift 7
 subsystem=$root/subsystems/$nqn
 namespace=$subsystem/namespaces/1
-how=same
+how=same restored=no
+! among keys restored "$@" || restored=yes
 case $save in
 -) save= ;;
 named:*) how=named save=${save#*:} ;;
@@ -143,7 +145,11 @@ make_subsystem() {
         esac
     done
     make_namespace
-    [ "$mode" = look ] || make_nodes "$@"
+    if [ "$mode" = look ]; then
+        look_for_keys
+    else
+        make_nodes "$@"
+    fi
     # Last: no node connects before everything exists.
     make_links "$@"
 }
@@ -247,10 +253,17 @@ elements() {
     for link in "$subsystem"/allowed_hosts/*; do
         [ -L "$link" ] || continue
         host=${link##*/}
+        key_of "$host"
+        # Restored without its key it would get in without one.
+        [ -z "$key" ] || [ $restored = yes ] || continue
         hosts="$hosts$comma\"$host\""
         comma=,
-        # What else is saved of a node, such as its keys, stays as it is.
-        if [ -n "$save" ] && ! saved named "{\"hosts\":[{\"nqn\":\"$host\"}]}"; then
+        if [ -n "$key" ]; then
+            group "$root/hosts/$host" dhchap
+            unknown="$unknown$separator{\"dhchap\":$all,\"nqn\":\"$host\"}"
+            separator=,
+        # What else is saved of a node, such as the keys of an administrator, stays as it is.
+        elif [ -n "$save" ] && ! saved named "{\"hosts\":[{\"nqn\":\"$host\"}]}"; then
             unknown="$unknown$separator{\"nqn\":\"$host\"}"
             separator=,
         fi

@@ -4,16 +4,51 @@
 # outlives the name. Since Linux 6.11 the kernel can show who is connected, and end one of them, in a
 # folder `ctrl*` of debugfs for each controller, if it was built so (CONFIG_NVME_TARGET_DEBUGFS).
 
+# key_of NODE: the key by which it has to prove who it is, in `$key`; empty if the configuration has none.
+key_of() {
+    key=$newline$secrets
+    case $key in
+    *"$newline$1 "*)
+        key=${key#*"$newline$1 "}
+        key=${key%%"$newline"*}
+        ;;
+    *) key= ;;
+    esac
+}
+
+# want_key NODE: the host asks it for its key. On a kernel that cannot, a node that is in stays in while others are put
+# out.
+want_key() {
+    key_of "$1"
+    [ -n "$key" ] || return 0
+    if [ -e "$root/hosts/$1/dhchap_key" ]; then
+        want "$root/hosts/$1/dhchap_key" "$key" 'see dhchapKeys in the configuration'
+    elif [ "$mode" = look ]; then
+        lacks "hosts/$1/dhchap_key"
+        echo "blocked hosts/$1/dhchap_key"
+    elif [ "$leaving" = no ] || [ ! -L "$subsystem/allowed_hosts/$1" ]; then
+        die 'the kernel of the host cannot ask nodes for keys: it has no DH-CHAP (CONFIG_NVME_TARGET_AUTH)'
+    fi
+}
+
+# Says in a look which of the nodes that get in are not asked for their key.
+look_for_keys() {
+    for host in "$subsystem"/allowed_hosts/*; do
+        [ ! -L "$host" ] || want_key "${host##*/}"
+    done
+}
+
 # unname NAME: removes it from the subsystem, and from the host if no other subsystem names it. A name that
-# another subsystem has is busy; one with keys stays.
+# another subsystem has is busy; one with a key that the configuration does not have stays.
 unname() {
     link=$subsystem/allowed_hosts/$1 known=$root/hosts/$1
     [ ! -L "$link" ] || rm -f "$link" || die "cannot put out $1"
     [ -d "$known" ] || return 0
-    for key in "$known"/dhchap_key "$known"/dhchap_ctrl_key; do
-        get "$key"
-        [ -z "$it" ] || return 0
-    done
+    key_of "$1"
+    get "$known/dhchap_key"
+    [ -z "$it" ] || [ -n "$key" ] || return 0
+    get "$known/dhchap_ctrl_key"
+    [ -z "$it" ] || return 0
     rmdir "$known" 2>/dev/null || :
 }
 
@@ -157,6 +192,8 @@ make_nodes() {
         node=*)
             word=${word#*=}
             want_folder "$root/hosts/$word"
+            # Before it gets in.
+            want_key "$word"
             [ -L "$subsystem/allowed_hosts/$word" ] ||
                 ln -s "$root/hosts/$word" "$subsystem/allowed_hosts/$word" || die "cannot let in $word"
             ;;

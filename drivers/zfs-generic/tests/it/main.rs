@@ -11,6 +11,7 @@ mod config;
 mod connected;
 mod contexts;
 mod hostile;
+mod keys;
 mod lost;
 mod nodes;
 mod portal_groups;

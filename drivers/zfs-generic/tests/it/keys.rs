@@ -1,0 +1,292 @@
+//! Subsystems that ask nodes for their keys, on a configfs that pretends.
+
+use std::path::Path;
+
+use driver_core::config::{ConfigError, Document, NoEnvironment};
+use driver_core::{Kind, NodeId};
+use driver_zfs::Export;
+use driver_zfs_generic::{DiskExport, nvmeof};
+use serde_json::{Value, json};
+
+use crate::common::{Ask, Host, NVMET, Volume};
+
+const OLD: &str = "DHHC-1:00:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAl7OaH:";
+const NEW: &str = "DHHC-1:00:ZWZnaGlqa2xtbm9wcXJzdHV2d3h5ent8fX5/gIGCg4QqhWEu:";
+
+/// The subsystems of volumes, with these keys of nodes.
+fn with_keys(keys: &[(&str, &str)]) -> String {
+    let keys = keys.iter().map(|(node, key)| format!("{node}: '{key}'"));
+    let keys: Vec<String> = keys.collect();
+    format!("{NVMET}    dhchapKeys: {{{}}}\n", keys.join(", "))
+}
+
+fn nqn(node: &str) -> String {
+    format!("nqn.2014-08.org.example:{node}")
+}
+
+fn allow(node: &str) -> Ask {
+    Ask::Allow(NodeId::parse(node).unwrap())
+}
+
+fn key_file(node: &str) -> String {
+    format!("cfg/nvmet/hosts/{}/dhchap_key", nqn(node))
+}
+
+fn key(host: &Host, node: &str) -> String {
+    host.text(&key_file(node)).trim().to_owned()
+}
+
+fn is_in(host: &Host, node: &str) -> bool {
+    let subsystem = "cfg/nvmet/subsystems/nqn.2003-01.org.example:pvc-1";
+    let link = format!("{subsystem}/allowed_hosts/{}", nqn(node));
+    host.path(&link).is_symlink()
+}
+
+fn saved(host: &Host) -> Value {
+    serde_json::from_str(&host.text("etc/saved.json")).unwrap()
+}
+
+/// A volume that these nodes have access to.
+async fn reached_by(host: &Host, export: &DiskExport, nodes: &[&str]) -> Volume {
+    let mut volume = Volume::new("tank/v", "pvc-1", 7);
+    host.settle(export, &mut volume, &Ask::Establish)
+        .await
+        .unwrap();
+    for node in nodes {
+        host.settle(export, &mut volume, &allow(node))
+            .await
+            .unwrap();
+    }
+    volume
+}
+
+#[tokio::test]
+async fn a_node_is_asked_for_its_key_and_is_not_saved_without_it() {
+    let host = Host::new();
+    let export = host.export(&with_keys(&[("a", OLD), ("b", NEW)]));
+    let volume = reached_by(&host, &export, &["a", "b"]).await;
+    assert_eq!([key(&host, "a"), key(&host, "b")], [OLD, NEW]);
+    let facts = host.facts(&export, &volume).await;
+    assert_eq!(facts.allowed, [nqn("a"), nqn("b")]);
+    assert_eq!(facts.missing, [""; 0]);
+    // A tool that restores no keys would let them in.
+    assert_eq!(saved(&host)["subsystems"][0]["allowed_hosts"], json!([]));
+    let text = host.text("etc/saved.json");
+    assert!(
+        !text.contains("DHHC") && !text.contains(&nqn("a")),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn what_restores_keys_finds_them_saved_with_the_node() {
+    let host = Host::new();
+    let text = with_keys(&[("a", OLD)]) + "    nvmetcliRestoresKeys: true\n";
+    let export = host.export(&text);
+    let volume = reached_by(&host, &export, &["a"]).await;
+    let config = saved(&host);
+    assert_eq!(config["subsystems"][0]["allowed_hosts"], json!([nqn("a")]));
+    let dhchap = json!({
+        "ctrl_key": "", "dhgroup": "null", "hash": "hmac(sha256)", "key": OLD,
+    });
+    assert_eq!(
+        config["hosts"],
+        json!([{"nqn": nqn("a"), "dhchap": dhchap}])
+    );
+    // A key that was saved and changed since is saved again.
+    let text = text.replace(OLD, NEW);
+    let export = host.export(&text);
+    assert!(host.ensure(&export, &volume).await.unwrap().unwrap() > 0);
+    assert_eq!(saved(&host)["hosts"][0]["dhchap"]["key"], NEW);
+    assert_eq!(host.ensure(&export, &volume).await.unwrap().unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_host_that_lost_all_lets_no_node_in_without_its_key() {
+    let host = Host::new();
+    let export = host.export(&with_keys(&[("a", OLD)]));
+    let mut volume = reached_by(&host, &export, &["a"]).await;
+    host.starts_again();
+    host.settle(&export, &mut volume, &Ask::Establish)
+        .await
+        .unwrap();
+    assert!(is_in(&host, "a"));
+    assert_eq!(key(&host, "a"), OLD);
+    // Something else has let it in.
+    std::fs::write(host.path(&key_file("a")), "\n").unwrap();
+    let missing = format!("hosts/{}/dhchap_key", nqn("a"));
+    assert_eq!(host.facts(&export, &volume).await.missing, [missing]);
+    for ask in [Ask::Establish, allow("a")] {
+        std::fs::write(host.path(&key_file("a")), "\n").unwrap();
+        host.settle(&export, &mut volume, &ask).await.unwrap();
+        assert_eq!(key(&host, "a"), OLD);
+    }
+}
+
+#[tokio::test]
+async fn a_changed_key_is_put_in_the_place_of_the_old_one_and_sessions_go_on() {
+    let host = Host::new();
+    host.shows_controllers();
+    let mut volume = reached_by(&host, &host.export(&with_keys(&[("a", OLD)])), &["a"]).await;
+    let target = "nqn.2003-01.org.example:pvc-1";
+    host.connect(target, &nqn("a"), 1);
+    let export = host.export(&with_keys(&[("a", NEW)]));
+    host.settle(&export, &mut volume, &Ask::Establish)
+        .await
+        .unwrap();
+    assert_eq!(key(&host, "a"), NEW);
+    assert!(is_in(&host, "a") && host.is_connected(target, &nqn("a")));
+}
+
+#[tokio::test]
+async fn at_no_step_is_a_node_in_without_its_key() {
+    let (mut steps, mut cut) = (0, 0);
+    while cut <= steps {
+        let mut host = Host::new();
+        let export = host.export(&with_keys(&[("a", OLD)]));
+        let mut volume = reached_by(&host, &export, &[]).await;
+        host.counted();
+        host.cut = (cut > 0).then_some(cut);
+        let done = host.settle(&export, &mut volume, &allow("a")).await.is_ok();
+        if cut == 0 {
+            steps = host.counted();
+        }
+        assert_eq!(done, cut == 0);
+        assert!(!is_in(&host, "a") || key(&host, "a") == OLD, "cut {cut}");
+        host.cut = None;
+        host.settle(&export, &mut volume, &allow("a"))
+            .await
+            .unwrap();
+        assert!(is_in(&host, "a") && key(&host, "a") == OLD, "cut {cut}");
+        cut += 1;
+    }
+    assert!(steps > 2, "{steps}");
+}
+
+#[tokio::test]
+async fn a_node_without_a_key_is_refused_and_nothing_is_changed() {
+    let host = Host::new();
+    let export = host.export(&with_keys(&[("a", OLD)]));
+    let volume = reached_by(&host, &export, &["a"]).await;
+    let before = host.tree("cfg");
+    let facts = host.facts(&export, &volume).await;
+    let subject = volume.subject();
+    let name = export.export_name(&subject).unwrap();
+    let b = NodeId::parse("b").unwrap();
+    let error = export.allow(&subject, &name, &facts, &[&b]).unwrap_err();
+    assert_eq!(error.kind(), Kind::Invalid);
+    assert!(error.chain().contains(&nqn("b")), "{}", error.chain());
+    assert!(error.chain().contains("dhchapKeys"), "{}", error.chain());
+    assert_eq!(host.tree("cfg"), before);
+}
+
+#[tokio::test]
+async fn a_key_goes_with_its_node_out_of_the_last_subsystem() {
+    for removed in [false, true] {
+        let host = Host::new();
+        let export = host.export(&with_keys(&[("a", OLD)]));
+        let mut volume = reached_by(&host, &export, &["a"]).await;
+        if removed {
+            host.remove(&export, &volume).await.unwrap();
+        } else {
+            let all = Ask::Revoke(None);
+            host.settle(&export, &mut volume, &all).await.unwrap();
+        }
+        assert!(!host.path(&key_file("a")).exists());
+        assert!(!host.text("etc/saved.json").contains("DHHC"));
+    }
+}
+
+/// A kernel without DH-CHAP.
+fn knows_no_keys(host: &Host) {
+    let fake = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake/mkdir");
+    let text = format!(
+        "#!/bin/sh\n{} \"$@\" || exit\nfor path; do /bin/rm -f \"$path\"/dhchap_*; done\n",
+        fake.display()
+    );
+    host.program("mkdir", &text);
+}
+
+#[tokio::test]
+async fn a_kernel_that_cannot_ask_for_keys_is_named_and_lets_no_node_in() {
+    let host = Host::new();
+    knows_no_keys(&host);
+    let export = host.export(&with_keys(&[("a", OLD)]));
+    let mut volume = reached_by(&host, &export, &[]).await;
+    let error = host.settle(&export, &mut volume, &allow("a")).await;
+    let error = error.unwrap_err();
+    assert!(error.stderr().contains("no DH-CHAP"), "{error}");
+    assert!(!is_in(&host, "a"));
+    assert!(!error.to_string().contains("DHHC"), "{error}");
+}
+
+#[tokio::test]
+async fn a_kernel_that_cannot_ask_for_keys_keeps_no_node_from_being_put_out() {
+    let host = Host::new();
+    knows_no_keys(&host);
+    let mut volume = reached_by(&host, &host.export(NVMET), &["a", "b"]).await;
+    let export = host.export(&with_keys(&[("a", OLD), ("b", NEW)]));
+    let facts = host.facts(&export, &volume).await;
+    assert_eq!(facts.blocked.len(), 2, "{facts:?}");
+    let revoke = Ask::Revoke(Some(NodeId::parse("b").unwrap()));
+    host.settle(&export, &mut volume, &revoke).await.unwrap();
+    assert_eq!([is_in(&host, "a"), is_in(&host, "b")], [true, false]);
+}
+
+#[tokio::test]
+async fn no_key_is_shown_where_a_command_is() {
+    let host = Host::new();
+    let export = host.export(&with_keys(&[("a", OLD)]));
+    let volume = Volume::new("tank/v", "pvc-1", 7);
+    let subject = volume.subject();
+    let name = export.export_name(&subject).unwrap();
+    for command in export.observe(&subject, &name) {
+        let text = format!("{command} {command:?}");
+        assert!(!text.contains("AQIDBAUG"), "{text}");
+        let arguments = command.arguments().iter();
+        let mut arguments = arguments.map(|argument| argument.expose().to_owned());
+        assert!(!arguments.any(|argument| argument.contains("AQIDBAUG")));
+    }
+    assert!(!format!("{export:?}").contains("AQIDBAUG"));
+}
+
+fn refused(text: &str) -> ConfigError {
+    let text = text.replace("{etc}", "/etc/nvmet");
+    let document = Document::parse(&text, &NoEnvironment).unwrap();
+    nvmeof::export(&document, Host::new().places()).unwrap_err()
+}
+
+#[test]
+fn keys_that_cannot_be_right_are_refused_with_their_place_and_not_shown() {
+    let at = "nvmeof.shareStrategyNvmet.dhchapKeys";
+    let good = with_keys(&[("a", OLD)]);
+    let with_tool = |text: &str| {
+        text.replace("shareStrategy: nvmet", "shareStrategy: nvmetCli")
+            .replace("shareStrategyNvmet:", "shareStrategyNvmetCli:")
+            .replace("{id: 1, traddr: 0.0.0.0}", "1")
+    };
+    let nodes = "    nodes: {nameTemplate: 'nqn.2014-08.org.example:{{node}}'}\n";
+    let tool = "nvmeof.shareStrategyNvmetCli";
+    for (text, key) in [
+        (good.replace("AQID", "AQIE"), at.to_owned()),
+        (good.replace("DHHC-1", "AQIDBAUG"), at.to_owned()),
+        (good.replace("a: ", "'a b': "), at.to_owned()),
+        (good.replace(nodes, ""), at.to_owned()),
+        (
+            with_keys(&[("a", OLD), ("b", NEW)]).replace(":{{node}}", ":all"),
+            at.to_owned(),
+        ),
+        (
+            with_tool(&good.replace(nodes, "")),
+            format!("{tool}.dhchapKeys"),
+        ),
+        (
+            with_tool(&(NVMET.replace(nodes, "") + "    nvmetcliRestoresKeys: true\n")),
+            format!("{tool}.nvmetcliRestoresKeys"),
+        ),
+    ] {
+        let error = refused(&text);
+        assert_eq!(error.path().unwrap_or_default(), key, "{error}");
+        assert!(!error.to_string().contains("BAUGBwgJ"), "{error}");
+    }
+}
