@@ -4,6 +4,7 @@
 //! which of them it needs. compat: "Programs of the host".
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ pub struct Tools {
     mount_on_host: Place,
     iscsiadm: Program,
     iscsi_access: Option<HostAccess>,
+    nvme_key: Option<PathBuf>,
     timeouts: Timeouts,
 }
 
@@ -82,6 +84,7 @@ impl Tools {
             host: through(settings.host_access()),
             iscsiadm: settings.iscsiadm().clone(),
             iscsi_access: settings.iscsi_access(),
+            nvme_key: None,
             here,
             timeouts,
         }
@@ -113,6 +116,7 @@ impl Tools {
             mount_on_host: runner,
             iscsiadm: Program::constant("iscsiadm"),
             iscsi_access: None,
+            nvme_key: None,
             timeouts: Timeouts::default(),
         }
     }
@@ -154,6 +158,18 @@ impl Tools {
     /// The way the machine is entered where `iscsiadm` runs; `None` is here.
     pub fn iscsi_access(&self) -> Option<&HostAccess> {
         self.iscsi_access.as_ref()
+    }
+
+    /// The same with a file that has the key of this node for NVMe targets: `OMNIBUS_CSI_NVME_KEY_FILE`.
+    #[must_use]
+    pub fn with_nvme_key(mut self, file: Option<PathBuf>) -> Self {
+        self.nvme_key = file;
+        self
+    }
+
+    /// The file with the key of this node for NVMe targets.
+    pub fn nvme_key(&self) -> Option<&Path> {
+        self.nvme_key.as_deref()
     }
 
     /// The same with the files of `iscsiadm` elsewhere.

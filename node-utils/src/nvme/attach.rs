@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::NvmeFacts;
+use super::authenticated::own_key;
 use super::connect::{Resolved, ready};
 use super::controller::{Controller, State};
 use super::host_identity::HostIdentity;
@@ -172,6 +173,7 @@ async fn connect(
     deadline: Instant,
 ) -> Vec<Error> {
     let prepared = async {
+        let key = own_key(tools, deadline).await?;
         ready(tools, kernel, deadline).await?;
         let (kernel, nqn) = (kernel.clone(), facts.nqn().clone());
         let choose = move || {
@@ -180,15 +182,17 @@ async fn connect(
             let mounts = mounts.map_err(|error| unreadable(&path, error))?;
             HostIdentity::choose(&kernel, &mounts, &nqn)
         };
-        look(deadline, "find an NVMe name for this machine", choose).await
+        let host = look(deadline, "find an NVMe name for this machine", choose).await?;
+        Ok::<_, Error>((host, key))
     };
-    let host = match prepared.await {
-        Ok(host) => host,
+    let (host, key) = match prepared.await {
+        Ok(prepared) => prepared,
         Err(error) => return vec![error],
     };
     info!(volume = %facts, host = %host.nqn, routes = routes.len(), "connecting");
     let routes = routes.into_iter();
-    let attempts = routes.map(|route| route.connect(tools, kernel, facts, &host, deadline));
+    let identity = (&host, key.as_ref());
+    let attempts = routes.map(|route| route.connect(tools, kernel, facts, identity, deadline));
     join_all(attempts)
         .await
         .into_iter()

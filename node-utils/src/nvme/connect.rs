@@ -7,12 +7,14 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::NvmeFacts;
+use super::authenticated;
 use super::controller::{Controller, State, ip, option};
 use super::host_identity::HostIdentity;
 use crate::blocking;
 use crate::device::{look, until};
 use crate::kernel::Kernel;
 use crate::tools::Tools;
+use csi_types::DhchapKey;
 use csi_types::attachment::{Fabric, Transport};
 use csi_types::error::{Error, Kind};
 
@@ -100,9 +102,11 @@ impl Resolved {
         tools: &Tools,
         kernel: &Kernel,
         facts: &NvmeFacts,
-        host: &HostIdentity,
+        (host, key): (&HostIdentity, Option<&DhchapKey>),
         deadline: Instant,
     ) -> Result<(), Error> {
+        let has_own = authenticated::has_key(&self.way);
+        let key = key.filter(|_| !has_own);
         let doing = format!("connect to {} by {}", facts.nqn(), place(&self.way));
         let mut last = Error::new(Kind::Timeout, doing.clone());
         for address in &self.addresses {
@@ -110,9 +114,19 @@ impl Resolved {
             if left.is_zero() {
                 break;
             }
-            let command =
-                command(&self.way, address, facts, host).within(tools.timeouts().nvme.min(left));
-            let ended = tools.here().run_checked(&command).await;
+            let limit = tools.timeouts().nvme.min(left);
+            let settings = settings(&self.way, address, facts, host);
+            let ended = if has_own || key.is_some() {
+                let request = authenticated::request(&settings, key);
+                authenticated::connect(kernel, request, &doing, Instant::now() + limit).await
+            } else {
+                let ended = tools
+                    .here()
+                    .run_checked(&command(&settings).within(limit))
+                    .await;
+                let failed = || Error::new(Kind::Unreachable, doing.clone());
+                ended.map(drop).map_err(|error| failed().because(error))
+            };
             let there = {
                 let (this, kernel, nqn) = (self.clone(), kernel.clone(), facts.nqn().clone());
                 move || Ok(this.find(&Controller::of(&kernel, &nqn)?).is_some())
@@ -122,12 +136,17 @@ impl Resolved {
             }
             last = match ended {
                 // It says that it did, and there is nothing: cut off again at once.
-                Ok(_) => Error::new(Kind::Unreachable, doing.clone()),
-                Err(error) => Error::new(Kind::Unreachable, doing.clone()).because(error),
+                Ok(()) => Error::new(Kind::Unreachable, doing.clone()),
+                Err(error) => error,
             };
         }
+        let proof = if has_own || key.is_some() {
+            "and to have the same key for it"
+        } else {
+            "and needs no key of it, or OMNIBUS_CSI_NVME_KEY_FILE has to name one"
+        };
         Err(last.advise(format!(
-            "the kernel's log says why; a target that lets only some hosts in has to allow {}",
+            "the kernel's log says why; a target that lets only some hosts in has to allow {}, {proof}",
             host.nqn
         )))
     }
@@ -142,31 +161,44 @@ fn place(way: &Transport) -> String {
     }
 }
 
-/// The command for one way.
+/// The settings of one way, by the names that `nvme connect` has for them. A flag has an empty value.
 ///
 /// compat: "NVMe over fabrics". The options of the volume are passed on as they are.
-fn command(way: &Transport, address: &str, facts: &NvmeFacts, host: &HostIdentity) -> Command {
-    let mut command = Command::new(NVME)
-        .args(["connect", "--nqn", facts.nqn().as_str()])
-        .args(["--transport", way.fabric.as_str()])
-        .args(["--traddr", address]);
-    if let Some(port) = way.port {
-        command = command.arg("--trsvcid").arg(port.to_string());
-    }
+fn settings<'a>(
+    way: &'a Transport,
+    address: &str,
+    facts: &NvmeFacts,
+    host: &HostIdentity,
+) -> Vec<(&'a str, String)> {
+    let mut settings = vec![
+        ("nqn", facts.nqn().to_string()),
+        ("transport", way.fabric.as_str().to_owned()),
+        ("traddr", address.to_owned()),
+    ];
+    settings.extend(way.port.map(|port| ("trsvcid", port.to_string())));
     if HOST.iter().all(|name| option(way, name).is_none()) {
-        command = command.args(["--hostnqn", &host.nqn, "--hostid", &host.id]);
+        settings.push(("hostnqn", host.nqn.clone()));
+        settings.push(("hostid", host.id.clone()));
     }
     for (name, value) in ENDURANCE {
         if option(way, name).is_none() {
-            command = command.arg(format!("--{name}")).arg(value);
+            settings.push((name, value.to_owned()));
         }
     }
-    for given in &way.options {
-        command = command.arg(format!("--{}", given.name));
-        if !given.value.is_empty() && is_secret(&given.name) {
-            command = command.secret_arg(given.value.clone().into());
-        } else if !given.value.is_empty() {
-            command = command.arg(given.value.as_str());
+    let given = way.options.iter();
+    settings.extend(given.map(|given| (given.name.as_str(), given.value.clone())));
+    settings
+}
+
+/// The command for one way.
+fn command(settings: &[(&str, String)]) -> Command {
+    let mut command = Command::new(NVME).arg("connect");
+    for (name, value) in settings {
+        command = command.arg(format!("--{name}"));
+        if !value.is_empty() && is_secret(name) {
+            command = command.secret_arg(value.clone().into());
+        } else if !value.is_empty() {
+            command = command.arg(value.as_str());
         }
     }
     command
@@ -217,7 +249,7 @@ mod tests {
             nqn: "nqn.h".into(),
             id: "i".into(),
         };
-        command(&way, &way.address, &facts, &host).to_string()
+        command(&settings(&way, &way.address, &facts, &host)).to_string()
     }
 
     #[test]

@@ -2,5 +2,6 @@
 
 mod attaching;
 mod captured;
+mod keys;
 
 use super::facts_of;

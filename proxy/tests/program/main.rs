@@ -219,6 +219,7 @@ fn a_variable_about_programs_that_cannot_be_meant_is_named_before_anything_is_bo
         ("FILESYSTEM_DEFAULT_TIMEOUT", "half an hour"),
         ("ISCSIADM_HOST_STRATEGY", "docker"),
         ("ISCSIADM_HOST_PATH", "sbin/iscsiadm"),
+        ("OMNIBUS_CSI_NVME_KEY_FILE", "keys/node"),
     ] {
         let (code, said) = place.refused(place.command().env(variable, value));
         assert_eq!(code, 64, "{variable}");

@@ -108,6 +108,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     set("MOUNT_DEFAULT_TIMEOUT", Env("30000"), Env("0"), "exit"),
     set("ISCSI_DEFAULT_TIMEOUT", Env("30000"), Env("0"), "exit"),
     set("NVMEOF_DEFAULT_TIMEOUT", Env("30000"), Env("0"), "exit"),
+    set("OMNIBUS_CSI_NVME_KEY_FILE", Env("/keys/node"), Env("keys/node"), "exit"),
     set("FILESYSTEM_DEFAULT_TIMEOUT", Env("30000"), Env("0"), "exit"),
     set("ISCSIADM_HOST_STRATEGY", Env("chroot"), Env("docker"), "exit"),
     set("ISCSIADM_HOST_PATH", Env("iscsiadm"), Env("sbin/iscsiadm"), "exit"),

@@ -32,10 +32,10 @@ fn named(kernel: &Kernel, name: &str) -> BlockDevice {
 /// A target, and the kernel between it and us: it answers `nvme connect` by making what the kernel
 /// would make, and takes away what is written to be deleted.
 #[derive(Debug)]
-struct Target {
-    tree: Tree,
+pub(super) struct Target {
+    pub(super) tree: Tree,
     /// Its own, because turns are taken by name and tests run beside each other.
-    nqn: String,
+    pub(super) nqn: String,
     dead: Mutex<BTreeSet<String>>,
     commands: Mutex<Vec<String>>,
     /// Whether the namespace shows itself without being asked for.
@@ -43,7 +43,7 @@ struct Target {
 }
 
 impl Target {
-    fn new(forthcoming: bool) -> Arc<Self> {
+    pub(super) fn new(forthcoming: bool) -> Arc<Self> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let tree = Tree::new();
         tree.file("dev/nvme-fabrics", "")
@@ -74,15 +74,15 @@ impl Target {
         }
     }
 
-    fn commands(&self) -> Vec<String> {
+    pub(super) fn commands(&self) -> Vec<String> {
         std::mem::take(&mut *self.commands.lock().expect("lock"))
     }
 
-    fn controllers(&self) -> Vec<String> {
+    pub(super) fn controllers(&self) -> Vec<String> {
         crate::kernel::list(&self.kernel().sys("class/nvme")).expect("list")
     }
 
-    fn controller(&self, name: &str, address: &str, host: (&str, &str), state: &str) {
+    pub(super) fn controller(&self, name: &str, address: &str, host: (&str, &str), state: &str) {
         let at = format!("sys/devices/virtual/nvme-fabrics/ctl/{name}");
         for (attribute, text) in [
             ("subsysnqn", &*self.nqn),
@@ -107,7 +107,7 @@ impl Target {
     }
 
     /// Namespace 1 and, of another volume, namespace 2.
-    fn namespaces(&self) {
+    pub(super) fn namespaces(&self) {
         if self.tree.path(&format!("sys{VOLUME}")).exists() {
             return;
         }
@@ -223,16 +223,21 @@ async fn beside<T>(target: &Arc<Target>, work: impl Future<Output = T>) -> T {
 }
 
 /// `nvme` is the target itself; nothing is to be asked of the host.
-fn tools(target: &Arc<Target>) -> Tools {
+pub(super) fn tools(target: &Arc<Target>) -> Tools {
     Tools::all_through(Arc::new(OneByOne(Arc::clone(target))))
 }
 
 async fn attach_by(target: &Arc<Target>, hosts: &[&str]) -> Result<Attached, Error> {
+    let ways = hosts.iter().map(|host| format!("tcp://{host}:4440"));
+    attach_with(target, &tools(target), &ways.collect::<Vec<_>>()).await
+}
+
+pub(super) async fn attach_with(
+    target: &Arc<Target>,
+    tools: &Tools,
+    ways: &[String],
+) -> Result<Attached, Error> {
     let facts = target.facts(1);
-    let ways: Vec<String> = hosts
-        .iter()
-        .map(|host| format!("tcp://{host}:4440"))
-        .collect();
     let ways = ways.iter().map(String::as_str);
     let volume = Nvmeof {
         nqn: facts.nqn().clone(),
@@ -240,8 +245,7 @@ async fn attach_by(target: &Arc<Target>, hosts: &[&str]) -> Result<Attached, Err
         transports: Listed::transports("", ways).expect("transports"),
         device_id: Some(DeviceId::parse("uuid.1").expect("id")),
     };
-    let tools = tools(target);
-    let attached = beside(target, attach(&tools, &target.kernel(), &volume, soon())).await;
+    let attached = beside(target, attach(tools, &target.kernel(), &volume, soon())).await;
     attached.map(|(attached, _)| attached)
 }
 

@@ -100,6 +100,10 @@ pub const VARIABLES: &[Variable] = &[
         "how long one `nvme` may take, in milliseconds; 30000 without it",
     ),
     acts(
+        "OMNIBUS_CSI_NVME_KEY_FILE",
+        "the file with the key by which this node proves to NVMe targets who it is (DH-CHAP)",
+    ),
+    acts(
         "FILESYSTEM_DEFAULT_TIMEOUT",
         "how long one `mkfs`, `fsck` or the like may take, in milliseconds; 1800000 without it",
     ),

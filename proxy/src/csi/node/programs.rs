@@ -3,8 +3,9 @@
 //! Read from the environment, once for the process and before anything is bound. This module does
 //! not know what the programs do. compat: "Programs of the host".
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use csi_types::AbsolutePath;
 use node_utils::tools::{HostSettings, Observation, Observer, RunOutcome};
 use node_utils::{Timeouts, Tools};
 
@@ -16,6 +17,7 @@ use crate::telemetry::metrics::{Metrics, Outcome};
 pub struct Programs {
     host: HostSettings,
     timeouts: Timeouts,
+    nvme_key: Option<PathBuf>,
 }
 
 /// Counts what was run.
@@ -31,6 +33,7 @@ const TIMEOUTS: [&str; 4] = [
 /// The place where the image mounts the host's root.
 const HOST_ROOT: &str = "/host";
 const HOST: [&str; 2] = ["ISCSIADM_HOST_STRATEGY", "ISCSIADM_HOST_PATH"];
+const NVME_KEY: &str = "OMNIBUS_CSI_NVME_KEY_FILE";
 
 // === impl Programs ===
 
@@ -47,10 +50,16 @@ impl Programs {
             let alone = |name: &str| env(name).filter(|_| name == variable);
             problems.extend(HostSettings::read(alone).err().map(|e| process::chain(&e)));
         }
-        match (HostSettings::read(env), Timeouts::read(env)) {
-            (Ok(host), Ok(timeouts)) if problems.is_empty() => Ok(Self {
+        let nvme_key = env(NVME_KEY).filter(|path| !path.is_empty());
+        let nvme_key = nvme_key.map(|path| AbsolutePath::parse(&path)).transpose();
+        if let Err(error) = &nvme_key {
+            problems.push(format!("{NVME_KEY}: {error}"));
+        }
+        match (HostSettings::read(env), Timeouts::read(env), nvme_key) {
+            (Ok(host), Ok(timeouts), Ok(nvme_key)) if problems.is_empty() => Ok(Self {
                 host: host.contained(Path::new(HOST_ROOT).is_dir()),
                 timeouts,
+                nvme_key: nvme_key.map(|path| PathBuf::from(path.as_str())),
             }),
             _ => Err(problems),
         }
@@ -63,7 +72,8 @@ impl Programs {
 
     /// The programs themselves, counted into `metrics`. Made once for the process.
     pub fn tools(&self, metrics: &Metrics) -> Tools {
-        Tools::observed(&self.host, self.timeouts, &Counter(metrics.clone()))
+        let counter = Counter(metrics.clone());
+        Tools::observed(&self.host, self.timeouts, &counter).with_nvme_key(self.nvme_key.clone())
     }
 }
 
@@ -107,6 +117,7 @@ mod tests {
             ("FILESYSTEM_DEFAULT_TIMEOUT", "a day"),
             ("ISCSIADM_HOST_STRATEGY", "docker"),
             ("ISCSIADM_HOST_PATH", "sbin/iscsiadm"),
+            ("OMNIBUS_CSI_NVME_KEY_FILE", "keys/node"),
         ];
         let problems = read(&wrong).expect_err("all of them");
         assert_eq!(problems.len(), wrong.len(), "{problems:#?}");

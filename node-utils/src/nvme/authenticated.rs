@@ -1,0 +1,195 @@
+//! Connections for which this node proves by a key who it is: DH-CHAP.
+//!
+//! `nvme connect` takes the key as an argument, and every user of the machine may read the arguments of a process. So
+//! such a connection is made as that program makes it: by one line that is written to the kernel's
+//! `/dev/nvme-fabrics`. Source: the kernel's `drivers/nvme/host/fabrics.c`.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use rustix::io::Errno;
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::Instant;
+
+use crate::blocking::{self, Doing, Limits};
+use crate::device::look;
+use crate::kernel::{self, Kernel};
+use crate::tools::Tools;
+use csi_types::DhchapKey;
+use csi_types::attachment::Transport;
+use csi_types::error::{Error, Kind};
+
+/// The name of a key as an option of a transport.
+const KEY: &str = "dhchap-secret";
+
+/// No file of a key is longer.
+const LONGEST: u64 = 4096;
+
+/// Whether a volume says a key itself: then it is the same for all nodes.
+pub(super) fn has_key(way: &Transport) -> bool {
+    let mut options = way.options.iter();
+    options.any(|option| option.name.replace('_', "-") == KEY)
+}
+
+/// The key of this node; `None` if it has none. Read for each connection: it may have been changed.
+pub(super) async fn own_key(tools: &Tools, deadline: Instant) -> Result<Option<DhchapKey>, Error> {
+    let Some(path) = tools.nvme_key().map(Path::to_owned) else {
+        return Ok(None);
+    };
+    let doing = format!("read the NVMe key of this node in `{}`", path.display());
+    let about = doing.clone();
+    let key = look(deadline, &doing, move || read(&path, &about)).await;
+    key.map(Some)
+}
+
+fn read(path: &Path, doing: &str) -> Result<DhchapKey, Error> {
+    let refused = || Error::invalid(doing);
+    let unreadable = |error: io::Error| {
+        refused()
+            .because(error)
+            .advise("put the key of this node there, or unset OMNIBUS_CSI_NVME_KEY_FILE")
+    };
+    let file = File::open(path).map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
+    if metadata.permissions().mode() & 0o077 != 0 {
+        return Err(refused()
+            .because("other users have access to it")
+            .advise("give it the mode 0600"));
+    }
+    let mut text = String::new();
+    let mut file = file.take(LONGEST);
+    file.read_to_string(&mut text).map_err(unreadable)?;
+    DhchapKey::parse(text.trim()).map_err(|error| refused().because(error))
+}
+
+/// The line by which the kernel connects with these settings, and with this key if they have none.
+pub(super) fn request(settings: &[(&str, String)], key: Option<&DhchapKey>) -> SecretString {
+    let field = |(name, value): &(&str, String)| {
+        let name = name.replace('-', "_");
+        if value.is_empty() {
+            name
+        } else {
+            format!("{name}={value}")
+        }
+    };
+    let key = key.map(|key| format!("dhchap_secret={}", key.secret().expose_secret()));
+    let fields: Vec<String> = settings.iter().map(field).chain(key).collect();
+    fields.join(",").into()
+}
+
+/// Connects by a line.
+pub(super) async fn connect(
+    kernel: &Kernel,
+    request: SecretString,
+    doing: &str,
+    deadline: Instant,
+) -> Result<(), Error> {
+    let (device, about) = (kernel.dev("nvme-fabrics"), doing.to_owned());
+    let work = move || {
+        let failed = |kind| Error::new(kind, about.clone());
+        // A line with a word that the kernel does not know ends up in its log, with the key.
+        let known = kernel::read(&device);
+        if !known.is_ok_and(|text| text.is_some_and(|text| text.contains("dhchap_secret="))) {
+            return Err(failed(Kind::Unsupported).because(
+                "the kernel of this node has no DH-CHAP (CONFIG_NVME_HOST_AUTH, Linux 6.0 or newer)",
+            ));
+        }
+        match kernel::write(&device, request.expose_secret()) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(failed(Kind::Unreachable)),
+            Err(error) => Err(failed(kind_of(&error)).because(error)),
+        }
+    };
+    let limits = Limits::until(deadline);
+    blocking::run(limits, Doing::changing(doing.to_owned()), work).await
+}
+
+/// What the kernel means. Before Linux 6.10 it does not say that a key was refused.
+fn kind_of(error: &io::Error) -> Kind {
+    match Errno::from_io_error(error) {
+        Some(Errno::KEYREJECTED | Errno::NOKEY | Errno::ACCESS) => Kind::Denied,
+        _ => Kind::Unreachable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "DHHC-1:00:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAl7OaH:";
+
+    fn file(mode: u32, text: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("key");
+        std::fs::write(&path, text).expect("write");
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&path, mode).expect("mode");
+        folder
+    }
+
+    fn read_in(folder: &tempfile::TempDir) -> Result<DhchapKey, Error> {
+        read(&folder.path().join("key"), "read it")
+    }
+
+    #[test]
+    fn the_key_of_a_node_is_read_from_a_file_that_only_it_can_read() {
+        for mode in [0o600, 0o400] {
+            let key = read_in(&file(mode, &format!("{TEXT}\n"))).expect("key");
+            assert_eq!(key.secret().expose_secret(), TEXT);
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_missing_open_to_others_or_wrong_is_an_error_that_does_not_show_it() {
+        let folder = tempfile::tempdir().expect("folder");
+        let missing = read_in(&folder).expect_err("missing");
+        assert!(missing.chain().contains("OMNIBUS_CSI_NVME_KEY_FILE"));
+        let open = read_in(&file(0o640, TEXT)).expect_err("open");
+        assert!(open.chain().contains("0600"), "{}", open.chain());
+        let mistyped = TEXT.replace("AQID", "AQIE");
+        let twice = format!("{TEXT}\n{TEXT}");
+        for text in [String::new(), mistyped, TEXT[..40].to_owned(), twice] {
+            let error = read_in(&file(0o600, &text)).expect_err("no key");
+            assert_eq!(error.kind(), Kind::Invalid);
+            assert!(!error.chain().contains("BAUGBwgJ"), "{}", error.chain());
+        }
+    }
+
+    #[test]
+    fn a_line_has_the_words_of_the_kernel_and_the_key_of_the_node_last() {
+        let settings = [
+            ("nqn", "nqn.x".to_owned()),
+            ("ctrl-loss-tmo", "-1".to_owned()),
+            ("hdr-digest", String::new()),
+        ];
+        let key = DhchapKey::parse(TEXT).expect("key");
+        let line = request(&settings, Some(&key));
+        let expected = format!("nqn=nqn.x,ctrl_loss_tmo=-1,hdr_digest,dhchap_secret={TEXT}");
+        assert_eq!(line.expose_secret(), expected);
+        assert!(!format!("{line:?}").contains("DHHC"));
+    }
+
+    #[test]
+    fn a_volume_with_a_key_of_its_own_is_known_by_either_dash() {
+        for (option, has) in [
+            ("dhchap-secret=x", true),
+            ("dhchap_secret=x", true),
+            ("--dhchap-secret=x", true),
+            ("tls", false),
+        ] {
+            let way = Transport::parse(&format!("tcp://10.0.0.1?{option}")).expect("way");
+            assert_eq!(has_key(&way), has, "{option}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_was_refused_is_told_from_a_target_that_is_not_there() {
+        let kind = |errno: Errno| kind_of(&io::Error::from_raw_os_error(errno.raw_os_error()));
+        assert_eq!(kind(Errno::KEYREJECTED), Kind::Denied);
+        assert_eq!(kind(Errno::NOKEY), Kind::Denied);
+        assert_eq!(kind(Errno::CONNREFUSED), Kind::Unreachable);
+        assert_eq!(kind(Errno::IO), Kind::Unreachable);
+    }
+}

@@ -1,0 +1,134 @@
+//! Attaching with a key: the kernel gets it by `/dev/nvme-fabrics`, and no program does.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::{Arc, Mutex};
+
+use csi_types::error::Kind;
+
+use super::attaching::{Target, attach_with, tools};
+use crate::tools::Tools;
+
+const KEY: &str = "DHHC-1:00:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAl7OaH:";
+/// What the kernel shows of the words that it knows.
+const WORDS: &str = "instance=-1,cntlid=-1,transport=%s,traddr=%s,dhchap_secret=%s\n";
+
+/// The tools of a node whose key is this.
+fn with_key(target: &Arc<Target>, key: &str) -> Tools {
+    let path = target.tree.path("etc/key");
+    target.tree.file("etc/key", key);
+    let mode = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(&path, mode).expect("mode");
+    tools(target).with_nvme_key(Some(path))
+}
+
+/// Makes the connection of the next line that is written to the kernel. The line is kept.
+fn connects(target: &Arc<Target>) -> Arc<Mutex<Option<String>>> {
+    target.tree.file("dev/nvme-fabrics", WORDS);
+    let kept = Arc::new(Mutex::new(None));
+    let (of, line) = (Arc::clone(target), Arc::clone(&kept));
+    target.tree.on_write(move |path, text| {
+        if !path.ends_with("dev/nvme-fabrics") {
+            return true;
+        }
+        let value = |name: &str| {
+            let mut fields = text.split(',').filter_map(|field| field.split_once('='));
+            let found = fields.find(|(known, _)| *known == name);
+            found.expect("field").1.to_owned()
+        };
+        let host = (value("hostnqn"), value("hostid"));
+        of.controller("nvme0", &value("traddr"), (&host.0, &host.1), "live");
+        of.namespaces();
+        *line.lock().expect("lock") = Some(text.to_owned());
+        false
+    });
+    kept
+}
+
+fn written(kept: &Arc<Mutex<Option<String>>>) -> Option<String> {
+    kept.lock().expect("lock").clone()
+}
+
+fn way(options: &str) -> [String; 1] {
+    [format!("tcp://10.0.0.1:4440{options}")]
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_key_of_a_node_goes_to_the_kernel_and_to_no_program() {
+    let target = Target::new(true);
+    let kept = connects(&target);
+    let tools = with_key(&target, KEY);
+    let attached = attach_with(&target, &tools, &way("?hdr-digest")).await;
+    assert_eq!(attached.expect("attached").device.name(), "nvme0n2");
+    assert!(target.commands().is_empty());
+    let line = written(&kept).expect("a line");
+    let start = format!(
+        "nqn={},transport=tcp,traddr=10.0.0.1,trsvcid=4440,",
+        target.nqn
+    );
+    assert!(line.starts_with(&start), "{line}");
+    let end = format!(",keep_alive_tmo=5,hdr_digest,dhchap_secret={KEY}");
+    assert!(line.ends_with(&end), "{line}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_key_of_a_volume_comes_before_that_of_the_node_and_is_no_argument_either() {
+    for of_node in [false, true] {
+        let target = Target::new(true);
+        let kept = connects(&target);
+        let tools = if of_node {
+            with_key(&target, KEY)
+        } else {
+            tools(&target)
+        };
+        let attached = attach_with(&target, &tools, &way("?dhchap-secret=theirs")).await;
+        attached.expect("attached");
+        assert!(target.commands().is_empty());
+        let line = written(&kept).expect("a line");
+        assert!(line.ends_with(",dhchap_secret=theirs"), "{line}");
+        assert!(!line.contains("DHHC"), "{line}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kernel_without_keys_gets_none_to_write_into_its_log() {
+    let target = Target::new(true);
+    target.tree.file("dev/nvme-fabrics", "transport=%s\n");
+    let tools = with_key(&target, KEY);
+    let error = attach_with(&target, &tools, &way("")).await;
+    let error = error.expect_err("no keys");
+    assert_eq!(error.kind(), Kind::Unsupported);
+    assert!(error.chain().contains("DH-CHAP"), "{}", error.chain());
+    assert!(!error.chain().contains("DHHC"), "{}", error.chain());
+    assert_eq!(target.tree.read("dev/nvme-fabrics"), "transport=%s\n");
+    assert!(target.commands().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_wrong_is_an_error_with_its_file_and_connects_nothing() {
+    let target = Target::new(true);
+    target.tree.file("dev/nvme-fabrics", WORDS);
+    let tools = with_key(&target, &KEY.replace("AQID", "AQIE"));
+    let error = attach_with(&target, &tools, &way("")).await;
+    let error = error.expect_err("mistyped");
+    assert_eq!(error.kind(), Kind::Invalid);
+    assert!(error.chain().contains("etc/key"), "{}", error.chain());
+    assert_eq!(target.tree.read("dev/nvme-fabrics"), WORDS);
+    assert!(target.commands().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_that_comes_to_nothing_is_an_error_that_says_what_the_target_has_to_know() {
+    let target = Target::new(true);
+    target.tree.file("dev/nvme-fabrics", WORDS);
+    let tools = with_key(&target, KEY);
+    let error = attach_with(&target, &tools, &way("")).await;
+    let error = error.expect_err("refused");
+    assert_eq!(error.kind(), Kind::Unreachable);
+    let text = error.chain();
+    assert!(
+        text.contains("allow nqn.") && text.contains("same key"),
+        "{text}"
+    );
+    assert!(!text.contains("DHHC"), "{text}");
+    assert!(target.controllers().is_empty());
+}
