@@ -4,7 +4,7 @@
 //! such a connection is made as that program makes it: by one line that is written to the kernel's
 //! `/dev/nvme-fabrics`. Source: the kernel's `drivers/nvme/host/fabrics.c`.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -12,6 +12,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
+use tracing::warn;
 
 use crate::blocking::{self, Doing, Limits};
 use crate::device::look;
@@ -106,6 +107,20 @@ pub(super) async fn connect(
     blocking::run(limits, Doing::changing(doing.to_owned()), work).await
 }
 
+/// Lets only root read the keys of a connection: the kernel shows them to every user, also in containers.
+pub(super) fn hide(controller: &Path) {
+    for name in ["dhchap_secret", "dhchap_ctrl_secret"] {
+        let path = controller.join(name);
+        match std::fs::set_permissions(&path, Permissions::from_mode(0o600)) {
+            Err(error) if !kernel::is_absence(&error) => {
+                let path = path.display();
+                warn!(%path, %error, "every user of this machine can read an NVMe key");
+            }
+            _ => {}
+        }
+    }
+}
+
 /// What the kernel means. Before Linux 6.10 it does not say that a key was refused.
 fn kind_of(error: &io::Error) -> Kind {
     match Errno::from_io_error(error) {
@@ -124,7 +139,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("key");
         std::fs::write(&path, text).expect("write");
-        let mode = std::fs::Permissions::from_mode(mode);
+        let mode = Permissions::from_mode(mode);
         std::fs::set_permissions(&path, mode).expect("mode");
         folder
     }

@@ -107,6 +107,7 @@ impl Resolved {
     ) -> Result<(), Error> {
         let has_own = authenticated::has_key(&self.way);
         let key = key.filter(|_| !has_own);
+        let is_proven = has_own || key.is_some();
         let doing = format!("connect to {} by {}", facts.nqn(), place(&self.way));
         let mut last = Error::new(Kind::Timeout, doing.clone());
         for address in &self.addresses {
@@ -116,7 +117,7 @@ impl Resolved {
             }
             let limit = tools.timeouts().nvme.min(left);
             let settings = settings(&self.way, address, facts, host);
-            let ended = if has_own || key.is_some() {
+            let ended = if is_proven {
                 let request = authenticated::request(&settings, key);
                 authenticated::connect(kernel, request, &doing, Instant::now() + limit).await
             } else {
@@ -129,7 +130,14 @@ impl Resolved {
             };
             let there = {
                 let (this, kernel, nqn) = (self.clone(), kernel.clone(), facts.nqn().clone());
-                move || Ok(this.find(&Controller::of(&kernel, &nqn)?).is_some())
+                move || {
+                    let controllers = Controller::of(&kernel, &nqn)?;
+                    let found = this.find(&controllers);
+                    if is_proven && let Some(controller) = found {
+                        authenticated::hide(&controller.directory(&kernel));
+                    }
+                    Ok(found.is_some())
+                }
             };
             if look(deadline, &doing, there).await? {
                 return Ok(());
@@ -140,10 +148,10 @@ impl Resolved {
                 Err(error) => error,
             };
         }
-        let proof = if has_own || key.is_some() {
+        let proof = if is_proven {
             "and to have the same key for it"
         } else {
-            "and needs no key of it, or OMNIBUS_CSI_NVME_KEY_FILE has to name one"
+            "and if it asks for a key, OMNIBUS_CSI_NVME_KEY_FILE has to name it"
         };
         Err(last.advise(format!(
             "the kernel's log says why; a target that lets only some hosts in has to allow {}, {proof}",

@@ -22,6 +22,10 @@ want_key() {
     key_of "$1"
     [ -n "$key" ] || return 0
     if [ -e "$root/hosts/$1/dhchap_key" ]; then
+        get "$root/hosts/$1/dhchap_key"
+        # The kernel lets every user of the host read it.
+        [ "$mode" = look ] || [ "$it" = "$key" ] || chmod 600 "$root/hosts/$1/dhchap_key" ||
+            die "cannot hide the key of $1"
         want "$root/hosts/$1/dhchap_key" "$key" 'see dhchapKeys in the configuration'
     elif [ "$mode" = look ]; then
         lacks "hosts/$1/dhchap_key"

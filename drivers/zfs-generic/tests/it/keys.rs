@@ -1,5 +1,6 @@
 //! Subsystems that ask nodes for their keys, on a configfs that pretends.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use driver_core::config::{ConfigError, Document, NoEnvironment};
@@ -66,6 +67,8 @@ async fn a_node_is_asked_for_its_key_and_is_not_saved_without_it() {
     let export = host.export(&with_keys(&[("a", OLD), ("b", NEW)]));
     let volume = reached_by(&host, &export, &["a", "b"]).await;
     assert_eq!([key(&host, "a"), key(&host, "b")], [OLD, NEW]);
+    let file = host.path(&key_file("a")).metadata().unwrap();
+    assert_eq!(file.permissions().mode() & 0o777, 0o600);
     let facts = host.facts(&export, &volume).await;
     assert_eq!(facts.allowed, [nqn("a"), nqn("b")]);
     assert_eq!(facts.missing, [""; 0]);

@@ -37,6 +37,7 @@ fn connects(target: &Arc<Target>) -> Arc<Mutex<Option<String>>> {
         };
         let host = (value("hostnqn"), value("hostid"));
         of.controller("nvme0", &value("traddr"), (&host.0, &host.1), "live");
+        of.tree.file("sys/class/nvme/nvme0/dhchap_secret", KEY);
         of.namespaces();
         *line.lock().expect("lock") = Some(text.to_owned());
         false
@@ -68,6 +69,9 @@ async fn the_key_of_a_node_goes_to_the_kernel_and_to_no_program() {
     assert!(line.starts_with(&start), "{line}");
     let end = format!(",keep_alive_tmo=5,hdr_digest,dhchap_secret={KEY}");
     assert!(line.ends_with(&end), "{line}");
+    let shown = target.tree.path("sys/class/nvme/nvme0/dhchap_secret");
+    let mode = shown.metadata().expect("file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
 }
 
 #[tokio::test(start_paused = true)]
