@@ -5,22 +5,30 @@
 //! `cargo test -p node-utils --test nvme_in_the_lab -- --ignored --test-threads 1`.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use csi_types::attachment::{DeviceId, Listed, Nqn, Nsid, Nvmeof};
 use csi_types::{Error, Kind};
+use exec::testing::requirement::could_not_run;
 use exec::{Command, Local, Observation, Observed, Observer, Program, Runner as _};
 use node_utils::Tools;
 use node_utils::device::{Attached, Usage};
 use node_utils::kernel::Kernel;
 use node_utils::mount::MountTable;
-use node_utils::nvme::{NvmeFacts, attach, detach, facts_of, rescan};
+use node_utils::nvme::{NvmeFacts, attach, detach, facts_of, host_nqn, rescan};
 use tokio::time::Instant;
 
 const NQN: &str = "nqn.2026-11.lab:dev-nvme";
 const PORT: u16 = 4447;
+
+/// Two keys by which a node may prove who it is.
+const KEYS: [&str; 2] = [
+    "DHHC-1:00:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAl7OaH:",
+    "DHHC-1:00:ZWZnaGlqa2xtbm9wcXJzdHV2d3h5ent8fX5/gIGCg4QqhWEu:",
+];
 
 /// The identity of democratic-csi, under which its connections live on after an upgrade.
 const SHARED: [&str; 2] = [
@@ -111,6 +119,47 @@ impl Target {
     }
 }
 
+/// A target that lets in this machine alone, and asks it for a key.
+struct Asking<'a> {
+    host: PathBuf,
+    target: &'a Target,
+}
+
+impl<'a> Asking<'a> {
+    /// `None` if the kernel cannot ask.
+    fn new(target: &'a Target, key: &str) -> Option<Self> {
+        let nqn = host_nqn(&Kernel::here()).expect("a name");
+        let asking = Self {
+            host: target.root.join("hosts").join(nqn),
+            target,
+        };
+        fs::create_dir_all(&asking.host).expect("host");
+        if !asking.host.join("dhchap_key").exists() {
+            return None;
+        }
+        asking.asks_for(key);
+        set(&target.subsystem().join("attr_allow_any_host"), "0");
+        std::os::unix::fs::symlink(&asking.host, asking.link()).expect("link");
+        Some(asking)
+    }
+
+    fn asks_for(&self, key: &str) {
+        set(&self.host.join("dhchap_key"), key);
+    }
+
+    fn link(&self) -> PathBuf {
+        let name = self.host.file_name().expect("name");
+        self.target.subsystem().join("allowed_hosts").join(name)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.link());
+        let _ = fs::remove_dir(&self.host);
+    }
+}
+
 impl Drop for Target {
     fn drop(&mut self) {
         // Whatever a failed test left connected would try to come back for half an hour.
@@ -173,6 +222,15 @@ impl Node {
             ran,
             kernel: Kernel::here(),
         }
+    }
+
+    /// A node with this key, which is kept in `folder`.
+    fn with_key(folder: &tempfile::TempDir, key: &str) -> Self {
+        let (node, file) = (Self::new(), folder.path().join("key"));
+        fs::write(&file, key).expect("key");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("mode");
+        let tools = node.tools.clone().with_nvme_key(Some(file));
+        Self { tools, ..node }
     }
 
     async fn attach(&self, nsid: u32, hosts: &[&str]) -> Result<Attached, Error> {
@@ -263,6 +321,41 @@ async fn a_volume_is_attached_once_found_again_and_detached_without_a_trace() {
     assert!(controllers().is_empty());
     assert!(!attached.device.exists(&node.kernel).expect("look"));
     node.detach(1).await.expect("gone already");
+}
+
+#[tokio::test]
+#[ignore = "changes the NVMe target of this machine: for the lab"]
+async fn a_node_gets_in_by_its_key_alone_and_a_key_that_changes_ends_no_session() {
+    let target = Target::new();
+    let Some(asking) = Asking::new(&target, KEYS[0]) else {
+        let why = "the kernel cannot ask for keys (CONFIG_NVME_TARGET_AUTH)";
+        return could_not_run("keys of nodes", why);
+    };
+    let folder = tempfile::tempdir_in("/var/tmp").expect("directory");
+    for node in [Node::new(), Node::with_key(&folder, KEYS[1])] {
+        let error = node.attach(1, &["127.0.0.1"]).await.expect_err("refused");
+        eprintln!("refused: {}", error.chain());
+        assert!(!error.chain().contains("DHHC"));
+        assert!(controllers().is_empty());
+    }
+    let node = Node::with_key(&folder, KEYS[0]);
+    let attached = node.attach(1, &["127.0.0.1"]).await.expect("attached");
+    assert!(node.commands().is_empty(), "the key is in no command");
+    let connections = controllers();
+    let [controller] = &connections[..] else {
+        panic!("one connection");
+    };
+    let shown = controller.join("dhchap_secret").metadata().expect("key");
+    assert_eq!(shown.permissions().mode() & 0o077, 0);
+    asking.asks_for(KEYS[1]);
+    let state = fs::read_to_string(controller.join("state")).expect("state");
+    assert_eq!(state.trim(), "live");
+    // As an administrator does it, who has changed the key of the node, too.
+    set(&controller.join("dhchap_secret"), KEYS[1]);
+    let device = fs::read(attached.device.node(&node.kernel));
+    assert_eq!(device.expect("readable").len(), 64 << 20);
+    node.detach(1).await.expect("detached");
+    assert!(controllers().is_empty());
 }
 
 #[tokio::test]
