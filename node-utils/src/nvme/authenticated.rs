@@ -121,7 +121,7 @@ pub(super) fn hide(controller: &Path) {
     }
 }
 
-/// What the kernel means. Before Linux 6.10 it does not say that a key was refused.
+/// What the kernel means. Older ones do not say that a key was refused.
 fn kind_of(error: &io::Error) -> Kind {
     match Errno::from_io_error(error) {
         Some(Errno::KEYREJECTED | Errno::NOKEY | Errno::ACCESS) => Kind::Denied,
