@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use driver_core::{Call, Effect};
-use exec::{Command, Lock, Locked, Output, Runner};
+use exec::{Command, Lock, Locked, Output, RunError, Runner};
 
 use super::{COMMAND, Cli, bounded, looking, query, steps, understood};
 use driver_zfs::backend::Tried;
@@ -46,6 +46,15 @@ fn doomed(first: &FirstTry) -> Option<&SnapshotRef> {
     match &first.step {
         Step::DestroySnapshot(snapshot) => Some(snapshot),
         _ => None,
+    }
+}
+
+/// The effect of a first try by the error of its look: none only if that look was seen to fail, which starts no step.
+/// An answer that is missing as a whole is that of the first look.
+fn effect_of_look(error: &RunError) -> Effect {
+    match error {
+        RunError::Failed { .. } => Effect::None,
+        _ => error.effect(),
     }
 }
 
@@ -124,7 +133,7 @@ impl<R: Runner> Cli<R> {
         let batch = self.locked(first).run_all(&commands).await;
         let mut outputs = batch.into_outputs().map_err(|error| {
             let (doing, effect) = if error.step < looks {
-                (looking(request, error.step), Effect::None)
+                (looking(request, error.step), effect_of_look(&error.source))
             } else {
                 (Some(first.step.to_string()), Effect::Possible)
             };
@@ -141,5 +150,52 @@ impl<R: Runner> Cli<R> {
         } else {
             Tried::Seen(seen)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use exec::{Program, Status};
+
+    use super::*;
+
+    #[test]
+    fn only_a_look_that_was_seen_to_fail_proves_that_no_step_was_started() {
+        let zfs = Command::new(Program::constant("zfs"));
+        let command = || zfs.masked();
+        let output = Output {
+            status: Status::Exit(2),
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+        };
+        let not_found = RunError::NotFound {
+            program: Program::constant("zfs"),
+            place: "the PATH of the shell".to_owned(),
+        };
+        let unreachable = RunError::Unreachable {
+            command: command(),
+            source: "no route".into(),
+        };
+        for error in [output.check(&zfs).unwrap_err(), not_found, unreachable] {
+            assert_eq!(effect_of_look(&error), Effect::None, "{error}");
+        }
+        let lost = RunError::Lost {
+            command: command(),
+            source: "cut".into(),
+        };
+        let deadline = RunError::Deadline {
+            command: command(),
+            after: Duration::from_secs(1),
+            still_running: true,
+        };
+        let too_large = RunError::OutputTooLarge {
+            command: command(),
+            cap: 1,
+        };
+        for error in [lost, deadline, too_large] {
+            assert_eq!(effect_of_look(&error), Effect::Possible, "{error}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use driver_core::{BackendIdentity, Call};
 use driver_zfs::name::DatasetName;
 use driver_zfs_cli::Cli;
 use driver_zfs_cli::ZfsTools;
-use exec::Local;
+use exec::{Local, Runner};
 
 use crate::common::Counting;
 
@@ -22,15 +22,15 @@ pub(crate) fn program(folder: &Path, name: &str, script: &str) -> String {
 
 /// A host whose `zfs` is this script, and whose `sudo` is another one beside it, if there is one.
 pub(crate) fn host(folder: &Path, script: &str) -> FakeCli {
+    host_by(Counting::new(Local::new()), folder, script)
+}
+
+/// The same, reached by this runner.
+pub(crate) fn host_by<R: Runner>(runner: R, folder: &Path, script: &str) -> Cli<R> {
     let zfs = program(folder, "zfs", script);
     let sudo = folder.join("sudo");
     let tools = ZfsTools::new(Some(&zfs), sudo.to_str(), false).unwrap();
-    Cli::new(
-        Counting::new(Local::new()),
-        tools,
-        BackendIdentity("test".into()),
-    )
-    .locking_in(folder.to_str().unwrap())
+    Cli::new(runner, tools, BackendIdentity("test".into())).locking_in(folder.to_str().unwrap())
 }
 
 pub(crate) fn call() -> Call {

@@ -7,6 +7,7 @@ mod bare;
 mod common;
 #[path = "../common/fake.rs"]
 mod fake;
+mod first_try;
 mod processes;
 mod queries;
 mod scripts;

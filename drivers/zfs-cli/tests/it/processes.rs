@@ -82,8 +82,9 @@ async fn no_call_about_one_volume_needs_more_than_a_few_calls_of_zfs() {
     }
 }
 
-/// A filesystem of 1 GiB, and any snapshot of it. With a file `no-root` beside it no channel program may run.
-const A_FILESYSTEM: &str = include_str!("processes/a_filesystem.sh");
+/// A filesystem of 1 GiB, and any snapshot of it. With a file `no-root` beside it no channel program may run. Lines in
+/// a file `look` or `set` run before that.
+pub(crate) const A_FILESYSTEM: &str = include_str!("processes/a_filesystem.sh");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_growth_and_the_deletion_of_a_snapshot_are_one_exchange_each() {

@@ -1,5 +1,6 @@
 #!/bin/sh
 home=${0%/*}
+before() { [ ! -e "$home/$1" ] || sh "$home/$1" || exit; }
 row() { printf '%s\t%s\t%s\t%s\n' "$@"; }
 show() {
     case $1 in
@@ -17,12 +18,12 @@ show() {
     esac
 }
 case "$*" in
-"get -Hp -o name,property,value,source "*) shift 5; for n; do show "$n"; done; exit "${bad-0}" ;;
+"get -Hp -o name,property,value,source "*) before look; shift 5; for n; do show "$n"; done; exit "${bad-0}" ;;
 "program -j tank - tank/v/pvc-1@"*)
     cat >/dev/null
     [ ! -e "$home/no-root" ] || exit 1
     printf '{"return":"done"}\n' ;;
-"set refquota=2147483648 tank/v/pvc-1") ;;
+"set refquota=2147483648 tank/v/pvc-1") before set ;;
 "destroy -d tank/v/pvc-1@"*) ;;
 *) echo "unexpected: $*" >&2; exit 2 ;;
 esac

@@ -1,0 +1,61 @@
+//! The first try of a verb on a host with a `zfs` that pretends: what is known of it after a failure.
+
+use std::path::Path;
+
+use driver_core::{Call, Effect, Error, ExpandVolume, Expander as _, Kind, SizeRange, VolumeId};
+use driver_zfs::ZfsDriver;
+use driver_zfs::observed::VolumeKind;
+use driver_zfs_cli::Cli;
+use exec::testing::{Fault, Flaky};
+use exec::{Local, Runner};
+
+use crate::bare::{Bare, settings};
+use crate::fake::{call, host, host_by};
+use crate::processes::A_FILESYSTEM;
+
+fn driver<R: Runner + 'static>(cli: Cli<R>) -> ZfsDriver {
+    let kind = VolumeKind::Filesystem;
+    let settings = settings(kind, "tank/v", "tank/s", "  datasetEnableQuotas: true\n");
+    ZfsDriver::new(settings, cli, Bare { kind })
+}
+
+/// Lets `zfs` run these lines before it answers a question of this kind.
+fn before(folder: &Path, question: &str, lines: &str) {
+    std::fs::write(folder.join(question), lines).unwrap();
+}
+
+async fn grow(driver: &ZfsDriver, call: &Call) -> Result<u64, Error> {
+    let id = VolumeId::parse("pvc-1").unwrap();
+    let size = SizeRange::new(2 << 30, 0).unwrap();
+    let grown = driver.expand_volume(call, ExpandVolume::new(&id, size));
+    grown.await.map(|grown| grown.capacity)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_try_whose_answer_is_lost_may_have_changed_something() {
+    for (fault, effect) in [
+        (Fault::Before, Effect::None),
+        (Fault::After, Effect::Possible),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let (folder, set) = (folder.path(), folder.path().join("is-set"));
+        before(folder, "set", &format!(": >'{}'\n", set.display()));
+        let runner = Flaky::new(Local::new(), 0, fault);
+        let (driver, call) = (driver(host_by(runner, folder, A_FILESYSTEM)), call());
+        let error = grow(&driver, &call).await.unwrap_err();
+        let why = error.chain();
+        assert_eq!(error.kind(), Kind::Unreachable, "{why}");
+        assert_eq!(set.exists(), fault == Fault::After, "{why}");
+        assert_eq!((error.effect(), call.effect()), (effect, effect), "{why}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_that_fails_proves_that_nothing_was_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    before(folder.path(), "look", "exit 2\n");
+    let (driver, call) = (driver(host(folder.path(), A_FILESYSTEM)), call());
+    let error = grow(&driver, &call).await.unwrap_err();
+    let effects = (error.effect(), call.effect());
+    assert_eq!(effects, (Effect::None, Effect::None), "{}", error.chain());
+}
