@@ -168,21 +168,23 @@ impl HostState {
         })
     }
 
-    /// Observes, and does a first try if the state is as that expects.
+    /// Observes, and does a first try if the state is as that expects. Where the connection is cut before its answer,
+    /// the try has reached the host all the same.
     pub(super) fn try_first(
         &mut self,
         request: &Request,
         first: &FirstTry,
     ) -> Result<Tried, Failed> {
-        if self.is_cut() {
-            return Err(Failed::terminal(cut()));
-        }
         // Running work still holds the lock.
         self.finish();
         let seen = self.observe(request).map_err(Failed::terminal)?;
         let mut expected = first.expected.iter();
         if !expected.all(|expected| is_expected(&seen.pool, expected)) {
-            return Ok(Tried::Seen(seen));
+            return if self.is_cut() {
+                Err(Failed::terminal(cut()))
+            } else {
+                Ok(Tried::Seen(seen))
+            };
         }
         let (mut plan, mut is_begun) = (Plan::about(first.lock.clone()), false);
         plan.step(first.step.clone());

@@ -1,8 +1,9 @@
 //! A retry after any prefix of any plan leads to the same end.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use driver_core::{Error, Kind};
+use driver_core::{Call, Effect, Error, Kind};
 use driver_zfs::name::{DatasetName, SnapshotRef};
 use driver_zfs::observed::{Query, VolumeKind};
 use driver_zfs::property::PropertyName;
@@ -99,15 +100,32 @@ async fn retry(driver: &MemoryDriver, verb: &Verb) -> Result<(), Error> {
     result
 }
 
-/// Runs the verb without interruption, then interrupted at each step and retried.
-///
-/// Returns the final state of a successful verb, and how often it was interrupted.
-async fn cut_everywhere(
-    kind: VolumeKind,
-    coy: bool,
-    begin: &HostState,
-    verb: &Verb,
-) -> (Option<HostState>, usize) {
+/// A verb and its interruptions.
+struct CutVerb {
+    /// The final state, if it was successful.
+    end: Option<HostState>,
+    /// The number of parts of its steps.
+    parts: usize,
+    /// The number of times that its first try was interrupted, and changed something.
+    first_tries: usize,
+}
+
+/// Runs the verb within one call that does not see its end. Fails if something was changed, or will be by what goes
+/// on, and the error says that nothing was; returns whether something was.
+async fn lose(cut: &MemoryDriver, begin: &HostState, verb: &Verb, what: &str) -> bool {
+    let call = Call::within(Duration::from_mins(10));
+    let lost = call.outcome(run_within(&call, cut, verb).await);
+    assert_eq!(outcome(&lost), Some(Kind::Unreachable), "{what}: {lost:?}");
+    let mut later = cut.backend().state().clone();
+    later.finish();
+    let is_changed = shape(&later) != shape(begin);
+    let is_possible = lost.is_err_and(|error| error.effect() == Effect::Possible);
+    assert!(is_possible || !is_changed, "{what}: nothing was done");
+    is_changed
+}
+
+/// Runs the verb without interruption, then interrupted before each part of its steps and after the last, and retried.
+async fn cut_everywhere(kind: VolumeKind, coy: bool, begin: &HostState, verb: &Verb) -> CutVerb {
     let whole = driver(kind, coy, begin.clone());
     let expected = run(&whole, verb).await;
     let end = whole.backend().state().clone();
@@ -131,15 +149,19 @@ async fn cut_everywhere(
     if expected.is_err() {
         assert_exported(begin, &end, None, &format!("refused: {verb:?}"));
     }
-    for at in begin.steps..end.steps {
+    let mut first_tries = 0;
+    // What is refused without an exchange cannot be cut.
+    let is_asked = end.exchanges > begin.exchanges;
+    for at in (begin.steps..=end.steps).filter(|_| is_asked) {
         for goes_on in [false, true] {
             let what = format!("{verb:?} cut after step {at}, goes on: {goes_on}");
             let cut = driver(kind, coy, begin.clone());
             cut.backend().state().cut_after = Some(at);
             cut.backend().state().goes_on = goes_on;
-            let lost = run(&cut, verb).await;
-            assert_eq!(outcome(&lost), Some(Kind::Unreachable), "{what}: {lost:?}");
+            let is_changed = lose(&cut, begin, verb, &what).await;
             let mut state = cut.backend().state().clone();
+            let is_first = state.exchanges == begin.exchanges + 1;
+            first_tries += usize::from(is_first && is_changed);
             assert_kept(begin, &state, verb);
             check_group(begin, &state, verb, &what);
             state.cut_after = None;
@@ -156,16 +178,21 @@ async fn cut_everywhere(
             }
         }
     }
-    let cuts = end.steps - begin.steps;
-    (expected.is_ok().then_some(end), cuts)
+    CutVerb {
+        parts: end.steps - begin.steps,
+        end: expected.is_ok().then_some(end),
+        first_tries,
+    }
 }
 
 /// The tried verbs, so that a test that tries nothing fails.
 #[derive(Debug, Default)]
 struct Tried {
-    /// Successful verbs, and how often they were interrupted, by their names.
+    /// Successful verbs, and the parts of their steps, by their names.
     verbs: BTreeMap<&'static str, (usize, usize)>,
     promotions: usize,
+    /// First tries that were interrupted.
+    first_tries: usize,
 }
 
 fn name_of(verb: &Verb) -> &'static str {
@@ -237,11 +264,12 @@ fn every_prefix_of_every_plan_leads_to_the_same_end() {
             let mut begin = history.backend().state().clone();
             begin.tries_first = tries;
             for verb in &verbs {
-                let (ended, cuts) = cut_everywhere(kind, coy, &begin, verb).await;
+                let cut = cut_everywhere(kind, coy, &begin, verb).await;
                 let mut tried = tried.borrow_mut();
+                tried.first_tries += cut.first_tries;
                 let count = tried.verbs.entry(name_of(verb)).or_default();
-                if let Some(end) = ended {
-                    *count = (count.0 + 1, count.1 + cuts);
+                if let Some(end) = cut.end {
+                    *count = (count.0 + 1, count.1 + cut.parts);
                     let freed = matches!(verb, Verb::Delete(_)) && stands_on(&end) > 0;
                     tried.promotions += usize::from(freed);
                 }
@@ -252,8 +280,9 @@ fn every_prefix_of_every_plan_leads_to_the_same_end() {
     outcome.unwrap_or_else(|failure| panic!("{failure}"));
     let tried = tried.into_inner();
     assert_eq!(tried.verbs.len(), 13, "{tried:?}");
-    for (verb, (ended, cuts)) in &tried.verbs {
-        assert!(*ended >= 5 && *cuts >= 5, "{verb} hardly ever: {tried:?}");
+    for (verb, (ended, parts)) in &tried.verbs {
+        assert!(*ended >= 5 && *parts >= 5, "{verb} hardly ever: {tried:?}");
     }
     assert!(tried.promotions >= 5, "{tried:?}");
+    assert!(tried.first_tries >= 5, "{tried:?}");
 }

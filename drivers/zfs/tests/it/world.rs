@@ -183,21 +183,29 @@ pub(crate) fn request(id: u8, source: &From, copy: bool) -> CreateVolume {
 }
 
 pub(crate) async fn run(driver: &MemoryDriver, verb: &Verb) -> Result<(), Error> {
-    let call = Call::within(Duration::from_mins(10));
+    run_within(&Call::within(Duration::from_mins(10)), driver, verb).await
+}
+
+/// The same within this call.
+pub(crate) async fn run_within(
+    call: &Call,
+    driver: &MemoryDriver,
+    verb: &Verb,
+) -> Result<(), Error> {
     match verb {
         Verb::Create { id, source, copy } => {
             let request = request(*id, source, *copy);
-            driver.create_volume(&call, &request).await.map(drop)
+            driver.create_volume(call, &request).await.map(drop)
         }
         Verb::Delete(id) => {
             driver
-                .delete_volume(&call, DeleteVolume::new(&volume(*id)))
+                .delete_volume(call, DeleteVolume::new(&volume(*id)))
                 .await
         }
         Verb::Expand(id, factor) => {
             let size = SizeRange::new(SIZE * i64::from(*factor), 0).unwrap();
             driver
-                .expand_volume(&call, ExpandVolume::new(&volume(*id), size))
+                .expand_volume(call, ExpandVolume::new(&volume(*id), size))
                 .await
                 .map(drop)
         }
@@ -208,37 +216,35 @@ pub(crate) async fn run(driver: &MemoryDriver, verb: &Verb) -> Result<(), Error>
                 parameters: parameters(&[("detachedSnapshots", *detached)]),
                 secrets: BTreeMap::new(),
             };
-            driver.create_snapshot(&call, &request).await.map(drop)
+            driver.create_snapshot(call, &request).await.map(drop)
         }
         Verb::DeleteSnapshot { id, name, detached } => {
             let id = snapshot_id(*id, *name, *detached);
-            driver
-                .delete_snapshot(&call, DeleteSnapshot::new(&id))
-                .await
+            driver.delete_snapshot(call, DeleteSnapshot::new(&id)).await
         }
         Verb::Group { ids, name } => {
             let (name, volumes) = (format!("s{name}"), volumes(*ids));
             let name = SnapshotName::parse(&name).unwrap();
             let parameters = Parameters::default();
             let request = CreateGroup::new(&name, &volumes, &parameters);
-            driver.create_group(&call, request).await.map(drop)
+            driver.create_group(call, request).await.map(drop)
         }
         Verb::DeleteGroup { ids, name } => {
             let group = group(*ids, *name);
             let members = members(&group);
             let request = GroupMembers::new(&group.id, &members);
-            driver.delete_group(&call, request).await
+            driver.delete_group(call, request).await
         }
         Verb::Publish(id, of) => {
             let capability = &request(*id, &From::Nothing, false).capabilities[0];
             let (id, node) = (volume(*id), NodeIdentity::of(node(*of)));
             let request = PublishVolume::new(&id, &node, capability, false);
-            driver.publish_volume(&call, request).await.map(drop)
+            driver.publish_volume(call, request).await.map(drop)
         }
         Verb::Unpublish(id, of) => {
             let node = of.map(node).map(NodeIdentity::of);
             driver
-                .unpublish_volume(&call, UnpublishVolume::new(&volume(*id), node.as_ref()))
+                .unpublish_volume(call, UnpublishVolume::new(&volume(*id), node.as_ref()))
                 .await
         }
     }
