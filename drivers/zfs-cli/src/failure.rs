@@ -43,6 +43,14 @@ const ABSENT: [&str; 3] = [
     "could not find any snapshots",
 ];
 
+/// The messages of a host on which the login may run no channel program: `zfs` of a user that is not root, and sudo
+/// without a rule for it. Nothing was run.
+const NO_PROGRAMS: [&str; 3] = [
+    "Channel programs must be run as root",
+    "is not allowed to execute",
+    "a password is required",
+];
+
 const FOREIGN_TEXT: &str =
     "something else than `zfs` writes to standard error there: a banner, or a profile of the shell";
 
@@ -201,6 +209,12 @@ fn with_causes(mut line: String, error: &(dyn std::error::Error + 'static)) -> S
 pub(super) fn is_stale(error: &RunError) -> bool {
     let said = error.stderr();
     said.contains(STALE) || ABSENT.iter().any(|absent| said.contains(absent))
+}
+
+/// Whether a channel program was refused because the login may run none, and will be the next time.
+pub(super) fn runs_no_programs(error: &RunError) -> bool {
+    let said = error.stderr();
+    NO_PROGRAMS.iter().any(|piece| said.contains(piece))
 }
 
 /// Whether a reading command only reported missing objects.

@@ -4,19 +4,17 @@
 use std::sync::atomic::Ordering;
 
 use driver_core::{Call, Effect};
-use exec::{Command, Lock, Locked, Output, RunError, Runner};
+use exec::{Command, Lock, Locked, RunError, Runner};
 
-use super::{COMMAND, Cli, bounded, looking, query, steps, understood};
+use super::{COMMAND, Cli, bounded, failure, looking, query, steps, understood};
 use driver_zfs::backend::Tried;
 use driver_zfs::name::SnapshotRef;
 use driver_zfs::observed::Request;
 use driver_zfs::property::PropertyName;
-use driver_zfs::step::{Expected, Failed, FirstTry, Step, Test};
+use driver_zfs::step::{Expected, Failed, FirstTry, Next, Step, Test};
 
 /// Destroys a snapshot if it is one of ours, and of no group.
-const DESTROY: &str = include_str!("script/destroy.sh");
-/// The answer where no channel program may run.
-const REFUSED: &str = "refused";
+pub(super) const DESTROY: &str = include_str!("script/destroy.sh");
 
 /// The word by which a step says that it was done.
 const DONE: &str = "done";
@@ -58,6 +56,18 @@ fn effect_of_look(error: &RunError) -> Effect {
     }
 }
 
+/// The failure of a channel program that has not answered. Once it has ended, a look tells what is left to do.
+fn unanswered(error: &RunError, first: &FirstTry) -> Failed {
+    let failed = understood(error, Some(&first.step.to_string()), Effect::Possible);
+    match error {
+        RunError::Failed { .. } => Failed {
+            next: Next::Observe,
+            ..failed
+        },
+        _ => failed,
+    }
+}
+
 impl<R: Runner> Cli<R> {
     fn locked(&self, first: &FirstTry) -> Locked<&R> {
         let mut lock = Lock::object(first.lock.as_str());
@@ -67,8 +77,8 @@ impl<R: Runner> Cli<R> {
         Locked::new(&self.runner, lock)
     }
 
-    /// Destroys a snapshot by a channel program, which the kernel runs as a whole; says whether that was right, and is
-    /// done.
+    /// Destroys a snapshot by a channel program, which the kernel runs as a whole. Says whether that was right, and is
+    /// done; if not, nothing was. It is an error that a program has not answered: it may be done.
     async fn destroyed(
         &self,
         call: &Call,
@@ -96,15 +106,16 @@ impl<R: Runner> Cli<R> {
         } else {
             self.locked(first).run_all(&commands).await
         };
-        let outputs = batch.into_outputs().map_err(|error| {
-            let doing = first.step.to_string();
-            understood(&error.source, Some(&doing), Effect::Possible)
-        })?;
-        let said = outputs.first().map(Output::text).unwrap_or_default();
-        if said.trim() == REFUSED {
-            self.has_no_programs.store(true, Ordering::Relaxed);
+        match batch.into_outputs() {
+            Ok(outputs) => Ok(outputs
+                .first()
+                .is_some_and(|output| output.text().trim() == DONE)),
+            Err(error) if failure::runs_no_programs(&error.source) => {
+                self.has_no_programs.store(true, Ordering::Relaxed);
+                Ok(false)
+            }
+            Err(error) => Err(unanswered(&error.source, first)),
         }
-        Ok(said.trim() == DONE)
     }
 
     /// Looks, and does the first try if what is seen is as it expects.
@@ -157,7 +168,7 @@ impl<R: Runner> Cli<R> {
 mod tests {
     use std::time::Duration;
 
-    use exec::{Program, Status};
+    use exec::{Output, Program, Status};
 
     use super::*;
 

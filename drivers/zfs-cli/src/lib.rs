@@ -53,7 +53,7 @@ pub struct Cli<R> {
     host_keys: Option<HostKeys>,
     locks: Option<String>,
     telling: Duration,
-    /// Whether the host has refused a channel program: only root may run one.
+    /// Whether the host has refused the login a channel program: only root may run one.
     has_no_programs: AtomicBool,
 }
 

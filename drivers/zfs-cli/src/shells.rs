@@ -4,6 +4,7 @@ use std::path::Path;
 
 use exec::{Command, Local, Output, Program, Runner as _};
 
+use crate::first_try::DESTROY;
 use crate::freed::FREED;
 use crate::query::{HEALTH, NAMED_LOOK};
 use crate::steps::GUARD;
@@ -98,6 +99,31 @@ async fn a_name_is_asked_of_the_kernel_and_looked_for_everywhere_where_that_is_r
                 found,
                 "{shell}: {detached} {program}: {output:?}"
             );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_that_may_be_destroyed_is_never_said_to_be_there() {
+    let arguments = [
+        "ZFS", "program", "-j", "tank", "-", "tank/v@s", "own", "group",
+    ];
+    let done = r#"printf '{"return":"done"}\n'"#;
+    for (zfs, code, printed, error) in [
+        (done.to_owned(), 0, "done\n", ""),
+        (format!("echo noise >&2; {done}"), 0, "done\n", "noise"),
+        (done.replace("done", "other"), 0, "other\n", ""),
+        (format!("{done}; exit 1"), 1, "", ""),
+        ("echo refused >&2; exit 3".to_owned(), 3, "", "refused"),
+        ("kill -9 $$".to_owned(), 137, "", ""),
+        // A wrapper keeps the answer to itself.
+        (format!("{done} >/dev/null"), 1, "", "does not print"),
+    ] {
+        for (shell, output) in by_each_shell(DESTROY, &zfs, &arguments).await {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(code), "{shell}: {zfs}: {said}");
+            assert_eq!(output.text(), printed, "{shell}: {zfs}");
+            assert!(said.contains(error), "{shell}: {zfs}: {said}");
         }
     }
 }

@@ -30,6 +30,27 @@ fn an_end_that_was_not_seen_is_never_an_answer() {
 }
 
 #[test]
+fn only_a_right_that_is_missing_says_that_a_host_runs_no_channel_programs() {
+    // Read in `zfs_main.c` of OpenZFS, and in the sources of sudo.
+    for said in [
+        "Channel program execution failed:\nPermission denied. Channel programs must be run as root.",
+        "sudo: a password is required",
+        "Sorry, user csi is not allowed to execute '/usr/sbin/zfs program -j tank -' as root on nas.",
+    ] {
+        assert!(runs_no_programs(&failed(said)), "{said}");
+    }
+    for said in [
+        "",
+        "Channel program execution failed:\nTimed out.",
+        "Channel program execution failed:\nMemory limit exhausted.",
+        "cannot open 'tank': no such pool",
+        "sudo: unable to execute /usr/sbin/zfs: Cannot allocate memory",
+    ] {
+        assert!(!runs_no_programs(&failed(said)), "{said}");
+    }
+}
+
+#[test]
 fn what_nfsd_keeps_is_free_when_it_says() {
     let said = failed("cannot unmount tank/a: nfsd keeps it for 7 s");
     let failed = of(&said, "destroy tank/a", Effect::Possible);

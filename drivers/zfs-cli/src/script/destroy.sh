@@ -1,10 +1,10 @@
 # Destroys a snapshot by one process, a channel program: if it has a property of its own, has not another one, and
-# was not deleted before. Only root may run one. Whatever is otherwise, or in use, or refused, is said by nothing
-# being done.
+# was not deleted before. Only root may run one. Prints `done`, or `other` where something is otherwise or in use and
+# nothing was done. Without one of these answers it fails: the kernel may have destroyed the snapshot.
 #
 # ZFS... program -j POOL - SNAPSHOT PROPERTY WITHOUT
 answer=$(
-    "$@" 2>/dev/null <<'PROGRAM'
+    "$@" <<'PROGRAM'
 args = ...
 argv = args["argv"]
 name = argv[1]
@@ -17,10 +17,12 @@ if zfs.get_prop(name, "defer_destroy") ~= "off" then return "other" end
 if zfs.sync.destroy(name) ~= 0 then return "other" end
 return "done"
 PROGRAM
-) || {
-    echo refused
-    return 0
-}
+) || return $?
 case $answer in
 *'"done"'*) echo 'done' ;;
+*'"other"'*) echo other ;;
+*)
+    echo 'zfs does not print the answer of the channel program' >&2
+    return 1
+    ;;
 esac

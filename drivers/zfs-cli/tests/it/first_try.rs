@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use driver_core::{Call, Effect, Error, ExpandVolume, Expander as _, Kind, SizeRange, VolumeId};
+use driver_core::{
+    Call, DeleteSnapshot, Effect, Error, ExpandVolume, Expander as _, Kind, SizeRange, SnapshotId,
+    Snapshots as _, VolumeId,
+};
 use driver_zfs::ZfsDriver;
 use driver_zfs::observed::VolumeKind;
 use driver_zfs_cli::Cli;
@@ -29,6 +32,11 @@ async fn grow(driver: &ZfsDriver, call: &Call) -> Result<u64, Error> {
     let size = SizeRange::new(2 << 30, 0).unwrap();
     let grown = driver.expand_volume(call, ExpandVolume::new(&id, size));
     grown.await.map(|grown| grown.capacity)
+}
+
+async fn delete(driver: &ZfsDriver, call: &Call, snapshot: &str) -> Result<(), Error> {
+    let id = SnapshotId::parse(&format!("pvc-1@{snapshot}")).unwrap();
+    driver.delete_snapshot(call, DeleteSnapshot::new(&id)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,4 +66,32 @@ async fn a_look_that_fails_proves_that_nothing_was_changed() {
     let error = grow(&driver, &call).await.unwrap_err();
     let effects = (error.effect(), call.effect());
     assert_eq!(effects, (Effect::None, Effect::None), "{}", error.chain());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_program_that_has_not_answered_may_have_destroyed_its_snapshot() {
+    for (killed, effect) in [(true, Effect::Possible), (false, Effect::None)] {
+        let folder = tempfile::tempdir().unwrap();
+        if killed {
+            before(folder.path(), "program", "kill -9 $PPID\n");
+        }
+        std::fs::write(folder.path().join("answer"), "other\n").unwrap();
+        before(folder.path(), "look", "exit 2\n");
+        let (driver, call) = (driver(host(folder.path(), A_FILESYSTEM)), call());
+        let error = delete(&driver, &call, "s1").await.unwrap_err();
+        let effects = (error.effect(), call.effect());
+        assert_eq!(effects, (effect, effect), "{killed}: {}", error.chain());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_program_that_fails_once_is_asked_for_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (folder, asked) = (folder.path(), folder.path().join("asked"));
+    let driver = driver(host(folder, A_FILESYSTEM));
+    before(folder, "program", "kill -9 $PPID\n");
+    delete(&driver, &call(), "s1").await.unwrap();
+    before(folder, "program", &format!(": >'{}'\n", asked.display()));
+    delete(&driver, &call(), "s2").await.unwrap();
+    assert!(asked.exists());
 }

@@ -82,9 +82,13 @@ async fn no_call_about_one_volume_needs_more_than_a_few_calls_of_zfs() {
     }
 }
 
-/// A filesystem of 1 GiB, and any snapshot of it. With a file `no-root` beside it no channel program may run. Lines in
-/// a file `look` or `set` run before that.
+/// A filesystem of 1 GiB, and any snapshot of it. Lines in a file `look`, `set` or `program` beside it run before that.
+/// A file `answer` has the answer of the program.
 pub(crate) const A_FILESYSTEM: &str = include_str!("processes/a_filesystem.sh");
+
+/// The answer of `zfs program` to a user that is not root.
+const NO_ROOT: &str = "printf '%s\\n' 'Channel program execution failed:' \\
+    'Permission denied. Channel programs must be run as root.' >&2; exit 1\n";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_growth_and_the_deletion_of_a_snapshot_are_one_exchange_each() {
@@ -108,7 +112,7 @@ async fn a_growth_and_the_deletion_of_a_snapshot_are_one_exchange_each() {
         ("pvc-1@s3", false, 1),
     ] {
         if !is_root {
-            std::fs::write(folder.join("no-root"), "").unwrap();
+            std::fs::write(folder.join("program"), NO_ROOT).unwrap();
         }
         let snapshot = SnapshotId::parse(id).unwrap();
         let request = DeleteSnapshot::new(&snapshot);
