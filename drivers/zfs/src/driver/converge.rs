@@ -371,8 +371,14 @@ impl ZfsDriver {
         let outcome = verb.plan(&run.asked, &before, 0)?;
         // The one step is that of the first try: a state that lets it be done has it in its plan.
         if let Outcome::End(plan, end) = outcome
-            && plan.steps.len() == 1
+            && let [only] = plan.steps.as_slice()
         {
+            debug_assert_eq!(
+                format!("{:?}", only.step),
+                format!("{:?}", first.step),
+                "the step of the plan and that of the first try, {}",
+                verb.doing()
+            );
             return Ok(Round::Done(end));
         }
         // There is more to do: observe again, by what is recorded.
