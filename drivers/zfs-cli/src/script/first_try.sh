@@ -1,5 +1,6 @@
-# Runs a command if what the look right before it has printed is as expected, and says that it did. The first row
-# of a property is the right one: those of ZFS stand before what a user wrote.
+# Runs a command if what the look right before it has printed is as expected, and says that it did: what the command
+# prints is dropped, so that this is the whole output. The first row of a property is the right one: those of ZFS
+# stand before what a user wrote.
 #
 # [OBJECT PROPERTY TEST OPERAND]... -- COMMAND...
 line='
@@ -35,5 +36,5 @@ while [ "$1" != -- ]; do
     shift 4
 done
 shift
-"$@" || return $?
+"$@" >/dev/null || return $?
 echo 'done'

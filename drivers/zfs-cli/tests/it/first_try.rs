@@ -13,7 +13,7 @@ use exec::testing::{Fault, Flaky};
 use exec::{Local, Runner};
 
 use crate::bare::{Bare, settings};
-use crate::fake::{call, host, host_by};
+use crate::fake::{FakeCli, call, host, host_by};
 use crate::processes::A_FILESYSTEM;
 
 fn driver<R: Runner + 'static>(cli: Cli<R>) -> ZfsDriver {
@@ -94,4 +94,16 @@ async fn a_channel_program_that_fails_once_is_asked_for_again() {
     before(folder, "program", &format!(": >'{}'\n", asked.display()));
     delete(&driver, &call(), "s2").await.unwrap();
     assert!(asked.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_try_is_done_whatever_its_command_prints() {
+    for noise in ["echo 'a wrapper was here'\n", "printf 'and here'\n"] {
+        let folder = tempfile::tempdir().unwrap();
+        before(folder.path(), "set", noise);
+        let driver = driver(host(folder.path(), A_FILESYSTEM));
+        assert_eq!(grow(&driver, &call()).await.unwrap(), 2 << 30, "{noise}");
+        let cli: &FakeCli = driver.storage().of().unwrap();
+        assert_eq!(cli.runner().take(), 1, "{noise}");
+    }
 }
