@@ -17,6 +17,7 @@ pub(crate) mod nvmeof;
 mod nvmeof_change;
 mod nvmeof_hosts;
 pub(crate) mod share;
+mod share_change;
 pub(crate) mod users;
 
 use std::collections::BTreeMap;

@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use async_trait::async_trait;
 use csi_types::Attachment;
 use csi_types::attachment::{NetworkShare, Server, Share};
 use driver_core::template::Template;
@@ -14,38 +13,17 @@ use driver_zfs::property::PropertyName;
 
 use super::access::{self, Access, Allowed};
 use super::choices::{self, NfsChoices};
+use super::share_change::{NfsChange, SmbChange};
 use super::users::{Connections, Noted, users};
-use super::{comment, enabled, gone, number, problems, remember, unread};
+use super::{comment, enabled, number, problems, remember, unread};
 use crate::Dialect;
-use crate::api::nfs::{
-    CreateNfsShare, DeleteNfsShare, FindNfsShares, NfsOptions, NfsShare, UpdateNfsShare,
-};
-use crate::api::smb::{CreateSmbShare, DeleteSmbShare, QuerySmbShares, SmbOptions, SmbShare};
+use crate::api::nfs::{CreateNfsShare, FindNfsShares, NfsOptions, NfsShare, UpdateNfsShare};
+use crate::api::smb::{CreateSmbShare, QuerySmbShares, SmbOptions, SmbShare};
 use crate::api::{Enable, Filter};
 use crate::backend::Nas;
 use crate::check::Needs;
-use crate::command::{Answer, Change, Command, Look, Made, Shares, act, share_of, task};
+use crate::command::{Answer, Command, Look, Shares, act, share_of, task};
 use crate::error::Error as ApiError;
-
-/// A change of NFS shares.
-#[derive(Debug)]
-enum NfsChange {
-    /// Makes a share.
-    Create(Box<CreateNfsShare>),
-    /// Changes which clients a share lets in.
-    Update(Box<UpdateNfsShare>),
-    /// Removes one.
-    Delete(i64),
-}
-
-/// A change of SMB shares.
-#[derive(Debug)]
-enum SmbChange {
-    /// Makes a share.
-    Create(CreateSmbShare),
-    /// Removes one.
-    Delete(i64),
-}
 
 /// Exports filesystems by NFS.
 #[derive(Debug)]
@@ -129,53 +107,6 @@ fn share(server: &Server, share: &str) -> Result<NetworkShare, Error> {
         server: server.clone(),
         share,
     })
-}
-
-#[async_trait]
-impl Change for NfsChange {
-    fn doing(&self) -> String {
-        match self {
-            Self::Create(share) => format!("share {} by NFS", share.path),
-            Self::Update(share) => format!("change the clients of NFS share {}", share.id),
-            Self::Delete(id) => format!("remove NFS share {id}"),
-        }
-    }
-
-    fn removes(&self) -> bool {
-        matches!(self, Self::Delete(_))
-    }
-
-    async fn run(&self, nas: &Nas, call: &Call, _: &Made) -> Result<Option<i64>, ApiError> {
-        match self {
-            Self::Create(share) => nas
-                .write(call, share.as_ref())
-                .await
-                .map(|made| Some(made.id)),
-            Self::Update(share) => nas.write(call, share.as_ref()).await.map(|_| None),
-            Self::Delete(id) => gone(nas.write(call, &DeleteNfsShare { id: *id }).await),
-        }
-    }
-}
-
-#[async_trait]
-impl Change for SmbChange {
-    fn doing(&self) -> String {
-        match self {
-            Self::Create(share) => format!("share {} by SMB", share.path),
-            Self::Delete(id) => format!("remove SMB share {id}"),
-        }
-    }
-
-    fn removes(&self) -> bool {
-        matches!(self, Self::Delete(_))
-    }
-
-    async fn run(&self, nas: &Nas, call: &Call, _: &Made) -> Result<Option<i64>, ApiError> {
-        match self {
-            Self::Create(share) => nas.write(call, share).await.map(|made| Some(made.id)),
-            Self::Delete(id) => gone(nas.write(call, &DeleteSmbShare { id: *id }).await),
-        }
-    }
 }
 
 // === impl NfsExport ===
