@@ -413,7 +413,11 @@ impl Export for NfsExport {
         let ours = Self::ours(subject, &facts.rows);
         let admit = ours.map(|ours| Self::admit(ours, hosts(revoked.names), Vec::new()));
         let admit = admit.transpose()?.flatten();
-        Ok(revoked.forget.into_iter().chain(admit).collect())
+        // Before the share changes: after an interruption no other call lets it in again.
+        let mark = revoked.mark.filter(|_| admit.is_some());
+        // After that: until then a fence finds the node by the list.
+        let acts = mark.into_iter().chain(admit).chain(revoked.forget);
+        Ok(acts.collect())
     }
 
     fn examine(&self) -> Vec<Command> {

@@ -11,6 +11,7 @@ mod costs;
 mod crowd;
 mod examples;
 mod faults;
+mod fences;
 mod health;
 mod jobs;
 mod matrix;

@@ -570,7 +570,7 @@ async fn the_login_that_setup_makes_may_change_access() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn access_costs_the_same_whatever_the_number_of_volumes_and_nodes() {
-    // Of a share one is the second look at fences.
+    // Of a share one is the second look at fences, or the mark before a revocation.
     for (kind, most) in [(KINDS[0], [6, 6]), (KINDS[1], [7, 7]), (KINDS[2], [9, 11])] {
         let nas = appliance(Generation::V25_10).await;
         let driver = per_node(&nas, kind);
