@@ -32,6 +32,14 @@ const AT_ONCE: usize = 8;
 /// The nodes that volumes are published to, by what the backend calls them, each with the ids that it reports.
 type Nodes = BTreeMap<NodeId, BTreeSet<NodeId>>;
 
+/// A volume that lets in a node that is shut out.
+struct LetIn {
+    volume: VolumeId,
+    node: NodeIdentity,
+    /// Whether its own record proves that the node is in the networks.
+    is_proved: bool,
+}
+
 impl ZfsDriver {
     /// Whether a node can be shut out: access is per node, and one that loses it is surely cut off.
     pub(super) fn can_fence(&self) -> bool {
@@ -97,13 +105,18 @@ impl ZfsDriver {
         let recorded: Vec<NodeId> = nodes.keys().cloned().collect();
         let (mut out, mut unknown) = (Nodes::new(), BTreeSet::new());
         for (id, reported) in nodes {
-            let mut addresses: Vec<IpAddr> = Vec::new();
+            let address = self.export.address(&id);
+            let (mut addresses, mut proofs) = (Vec::new(), BTreeSet::new());
             for one in &reported {
-                addresses.extend((request.addresses_of)(one));
+                let mut own = (request.addresses_of)(one);
+                own.extend(address);
+                if let Side::In(_) = fenced.side(&own) {
+                    proofs.insert(one.clone());
+                }
+                addresses.extend(own);
             }
-            addresses.extend(self.export.address(&id));
             match fenced.side(&addresses) {
-                Side::In(_) => drop(out.insert(id, reported)),
+                Side::In(_) => drop(out.insert(id, proofs)),
                 Side::Out => {}
                 Side::Unknown => unknown.extend(reported.iter().map(|one| format!("`{one}`"))),
             }
@@ -133,39 +146,54 @@ impl ZfsDriver {
             ))
     }
 
-    /// Takes these nodes out of each volume that lets one in. Goes on after a failure, and returns the first. Without one,
-    /// the names of nodes that volumes remember and none records, each with one of the volumes.
+    /// Takes these nodes out of each volume that lets one in. Of each, `out` has the ids that prove that it is in the
+    /// networks. Goes on after a failure, and returns the first. Without one, the names of nodes that volumes remember and
+    /// none records, each with one of the volumes.
+    ///
+    /// A retry knows a node by the volumes that record it. So these come last, and one of them stays as it is while
+    /// another volume still lets the node in.
     async fn revoke_everywhere(
         &self,
         call: &Call,
         out: &Nodes,
         recorded: &[NodeId],
     ) -> Result<BTreeMap<String, VolumeId>, Error> {
-        let (mut failed, mut after) = (None, None);
+        let (mut inside, mut after) = (Vec::new(), None);
         let mut unrecorded = BTreeMap::new();
         loop {
             let (datasets, next) = self.some_volumes(call, after).await?;
             for dataset in &datasets {
                 unrecorded.extend(self.unrecorded(dataset, recorded));
-            }
-            let inside = datasets
-                .iter()
-                .flat_map(|dataset| self.let_in(dataset, out));
-            let inside: Vec<(VolumeId, NodeIdentity)> = inside.collect();
-            for some in inside.chunks(AT_ONCE) {
-                let mut revoked = Vec::new();
-                for (volume, node) in some {
-                    revoked.push(self.without_node(call, volume, node));
-                }
-                for revoked in join_all(revoked).await {
-                    failed = failed.or(revoked.err());
-                }
+                inside.extend(self.let_in(dataset, out));
             }
             after = next;
             if after.is_none() {
-                return failed.map_or(Ok(unrecorded), Err);
+                break;
             }
         }
+        let (mut proved, others): (Vec<LetIn>, Vec<LetIn>) =
+            inside.into_iter().partition(|one| one.is_proved);
+        let mut failed = self.revoke_all(call, &others).await;
+        let mut still_in: BTreeSet<NodeId> = failed.iter().map(|(node, _)| node.clone()).collect();
+        proved.retain(|one| !still_in.remove(&one.node.id));
+        failed.extend(self.revoke_all(call, &proved).await);
+        let first = failed.into_iter().next();
+        first.map_or(Ok(unrecorded), |(_, error)| Err(error))
+    }
+
+    /// The nodes that could not be taken out of a volume, each with the reason.
+    async fn revoke_all(&self, call: &Call, inside: &[LetIn]) -> Vec<(NodeId, Error)> {
+        let mut failed = Vec::new();
+        for some in inside.chunks(AT_ONCE) {
+            let mut revoked = Vec::new();
+            for one in some {
+                revoked.push(self.without_node(call, &one.volume, &one.node));
+            }
+            for (one, revoked) in some.iter().zip(join_all(revoked).await) {
+                failed.extend(revoked.err().map(|error| (one.node.id.clone(), error)));
+            }
+        }
+        failed
     }
 
     async fn without_node(
@@ -180,7 +208,7 @@ impl ZfsDriver {
     }
 
     /// The nodes among `out` that a volume lets in, recorded or not.
-    fn let_in(&self, dataset: &Dataset, out: &Nodes) -> Vec<(VolumeId, NodeIdentity)> {
+    fn let_in(&self, dataset: &Dataset, out: &Nodes) -> Vec<LetIn> {
         let Some(volume) = self.layout().volume_id(&dataset.name) else {
             return Vec::new();
         };
@@ -188,16 +216,23 @@ impl ZfsDriver {
         let subject = subject(&volume, dataset);
         let listed = self.export.listed_without(&subject, &[]);
         let mut inside = Vec::new();
-        for (id, reported) in out {
+        for (id, proofs) in out {
             let is_recorded = recorded.iter().any(|(_, recorded)| recorded == id);
             // Also where a call that took it out was interrupted.
             let is_listed = self.export.listed_without(&subject, &[id]) != listed;
             if !is_recorded && !is_listed && !self.export.lets_in(&subject, id) {
                 continue;
             }
+            let is_proved = |(reported, recorded): (&NodeId, &NodeId)| {
+                recorded == id && proofs.contains(reported)
+            };
             let node = NodeIdentity::of(id.clone());
-            let reported = reported.first().unwrap_or(id).clone();
-            inside.push((volume.clone(), NodeIdentity { reported, ..node }));
+            let reported = proofs.first().unwrap_or(id).clone();
+            inside.push(LetIn {
+                volume: volume.clone(),
+                node: NodeIdentity { reported, ..node },
+                is_proved: recorded.iter().any(is_proved),
+            });
         }
         inside
     }

@@ -151,16 +151,22 @@ async fn a_second_fence_and_a_second_lifting_change_nothing() {
     }
 }
 
+/// A fence that is cut after so many steps.
+async fn cut_fence(driver: &MemoryDriver, at: usize) -> Result<(), Error> {
+    {
+        let mut state = driver.backend().state();
+        state.cut_after = Some(state.steps + at);
+    }
+    let outcome = fence(driver, &["10.0.0.0/24"]).await;
+    driver.backend().state().cut_after = None;
+    outcome
+}
+
 #[tokio::test]
 async fn a_fence_that_is_killed_anywhere_is_completed_by_the_next() {
     for at in 0.. {
         let driver = published().await;
-        {
-            let mut state = driver.backend().state();
-            state.cut_after = Some(state.steps + at);
-        }
-        let outcome = fence(&driver, &["10.0.0.0/24"]).await;
-        driver.backend().state().cut_after = None;
+        let outcome = cut_fence(&driver, at).await;
         let driver = restarted(&driver);
         if !fenced(&driver).await.is_empty() {
             // Whatever access the killed call left: asking for it ends it.
@@ -180,6 +186,42 @@ async fn a_fence_that_is_killed_anywhere_is_completed_by_the_next() {
             return;
         }
     }
+}
+
+#[tokio::test]
+async fn a_fence_that_is_killed_anywhere_still_finds_a_node_that_one_volume_records() {
+    for at in 0.. {
+        let driver = published().await;
+        write_nodes(&driver, 1, "n=10.0.0.3|10.0.0.3,");
+        let outcome = cut_fence(&driver, at).await;
+        let driver = restarted(&driver);
+        let again = fence(&driver, &["10.0.0.0/24"]).await;
+        again.unwrap_or_else(|error| panic!("cut after {at}: {}", error.chain()));
+        assert_eq!(inside(&driver, 0), ["b"], "cut after {at}");
+        assert!(inside(&driver, 1).is_empty(), "cut after {at}");
+        if outcome.is_ok() {
+            assert!(at > 2, "it was never cut");
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_volume_that_cannot_be_closed_is_found_again_by_the_record_of_another_one() {
+    let driver = published().await;
+    write_nodes(&driver, 1, "n=10.0.0.3|10.0.0.3,");
+    let target = |text: &str| write(&driver, 1, PropertyName::ISCSI_ASSETS, text);
+    target("?");
+    for _ in 0..2 {
+        let error = fence(&driver, &["10.0.0.1/32"]).await.unwrap_err();
+        let text = error.chain();
+        assert!(text.contains("the export of volume `v1`"), "{text}");
+        assert_eq!(inside(&driver, 1), ["10.0.0.3", "a"]);
+    }
+    target("v1");
+    fence(&driver, &["10.0.0.1/32"]).await.unwrap();
+    assert_eq!(inside(&driver, 0), ["b"]);
+    assert_eq!(inside(&driver, 1), ["10.0.0.3"]);
 }
 
 #[tokio::test]
@@ -233,13 +275,17 @@ async fn a_node_of_which_no_address_is_known_makes_the_fence_no_success() {
     fence(&driver, &["10.0.0.0/24"]).await.unwrap();
 }
 
-/// Sets the nodes that a volume records: as if there had been no room for the others.
-fn write_nodes(driver: &MemoryDriver, id: u8, text: &str) {
+fn write(driver: &MemoryDriver, id: u8, name: PropertyName, text: &str) {
     let step = Step::Set {
         object: dataset(id).into(),
-        properties: vec![set(PropertyName::PUBLISHED, text)],
+        properties: vec![set(name, text)],
     };
     driver.backend().state().pool.apply(&step).unwrap();
+}
+
+/// Sets the nodes that a volume records: as if there had been no room for the others.
+fn write_nodes(driver: &MemoryDriver, id: u8, text: &str) {
+    write(driver, id, PropertyName::PUBLISHED, text);
 }
 
 #[tokio::test]
