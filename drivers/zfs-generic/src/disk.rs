@@ -24,7 +24,7 @@ use driver_zfs_cli::exec::{Command, Output};
 use crate::config::Basename;
 use crate::facts::Facts;
 use crate::scripts::{HostPaths, bare};
-use driver_zfs::nodes::{AccessList, NodeName, Nodes};
+use driver_zfs::nodes::{AccessList, ListedNodes, NamedNode, NodeName, Nodes};
 use revocation::Revocation;
 use uuid::Uuid;
 
@@ -469,10 +469,15 @@ impl Export for DiskExport {
         self.nodes.as_ref().is_none_or(lets_in)
     }
 
-    fn listed_without(&self, subject: &Subject<'_>, without: &[&NodeId]) -> Vec<String> {
+    fn named(&self, node: &NodeId) -> NamedNode {
+        let nodes = self.nodes.as_ref();
+        nodes.map_or_else(|| NamedNode::nameless(node), |nodes| nodes.named(node))
+    }
+
+    fn listed(&self, subject: &Subject<'_>, some: &[NamedNode]) -> ListedNodes {
         let listed = |nodes: &Nodes| {
             let list = nodes.remembered(subject).unwrap_or_default();
-            nodes.names_without(list, without)
+            nodes.listed(&list, some)
         };
         self.nodes.as_ref().map(listed).unwrap_or_default()
     }

@@ -30,7 +30,7 @@ use crate::config::Scalar;
 use crate::facts::Facts;
 use crate::scripts::bare;
 use access::Access;
-use driver_zfs::nodes::{Nodes, NodesConfig};
+use driver_zfs::nodes::{ListedNodes, NamedNode, Nodes, NodesConfig};
 
 static SCRIPT: LazyLock<String> = LazyLock::new(|| bare(include_str!("script/share.sh")));
 static CLIENTS: LazyLock<String> = LazyLock::new(|| bare(include_str!("script/clients.sh")));
@@ -458,8 +458,13 @@ impl Export for ShareExport {
         self.access.as_ref().is_none_or(lets_in)
     }
 
-    fn listed_without(&self, subject: &Subject<'_>, without: &[&NodeId]) -> Vec<String> {
-        let listed = |access: &Access| access.listed_without(subject, without);
+    fn named(&self, node: &NodeId) -> NamedNode {
+        let access = self.access.as_ref();
+        access.map_or_else(|| NamedNode::nameless(node), |access| access.named(node))
+    }
+
+    fn listed(&self, subject: &Subject<'_>, some: &[NamedNode]) -> ListedNodes {
+        let listed = |access: &Access| access.listed_nodes(subject, some);
         self.access.as_ref().map(listed).unwrap_or_default()
     }
 

@@ -19,6 +19,7 @@ pub use erased::{AnyExport, ExportStatus, Opaque};
 pub use name::{ExportName, ExportNaming};
 
 use crate::name::DatasetName;
+use crate::nodes::{ListedNodes, NamedNode};
 use crate::observed::{Dataset, VolumeKind};
 use crate::property::{Property, PropertyName};
 use crate::step::Of;
@@ -198,10 +199,14 @@ pub trait Export: Send + Sync + Debug + 'static {
         true
     }
 
-    /// What it calls the nodes that the dataset remembers, without these nodes. Those of interrupted revocations are
-    /// among them. By [`Export::reads`] alone.
-    fn listed_without(&self, _subject: &Subject<'_>, _nodes: &[&NodeId]) -> Vec<String> {
-        Vec::new()
+    /// A node with what [`Export::listed`] needs of it.
+    fn named(&self, node: &NodeId) -> NamedNode {
+        NamedNode::nameless(node)
+    }
+
+    /// Which of these nodes the dataset remembers, and what it calls the others. By [`Export::reads`] alone.
+    fn listed(&self, _subject: &Subject<'_>, _nodes: &[NamedNode]) -> ListedNodes {
+        ListedNodes::default()
     }
 
     /// Whether it has a name for this node.

@@ -6,7 +6,7 @@
 
 mod access_list;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -59,6 +59,23 @@ pub enum Form {
     Host,
     /// An address or a name of the network.
     Address,
+}
+
+/// A node with what finds it in access lists: made once for many of them.
+#[derive(Debug, Clone)]
+pub struct NamedNode {
+    id: NodeId,
+    digest: NodeDigest,
+    name: Option<NodeName>,
+}
+
+/// What an access list has of some nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListedNodes {
+    /// Those of them that are in it. Nodes of interrupted revocations are among them.
+    pub nodes: BTreeSet<NodeId>,
+    /// The names of all others.
+    pub others: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -138,17 +155,32 @@ impl Nodes {
         matches!((remembered, named), (Ok(list), Ok(name)) if list.lets_in(node, &name))
     }
 
-    /// The names in an access list without these nodes. Those of interrupted revocations are among them.
-    pub fn names_without(&self, mut list: AccessList, nodes: &[&NodeId]) -> Vec<String> {
-        for &node in nodes {
-            let left = self.with_revoked(&list, Some(node), |revoked| list.without(revoked));
-            // An error: no entry is surely of this node.
-            if let Ok(left) = left {
-                list = left;
-            }
+    /// A node with the name that it has now, if any.
+    pub fn named(&self, node: &NodeId) -> NamedNode {
+        NamedNode {
+            name: self.name(node).ok(),
+            ..NamedNode::nameless(node)
         }
-        let names = list.names_of(None);
-        names.iter().map(|name| name.as_str().to_owned()).collect()
+    }
+
+    /// What an access list has of these nodes.
+    pub fn listed(&self, list: &AccessList, nodes: &[NamedNode]) -> ListedNodes {
+        let mut listed = ListedNodes::default();
+        if list.count() == 0 {
+            return listed;
+        }
+        let mut left = list.clone();
+        for node in nodes {
+            self.revoking(node, |revoked| {
+                if !list.names_of(Some(revoked)).is_empty() {
+                    listed.nodes.insert(node.id.clone());
+                    left = left.without(Some(revoked));
+                }
+            });
+        }
+        let others = left.names_of(None);
+        listed.others = others.iter().map(|name| name.0.clone()).collect();
+        listed
     }
 
     /// Calls `plan` with the revoked node, or with `None` for all nodes. A node that has no name any
@@ -170,12 +202,21 @@ impl Nodes {
             }
             Err(_) => None,
         };
-        let shares = |id: &NodeDigest| name.as_ref().is_some_and(|name| self.calls(id, name));
-        Ok(plan(Some(RevokedNode {
-            node,
-            name: name.as_ref(),
+        let node = NamedNode {
+            name,
+            ..NamedNode::nameless(node)
+        };
+        Ok(self.revoking(&node, |revoked| plan(Some(revoked))))
+    }
+
+    fn revoking<T>(&self, node: &NamedNode, plan: impl FnOnce(RevokedNode<'_>) -> T) -> T {
+        let name = node.name.as_ref();
+        let shares = |id: &NodeDigest| name.is_some_and(|name| self.calls(id, name));
+        plan(RevokedNode {
+            id: &node.digest,
+            name,
             shares: &shares,
-        })))
+        })
     }
 
     /// Whether the node of this id has this name by the present configuration: in the list, or by a
@@ -267,6 +308,24 @@ pub fn joined(names: &[NodeName], between: &str) -> String {
     names.join(between)
 }
 
+// === impl NamedNode ===
+
+impl NamedNode {
+    /// A node that is found by its id alone.
+    pub fn nameless(node: &NodeId) -> Self {
+        Self {
+            id: node.clone(),
+            digest: NodeDigest::of(node.as_str()),
+            name: None,
+        }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> &NodeId {
+        &self.id
+    }
+}
+
 // === impl NodeName ===
 
 impl NodeName {
@@ -340,21 +399,37 @@ mod tests {
     }
 
     #[test]
-    fn a_list_without_nodes_has_all_others_and_those_of_an_interrupted_revocation() {
+    fn a_list_tells_some_nodes_from_all_others_also_in_an_interrupted_revocation() {
         let text = r#"{"nameTemplate": "iqn.2004-10.org.x:{{node}}"}"#;
         let nodes = nodes(text, Form::Initiator).unwrap();
         let [a, b, c] = ["a", "b", "c"].map(|id| NodeId::parse(id).unwrap());
         let mut list = AccessList::default();
         let names = nodes.admit(&mut list, &[&a, &b]).unwrap();
-        let names: Vec<&str> = names.iter().map(NodeName::as_str).collect();
+        let names: Vec<String> = names.into_iter().map(|name| name.0).collect();
         let marked = |revoked: Option<RevokedNode<'_>>| list.clone().marked(revoked);
         let list = nodes.with_revoked(&list, Some(&b), marked).unwrap();
-        let without = |gone: &[&NodeId]| nodes.names_without(list.clone(), gone);
-        assert_eq!(without(&[]), names);
-        assert_eq!(without(&[&c]), names);
-        assert_eq!(without(&[&b]), names[..1]);
-        assert_eq!(without(&[&a]), names[1..]);
-        assert!(without(&[&a, &b]).is_empty());
+        let listed = |some: &[&NodeId]| {
+            let some: Vec<NamedNode> = some.iter().map(|node| nodes.named(node)).collect();
+            nodes.listed(&list, &some)
+        };
+        let cases: [(&[&NodeId], &[String]); 4] = [
+            (&[], &names),
+            (&[&b], &names[..1]),
+            (&[&a], &names[1..]),
+            (&[&a, &b], &[]),
+        ];
+        for (some, others) in cases {
+            let found = listed(some);
+            let all: BTreeSet<NodeId> = some.iter().map(|&node| node.clone()).collect();
+            assert_eq!(found.nodes, all);
+            assert_eq!(found.others, others);
+        }
+        assert_eq!(listed(&[&c]).others, names);
+        assert!(listed(&[&c]).nodes.is_empty());
+        assert_eq!(
+            nodes.listed(&AccessList::default(), &[nodes.named(&a)]),
+            ListedNodes::default()
+        );
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::net::IpAddr;
 use driver_core::config::ConfigError;
 use driver_core::{Error, NodeId};
 use driver_zfs::export::{Act, Subject};
-use driver_zfs::nodes::{Form, NodeName, Nodes, NodesConfig, remembered_names};
+use driver_zfs::nodes::{
+    Form, ListedNodes, NamedNode, NodeName, Nodes, NodesConfig, remembered_names,
+};
 use driver_zfs::plan::is_complete;
 use driver_zfs::property::PropertyName;
 
@@ -98,17 +100,25 @@ impl Access {
         access.is_none_or(|Self(nodes)| nodes.lets_in(subject, node))
     }
 
-    /// The names of the nodes that the dataset remembers, without these nodes.
-    pub(super) fn listed_without(
+    /// A node with the name that it has now, if any.
+    pub(super) fn named(access: Option<&Self>, node: &NodeId) -> NamedNode {
+        access.map_or_else(
+            || NamedNode::nameless(node),
+            |Self(nodes)| nodes.named(node),
+        )
+    }
+
+    /// What the dataset remembers of these nodes.
+    pub(super) fn listed(
         access: Option<&Self>,
         subject: &Subject<'_>,
-        without: &[&NodeId],
-    ) -> Vec<String> {
+        some: &[NamedNode],
+    ) -> ListedNodes {
         let Some(Self(nodes)) = access else {
-            return Vec::new();
+            return ListedNodes::default();
         };
         let list = nodes.remembered(subject).unwrap_or_default();
-        nodes.names_without(list, without)
+        nodes.listed(&list, some)
     }
 
     /// Whether there is a name for this node, or access is not per node.

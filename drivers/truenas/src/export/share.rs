@@ -8,6 +8,7 @@ use driver_core::template::Template;
 use driver_core::{AccessRules, Call, Error, Kind, NodeId};
 use driver_zfs::context;
 use driver_zfs::export::{Act, Export, Subject};
+use driver_zfs::nodes::{ListedNodes, NamedNode};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
@@ -361,8 +362,12 @@ impl Export for NfsExport {
         Access::lets_in(self.access.as_ref(), subject, node)
     }
 
-    fn listed_without(&self, subject: &Subject<'_>, without: &[&NodeId]) -> Vec<String> {
-        Access::listed_without(self.access.as_ref(), subject, without)
+    fn named(&self, node: &NodeId) -> NamedNode {
+        Access::named(self.access.as_ref(), node)
+    }
+
+    fn listed(&self, subject: &Subject<'_>, nodes: &[NamedNode]) -> ListedNodes {
+        Access::listed(self.access.as_ref(), subject, nodes)
     }
 
     fn names(&self, node: &NodeId) -> bool {

@@ -11,7 +11,9 @@ use driver_core::{Error, Kind, NodeId};
 use driver_zfs::export::{Act, Subject};
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
 
-use driver_zfs::nodes::{Form, NodeName, Nodes, NodesConfig, joined, no_room};
+use driver_zfs::nodes::{
+    Form, ListedNodes, NamedNode, NodeName, Nodes, NodesConfig, joined, no_room,
+};
 
 /// The longest list that any ZFS keeps in a property of its own; since 2.3 it would be twice as long.
 const MAX_LIST: usize = 4095;
@@ -57,11 +59,16 @@ impl Access {
         self.nodes.lets_in(subject, node)
     }
 
-    /// The names in the property and of the nodes that the dataset remembers, without these nodes.
-    pub(super) fn listed_without(&self, subject: &Subject<'_>, without: &[&NodeId]) -> Vec<String> {
+    /// A node with the name that it has now, if any.
+    pub(super) fn named(&self, node: &NodeId) -> NamedNode {
+        self.nodes.named(node)
+    }
+
+    /// What the property and the dataset's memory have of these nodes.
+    pub(super) fn listed_nodes(&self, subject: &Subject<'_>, some: &[NamedNode]) -> ListedNodes {
         let remembered = self.nodes.remembered(subject).unwrap_or_default();
         let list = remembered.and(&self.listed(subject).names);
-        self.nodes.names_without(list, without)
+        self.nodes.listed(&list, some)
     }
 
     /// Whether it has a name for this node.

@@ -18,6 +18,7 @@ use super::results::MAX_PAGE;
 use crate::backend::{Cursor, Entry, ListFilter, ListQuery, ListScope};
 use crate::export::Subject;
 use crate::fenced::{Fenced, Side};
+use crate::nodes::{ListedNodes, NamedNode};
 use crate::observed::{Dataset, Query, Request};
 use crate::plan::access::AccessChange;
 use crate::plan::destroy::has_parent;
@@ -102,7 +103,7 @@ impl ZfsDriver {
     async fn shut_out(&self, call: &Call, request: FenceNetworks<'_>) -> Result<(), Error> {
         let fenced = Fenced::these(request.networks);
         let nodes = self.all_nodes(call).await?;
-        let recorded: Vec<NodeId> = nodes.keys().cloned().collect();
+        let known: Vec<NamedNode> = nodes.keys().map(|id| self.export.named(id)).collect();
         let (mut out, mut unknown) = (Nodes::new(), BTreeSet::new());
         for (id, reported) in nodes {
             let address = self.export.address(&id);
@@ -125,7 +126,7 @@ impl ZfsDriver {
             let networks = listed(request.networks);
             tracing::warn!("no node that a volume is published to has an address in {networks}");
         }
-        let unrecorded = self.revoke_everywhere(call, &out, &recorded).await?;
+        let unrecorded = self.revoke_everywhere(call, &out, &known).await?;
         for (name, volume) in unrecorded {
             let address: Option<IpAddr> = name.trim_matches(['[', ']']).parse().ok();
             if fenced.side(address.as_slice()) != Side::Out {
@@ -156,15 +157,19 @@ impl ZfsDriver {
         &self,
         call: &Call,
         out: &Nodes,
-        recorded: &[NodeId],
+        known: &[NamedNode],
     ) -> Result<BTreeMap<String, VolumeId>, Error> {
         let (mut inside, mut after) = (Vec::new(), None);
         let mut unrecorded = BTreeMap::new();
         loop {
             let (datasets, next) = self.some_volumes(call, after).await?;
             for dataset in &datasets {
-                unrecorded.extend(self.unrecorded(dataset, recorded));
-                inside.extend(self.let_in(dataset, out));
+                let Some(volume) = self.layout().volume_id(&dataset.name) else {
+                    continue;
+                };
+                let listed = self.listed(&volume, dataset, known);
+                inside.extend(let_in(&volume, dataset, &listed.nodes, out));
+                unrecorded.extend(listed.others.into_iter().map(|name| (name, volume.clone())));
             }
             after = next;
             if after.is_none() {
@@ -207,51 +212,49 @@ impl ZfsDriver {
         revoked.map_err(|error| error.within(format!("fence node `{}`", node.reported)))
     }
 
-    /// The nodes among `out` that a volume lets in, recorded or not.
-    fn let_in(&self, dataset: &Dataset, out: &Nodes) -> Vec<LetIn> {
-        let Some(volume) = self.layout().volume_id(&dataset.name) else {
-            return Vec::new();
-        };
-        let recorded = PublishedNodes::of(dataset);
-        let subject = subject(&volume, dataset);
-        let listed = self.export.listed_without(&subject, &[]);
-        let mut inside = Vec::new();
-        for (id, proofs) in out {
-            let is_recorded = recorded.iter().any(|(_, recorded)| recorded == id);
-            // Also where a call that took it out was interrupted.
-            let is_listed = self.export.listed_without(&subject, &[id]) != listed;
-            if !is_recorded && !is_listed && !self.export.lets_in(&subject, id) {
-                continue;
-            }
-            let is_proved = |(reported, recorded): (&NodeId, &NodeId)| {
-                recorded == id && proofs.contains(reported)
-            };
-            let node = NodeIdentity::of(id.clone());
-            let reported = proofs.first().unwrap_or(id).clone();
-            inside.push(LetIn {
-                volume: volume.clone(),
-                node: NodeIdentity { reported, ..node },
-                is_proved: recorded.iter().any(is_proved),
-            });
+    /// What a volume remembers of known nodes and of those that it records. The others are recorded nowhere: its record
+    /// was full, or is older than the access.
+    fn listed(&self, volume: &VolumeId, dataset: &Dataset, known: &[NamedNode]) -> ListedNodes {
+        let subject = subject(volume, dataset);
+        let mut listed = self.export.listed(&subject, known);
+        if listed.others.is_empty() {
+            return listed;
         }
-        inside
-    }
-
-    /// The names of nodes that a volume remembers, and that neither it nor another one records: its record was full, or
-    /// is older than the access.
-    fn unrecorded(&self, dataset: &Dataset, recorded: &[NodeId]) -> Vec<(String, VolumeId)> {
-        let Some(volume) = self.layout().volume_id(&dataset.name) else {
-            return Vec::new();
-        };
         // A node that was published to since then has looked at the fence itself.
         let own = PublishedNodes::of(dataset);
-        let mut known: Vec<&NodeId> = recorded.iter().collect();
-        known.extend(own.iter().map(|(_, id)| id));
-        let subject = subject(&volume, dataset);
-        let names = self.export.listed_without(&subject, &known);
-        let names = names.into_iter();
-        names.map(|name| (name, volume.clone())).collect()
+        let own: Vec<NamedNode> = own.iter().map(|(_, id)| self.export.named(id)).collect();
+        let others = self.export.listed(&subject, &own).others;
+        listed.others.retain(|name| others.contains(name));
+        listed
     }
+}
+
+/// The nodes among `out` that a volume lets in, listed or recorded.
+fn let_in(
+    volume: &VolumeId,
+    dataset: &Dataset,
+    listed: &BTreeSet<NodeId>,
+    out: &Nodes,
+) -> Vec<LetIn> {
+    let recorded = PublishedNodes::of(dataset);
+    let mut inside = Vec::new();
+    for (id, proofs) in out {
+        let is_recorded = recorded.iter().any(|(_, recorded)| recorded == id);
+        // Also where a call that took it out was interrupted.
+        if !is_recorded && !listed.contains(id) {
+            continue;
+        }
+        let is_proved =
+            |(reported, recorded): (&NodeId, &NodeId)| recorded == id && proofs.contains(reported);
+        let node = NodeIdentity::of(id.clone());
+        let reported = proofs.first().unwrap_or(id).clone();
+        inside.push(LetIn {
+            volume: volume.clone(),
+            node: NodeIdentity { reported, ..node },
+            is_proved: recorded.iter().any(is_proved),
+        });
+    }
+    inside
 }
 
 fn subject<'a>(volume: &'a VolumeId, dataset: &'a Dataset) -> Subject<'a> {

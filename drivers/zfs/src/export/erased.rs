@@ -12,6 +12,7 @@ use csi_types::Attachment;
 use driver_core::{AccessRules, Error, Kind, NodeId};
 
 use super::{Act, Export, Subject, Task};
+use crate::nodes::{ListedNodes, NamedNode};
 use crate::observed::VolumeKind;
 use crate::plan::is_complete;
 use crate::property::{Property, PropertyName};
@@ -61,8 +62,10 @@ pub trait AnyExport: Send + Sync + fmt::Debug {
     fn cuts_off(&self) -> bool;
     /// See [`Export::lets_in`].
     fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool;
-    /// See [`Export::listed_without`].
-    fn listed_without(&self, subject: &Subject<'_>, nodes: &[&NodeId]) -> Vec<String>;
+    /// See [`Export::named`].
+    fn named(&self, node: &NodeId) -> NamedNode;
+    /// See [`Export::listed`].
+    fn listed(&self, subject: &Subject<'_>, nodes: &[NamedNode]) -> ListedNodes;
     /// See [`Export::names`].
     fn names(&self, node: &NodeId) -> bool;
     /// See [`Export::address`].
@@ -236,8 +239,12 @@ impl<E: Export> AnyExport for E {
         Export::lets_in(self, subject, node)
     }
 
-    fn listed_without(&self, subject: &Subject<'_>, nodes: &[&NodeId]) -> Vec<String> {
-        Export::listed_without(self, subject, nodes)
+    fn named(&self, node: &NodeId) -> NamedNode {
+        Export::named(self, node)
+    }
+
+    fn listed(&self, subject: &Subject<'_>, nodes: &[NamedNode]) -> ListedNodes {
+        Export::listed(self, subject, nodes)
     }
 
     fn names(&self, node: &NodeId) -> bool {

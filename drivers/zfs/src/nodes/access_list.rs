@@ -45,7 +45,7 @@ pub(super) struct NodeDigest(String);
 /// A node whose access is revoked.
 #[derive(Clone, Copy)]
 pub struct RevokedNode<'a> {
-    pub(super) node: &'a NodeId,
+    pub(super) id: &'a NodeDigest,
     /// Its present name, if any.
     pub(super) name: Option<&'a NodeName>,
     /// Whether another id has this name now, too.
@@ -84,7 +84,7 @@ impl NodeDigest {
 impl fmt::Debug for RevokedNode<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RevokedNode")
-            .field("node", &self.node)
+            .field("id", &self.id)
             .field("name", &self.name)
             .finish_non_exhaustive()
     }
@@ -101,7 +101,7 @@ impl RevokedNode<'_> {
     fn takes(&self, entry: &Entry) -> bool {
         let so_called = self.name == Some(&entry.name);
         match &entry.id {
-            Some(id) if *id == NodeDigest::of(self.node.as_str()) => true,
+            Some(id) if id == self.id => true,
             Some(id) => so_called && !(self.shares)(id),
             None => so_called,
         }
@@ -235,10 +235,8 @@ impl AccessList {
         left.entries.retain(|entry| !revoked.takes(entry));
         if !left.has_strangers() {
             left.gone.clear();
-        } else if revoked.name.is_none()
-            && !left.gone.contains(&NodeDigest::of(revoked.node.as_str()))
-        {
-            left.gone.push(NodeDigest::of(revoked.node.as_str()));
+        } else if revoked.name.is_none() && !left.gone.contains(revoked.id) {
+            left.gone.push(revoked.id.clone());
             let most = left.gone.len().saturating_sub(MOST_GONE);
             left.gone.drain(..most);
         }

@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use csi_types::{AccessMode, Attachment, VolumeContext};
 use driver_core::{AccessRules, Error, Kind, NodeId};
 
 use crate::export::{Act, Export, ExportName, ExportNaming, Subject, Task};
 use crate::name::DatasetName;
+use crate::nodes::{ListedNodes, NamedNode};
 use crate::observed::VolumeKind;
 use crate::property::{Property, PropertyName, PropertyValue};
 use crate::step::Of;
@@ -112,6 +115,8 @@ pub struct MemoryExport {
     pub resizes: bool,
     /// Whether access is granted per node. The access list is recorded in one property.
     pub nodes: bool,
+    /// How often a node was named.
+    pub named: Arc<AtomicUsize>,
 }
 
 // === impl Targets ===
@@ -207,6 +212,7 @@ impl MemoryExport {
             coy: false,
             resizes: false,
             nodes: false,
+            named: Arc::default(),
         }
     }
 }
@@ -382,10 +388,19 @@ impl Export for MemoryExport {
         !self.nodes || remembered(subject).is_ok_and(|nodes| nodes.contains(node.as_str()))
     }
 
-    fn listed_without(&self, subject: &Subject<'_>, nodes: &[&NodeId]) -> Vec<String> {
-        let mut listed = remembered(subject).unwrap_or_default();
-        listed.retain(|name| nodes.iter().all(|node| node.as_str() != name));
-        listed.into_iter().collect()
+    fn named(&self, node: &NodeId) -> NamedNode {
+        self.named.fetch_add(1, Ordering::Relaxed);
+        NamedNode::nameless(node)
+    }
+
+    fn listed(&self, subject: &Subject<'_>, nodes: &[NamedNode]) -> ListedNodes {
+        let mut others = remembered(subject).unwrap_or_default();
+        let listed = nodes.iter().map(NamedNode::id);
+        let listed = listed.filter(|node| others.remove(node.as_str()));
+        ListedNodes {
+            nodes: listed.cloned().collect(),
+            others: others.into_iter().collect(),
+        }
     }
 
     fn names(&self, node: &NodeId) -> bool {

@@ -2,16 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use csi_types::{Network, NodeIdentity};
 use driver_core::{
     Driver as _, Effect, Error, FenceNetworks, Fencer as _, Kind, NodeId, PublishVolume,
     Publisher as _, UnpublishVolume,
 };
+use driver_zfs::ZfsDriver;
+use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 use driver_zfs::step::Step;
 use driver_zfs::testing::InMemory as _;
-use driver_zfs::testing::{EVERY_NODE, MemoryHost};
+use driver_zfs::testing::{EVERY_NODE, MemoryExport, MemoryHost, settings};
 
 use crate::orphans::call;
 use crate::world::*;
@@ -316,6 +320,19 @@ async fn of_a_node_that_no_volume_records_its_name_may_be_an_address() {
     let error = fence(&driver, &["10.0.0.0/24"]).await.unwrap_err();
     let text = error.chain();
     assert!(text.contains("`10.0.0.3` of volume `v1`"), "{text}");
+}
+
+#[tokio::test]
+async fn each_node_is_named_once_whatever_the_number_of_volumes() {
+    let driver = published().await;
+    let mut export = MemoryExport::new(VolumeKind::Zvol);
+    export.nodes = true;
+    let named = Arc::clone(&export.named);
+    let host = MemoryHost::from_state(driver.backend().state().clone());
+    let settings = settings(VolumeKind::Zvol, "").unwrap();
+    let driver = ZfsDriver::new(settings, host, export);
+    fence(&driver, &["10.0.0.1/32"]).await.unwrap();
+    assert_eq!(named.load(Ordering::Relaxed), 3);
 }
 
 #[tokio::test]

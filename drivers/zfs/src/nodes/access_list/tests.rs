@@ -31,7 +31,7 @@ fn pairs(pairs: &[(&str, &str)]) -> String {
 fn without(access_list: &AccessList, id: &str, called: Option<&str>) -> AccessList {
     let called = called.map(name);
     access_list.without(Some(RevokedNode {
-        node: &node(id),
+        id: &NodeDigest::of(id),
         name: called.as_ref(),
         shares: &not_shared,
     }))
@@ -80,7 +80,7 @@ fn a_name_that_two_nodes_share_stays_with_the_other_one() {
         access_list.admit(&node(id), &name("iqn.x"), &|_| true);
     }
     let left = access_list.without(Some(RevokedNode {
-        node: &node("a"),
+        id: &NodeDigest::of("a"),
         name: Some(&name("iqn.x")),
         shares,
     }));
@@ -92,9 +92,9 @@ fn a_node_with_a_revocation_in_progress_has_no_access_until_it_is_admitted_again
     let mut access_list = AccessList::default();
     admit(&mut access_list, "a", "iqn.a");
     admit(&mut access_list, "b", "iqn.b");
-    let a = node("a");
+    let a = NodeDigest::of("a");
     let revoked = RevokedNode {
-        node: &a,
+        id: &a,
         name: None,
         shares: &not_shared,
     };
