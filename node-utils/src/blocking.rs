@@ -187,6 +187,7 @@ pub(crate) async fn run<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     let Limits { deadline, hold } = limits;
+    let is_held = hold.0.is_some();
     if deadline <= Instant::now() {
         return Err(Error::new(Kind::Timeout, doing.text));
     }
@@ -219,10 +220,10 @@ pub(crate) async fn run<T: Send + 'static>(
         }
         Err(elapsed) => {
             let advice = match doing.effect {
-                Effect::Possible => {
+                Effect::Possible if is_held => {
                     "the kernel has not answered yet; the volume stays locked until it does"
                 }
-                Effect::None => "the kernel has not answered yet",
+                Effect::Possible | Effect::None => "the kernel has not answered yet",
             };
             Err(doing.failed(Kind::Timeout).because(elapsed).advise(advice))
         }
@@ -279,6 +280,23 @@ mod tests {
             while Arc::strong_count(&guard) > 1 {
                 tokio::task::yield_now().await;
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn only_work_that_holds_something_is_said_to_lock_the_volume() {
+        for is_held in [true, false] {
+            let (answer, hung) = std::sync::mpsc::channel::<()>();
+            let limits = Limits::until(Instant::now() + Duration::from_millis(20));
+            let limits = if is_held { limits.holding(()) } else { limits };
+            let work = move || {
+                let _ = hung.recv();
+                Ok(())
+            };
+            let late = run(limits, Doing::changing("work".into()), work).await;
+            let text = late.expect_err("late").chain();
+            assert_eq!(text.contains("stays locked"), is_held, "{text}");
+            drop(answer);
         }
     }
 

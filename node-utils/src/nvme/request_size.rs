@@ -35,6 +35,7 @@ pub(super) async fn limit(
     device: &BlockDevice,
     deadline: Instant,
 ) {
+    // Nothing is held: a limit that is written late does no harm.
     let limits = Limits::until(deadline.min(Instant::now() + LIMITING));
     let doing = Doing::changing(format!("limit the requests to {facts}"));
     let work = {
