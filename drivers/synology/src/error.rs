@@ -380,6 +380,34 @@ pub(crate) async fn unless_done(
     match look.await {
         Ok(true) => Ok(()),
         Ok(false) => Err(refusal.while_doing(call, doing)),
-        Err(failure) => Err(failure.while_doing(call, doing)),
+        Err(failure) => {
+            let why =
+                format!("{refusal}; whether it was done all the same is not known: {failure}");
+            Err(failure.while_doing(call, doing).because(why))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_refusal_is_not_lost_where_the_look_fails_too() {
+        let call = Call::within(Duration::from_mins(1));
+        let refused = Err(Failure::Refused(Code::NO_PERMISSION));
+        let look = async { Err(Failure::NoTime) };
+        let outcome = unless_done(&call, "delete snapshot `s`", refused, look).await;
+        let error = outcome.expect_err("nothing is known");
+        assert_eq!(error.kind(), Kind::Timeout);
+        let text = error.chain();
+        for part in [
+            "delete snapshot `s`: DSM refuses with code 105",
+            "the time of this call is over",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
     }
 }
