@@ -21,12 +21,14 @@ use super::pair::class::{self, Class, FIRST, SECOND};
 use super::pair::{Far, digest};
 use super::served;
 use crate::wait::until;
-use late::{LATE, Notes, PLACES};
+use late::{Notes, PLACES};
 
 /// The second node writes so soon after the volume is unpublished from the first.
 const SOON: Duration = Duration::from_secs(15);
 /// The seconds that the first node's kernel may try to reach what it has lost: `ctrl-loss-tmo`, 1800, and some.
 const GIVEN_UP: &str = "2100";
+/// The blocks that the first node's writer was seen to note before the node stands still: all places, and some again.
+const BEFORE: u64 = PLACES + 50;
 const FILE: &str = "blocks";
 /// The notes of the late writer, on its own disk.
 const NOTES: &str = "/var/lib/lab/late";
@@ -141,8 +143,7 @@ impl Move {
             &file.display().to_string(),
             NOTES,
         ]);
-        let enough = PLACES + 50;
-        self.until_there("600", &format!("[ $(wc -l <{NOTES}) -ge {enough} ]"));
+        self.until_there("600", &format!("[ $(wc -l <{NOTES}) -ge {BEFORE} ]"));
     }
 
     /// Waits there for a condition of the shell, at most so many seconds.
@@ -179,7 +180,10 @@ impl Move {
             notes.failed,
             began.elapsed().as_secs()
         ));
-        assert!(notes.failed >= LATE, "{notes:?}");
+        assert!(
+            notes.last >= BEFORE,
+            "writes failed before the node stood still: {notes:?}"
+        );
         // One was perhaps stored, and the answer lost.
         let acknowledged = notes.last..=notes.last + 1;
         assert!(
