@@ -39,12 +39,13 @@ lab_restart() {
   case $off in '' | *[!0-9]*) die "--off takes seconds" ;; esac
   no_more
   before=$(boot_of "$machine") || die "$machine does not answer"
+  # Before it is paused: a pause lets its disks end what they do. After the reset it stands in its firmware.
+  monitor "$machine" system_reset
   if [ "$off" -gt 0 ]; then
     monitor "$machine" stop
     read -rt "$off" <> <(:) || true
+    monitor "$machine" cont
   fi
-  monitor "$machine" system_reset
-  [ "$off" -eq 0 ] || monitor "$machine" cont
   wait_for "SSH of $machine after its restart (see 'lab console $machine')" 600 booted_after "$machine" "$before"
   set_clock "$machine"
 }
