@@ -173,7 +173,11 @@ async fn connect(
     deadline: Instant,
 ) -> Vec<Error> {
     let prepared = async {
-        let key = own_key(tools, deadline).await?;
+        let key = if routes.iter().all(|route| route.has_key()) {
+            None
+        } else {
+            own_key(tools, deadline).await?
+        };
         ready(tools, kernel, deadline).await?;
         let (kernel, nqn) = (kernel.clone(), facts.nqn().clone());
         let choose = move || {

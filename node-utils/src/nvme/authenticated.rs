@@ -34,25 +34,33 @@ pub(super) fn has_key(way: &Transport) -> bool {
     options.any(|option| option.name.replace('_', "-") == KEY)
 }
 
-/// The key of this node; `None` if it has none. Read for each connection: it may have been changed.
+/// The key of this node; `None` if it has none. Read for each attach: it may have been changed.
 pub(super) async fn own_key(tools: &Tools, deadline: Instant) -> Result<Option<DhchapKey>, Error> {
     let Some(path) = tools.nvme_key().map(Path::to_owned) else {
         return Ok(None);
     };
     let doing = format!("read the NVMe key of this node in `{}`", path.display());
     let about = doing.clone();
-    let key = look(deadline, &doing, move || read(&path, &about)).await;
-    key.map(Some)
+    look(deadline, &doing, move || read(&path, &about)).await
 }
 
-fn read(path: &Path, doing: &str) -> Result<DhchapKey, Error> {
-    let refused = || Error::invalid(doing);
+/// Reads the file of a key. One that is not there is no error: most targets ask for no key.
+fn read(path: &Path, doing: &str) -> Result<Option<DhchapKey>, Error> {
+    // A fault of this node, not of the volume.
+    let refused = || Error::new(Kind::Unreachable, doing);
     let unreadable = |error: io::Error| {
         refused()
             .because(error)
             .advise("put the key of this node there, or unset OMNIBUS_CSI_NVME_KEY_FILE")
     };
-    let file = File::open(path).map_err(unreadable)?;
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let path = path.display();
+            warn!(%path, "this node has no NVMe key there: targets that ask for one refuse it");
+            return Ok(None);
+        }
+        result => result.map_err(unreadable)?,
+    };
     let metadata = file.metadata().map_err(unreadable)?;
     if metadata.permissions().mode() & 0o077 != 0 {
         return Err(refused()
@@ -62,7 +70,8 @@ fn read(path: &Path, doing: &str) -> Result<DhchapKey, Error> {
     let mut text = String::new();
     let mut file = file.take(LONGEST);
     file.read_to_string(&mut text).map_err(unreadable)?;
-    DhchapKey::parse(text.trim()).map_err(|error| refused().because(error))
+    let key = DhchapKey::parse(text.trim()).map_err(|error| refused().because(error))?;
+    Ok(Some(key))
 }
 
 /// The line by which the kernel connects with these settings, and with this key if they have none.
@@ -93,9 +102,13 @@ pub(super) async fn connect(
         // A line with a word that the kernel does not know ends up in its log, with the key.
         let known = kernel::read(&device);
         if !known.is_ok_and(|text| text.is_some_and(|text| text.contains("dhchap_secret="))) {
-            return Err(failed(Kind::Unsupported).because(
-                "the kernel of this node has no DH-CHAP (CONFIG_NVME_HOST_AUTH, Linux 6.0 or newer)",
-            ));
+            return Err(failed(Kind::Unreachable)
+                .because(
+                    "the kernel of this node has no DH-CHAP (CONFIG_NVME_HOST_AUTH, Linux 6.0 or newer)",
+                )
+                .advise(
+                    "use one that has it, or, if no target asks for a key, unset OMNIBUS_CSI_NVME_KEY_FILE",
+                ));
         }
         match kernel::write(&device, request.expose_secret()) {
             Ok(true) => Ok(()),
@@ -144,30 +157,39 @@ mod tests {
         folder
     }
 
-    fn read_in(folder: &tempfile::TempDir) -> Result<DhchapKey, Error> {
+    fn read_in(folder: &tempfile::TempDir) -> Result<Option<DhchapKey>, Error> {
         read(&folder.path().join("key"), "read it")
     }
 
     #[test]
     fn the_key_of_a_node_is_read_from_a_file_that_only_it_can_read() {
         for mode in [0o600, 0o400] {
-            let key = read_in(&file(mode, &format!("{TEXT}\n"))).expect("key");
-            assert_eq!(key.secret().expose_secret(), TEXT);
+            let key = read_in(&file(mode, &format!("{TEXT}\n"))).expect("read");
+            assert_eq!(key.expect("key").secret().expose_secret(), TEXT);
         }
     }
 
     #[test]
-    fn a_key_that_is_missing_open_to_others_or_wrong_is_an_error_that_does_not_show_it() {
+    fn a_file_that_is_not_there_is_no_key() {
         let folder = tempfile::tempdir().expect("folder");
-        let missing = read_in(&folder).expect_err("missing");
-        assert!(missing.chain().contains("OMNIBUS_CSI_NVME_KEY_FILE"));
+        assert_eq!(read_in(&folder).expect("read"), None);
+    }
+
+    #[test]
+    fn a_key_that_is_unreadable_open_to_others_or_wrong_is_an_error_that_does_not_show_it() {
+        let folder = tempfile::tempdir().expect("folder");
+        std::fs::create_dir(folder.path().join("key")).expect("directory");
+        let mode = Permissions::from_mode(0o700);
+        std::fs::set_permissions(folder.path().join("key"), mode).expect("mode");
+        let unreadable = read_in(&folder).expect_err("a directory");
+        assert!(unreadable.chain().contains("OMNIBUS_CSI_NVME_KEY_FILE"));
         let open = read_in(&file(0o640, TEXT)).expect_err("open");
         assert!(open.chain().contains("0600"), "{}", open.chain());
         let mistyped = TEXT.replace("AQID", "AQIE");
         let twice = format!("{TEXT}\n{TEXT}");
         for text in [String::new(), mistyped, TEXT[..40].to_owned(), twice] {
             let error = read_in(&file(0o600, &text)).expect_err("no key");
-            assert_eq!(error.kind(), Kind::Invalid);
+            assert_eq!(error.kind(), Kind::Unreachable);
             assert!(!error.chain().contains("BAUGBwgJ"), "{}", error.chain());
         }
     }

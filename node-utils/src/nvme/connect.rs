@@ -95,6 +95,11 @@ impl Resolved {
         })
     }
 
+    /// Whether the volume says the key for it.
+    pub(super) fn has_key(&self) -> bool {
+        authenticated::has_key(&self.way)
+    }
+
     /// Connects this way, by the first of its addresses that answers. Whatever the command says,
     /// what counts is whether the kernel has the connection.
     pub(super) async fn connect(
@@ -105,7 +110,7 @@ impl Resolved {
         (host, key): (&HostIdentity, Option<&DhchapKey>),
         deadline: Instant,
     ) -> Result<(), Error> {
-        let has_own = authenticated::has_key(&self.way);
+        let has_own = self.has_key();
         let key = key.filter(|_| !has_own);
         let is_proven = has_own || key.is_some();
         let doing = format!("connect to {} by {}", facts.nqn(), place(&self.way));
@@ -148,10 +153,13 @@ impl Resolved {
                 Err(error) => error,
             };
         }
+        if last.advice().is_some() {
+            return Err(last);
+        }
         let proof = if is_proven {
             "and to have the same key for it"
         } else {
-            "and if it asks for a key, OMNIBUS_CSI_NVME_KEY_FILE has to name it"
+            "and if it asks for a key, OMNIBUS_CSI_NVME_KEY_FILE has to name a file with it"
         };
         Err(last.advise(format!(
             "the kernel's log says why; a target that lets only some hosts in has to allow {}, {proof}",

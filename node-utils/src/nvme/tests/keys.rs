@@ -100,8 +100,12 @@ async fn a_kernel_without_keys_gets_none_to_write_into_its_log() {
     let tools = with_key(&target, KEY);
     let error = attach_with(&target, &tools, &way("")).await;
     let error = error.expect_err("no keys");
-    assert_eq!(error.kind(), Kind::Unsupported);
-    assert!(error.chain().contains("DH-CHAP"), "{}", error.chain());
+    assert_eq!(error.kind(), Kind::Unreachable);
+    let text = error.chain();
+    assert!(
+        text.contains("DH-CHAP") && text.contains("unset OMNIBUS_CSI_NVME_KEY_FILE"),
+        "{text}"
+    );
     assert!(!error.chain().contains("DHHC"), "{}", error.chain());
     assert_eq!(target.tree.read("dev/nvme-fabrics"), "transport=%s\n");
     assert!(target.commands().is_empty());
@@ -114,10 +118,32 @@ async fn a_key_that_is_wrong_is_an_error_with_its_file_and_connects_nothing() {
     let tools = with_key(&target, &KEY.replace("AQID", "AQIE"));
     let error = attach_with(&target, &tools, &way("")).await;
     let error = error.expect_err("mistyped");
-    assert_eq!(error.kind(), Kind::Invalid);
+    assert_eq!(error.kind(), Kind::Unreachable);
     assert!(error.chain().contains("etc/key"), "{}", error.chain());
     assert_eq!(target.tree.read("dev/nvme-fabrics"), WORDS);
     assert!(target.commands().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_key_is_not_there_connects_without_one() {
+    let target = Target::new(true);
+    let missing = target.tree.path("etc/nowhere/key");
+    let tools = tools(&target).with_nvme_key(Some(missing));
+    let attached = attach_with(&target, &tools, &way("")).await;
+    attached.expect("attached");
+    assert_eq!(target.commands().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_key_of_the_node_is_no_matter_of_a_volume_with_its_own() {
+    let target = Target::new(true);
+    let kept = connects(&target);
+    let tools = with_key(&target, "no key");
+    let way = way(&format!("?dhchap-secret={KEY}"));
+    let attached = attach_with(&target, &tools, &way).await;
+    attached.expect("attached");
+    let line = written(&kept).expect("a line");
+    assert!(line.ends_with(&format!(",dhchap_secret={KEY}")), "{line}");
 }
 
 #[tokio::test(start_paused = true)]
