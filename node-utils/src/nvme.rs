@@ -11,6 +11,7 @@ mod controller;
 mod detach;
 mod host_identity;
 mod namespace;
+mod request;
 mod request_size;
 #[cfg(test)]
 mod tests;

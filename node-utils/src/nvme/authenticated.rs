@@ -10,10 +10,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use rustix::io::Errno;
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
 use tracing::warn;
 
+use super::request::Request;
 use crate::blocking::{self, Doing, Limits};
 use crate::device::look;
 use crate::kernel::{self, Kernel};
@@ -74,34 +75,19 @@ fn read(path: &Path, doing: &str) -> Result<Option<DhchapKey>, Error> {
     Ok(Some(key))
 }
 
-/// The line by which the kernel connects with these settings, and with this key if they have none.
-pub(super) fn request(settings: &[(&str, String)], key: Option<&DhchapKey>) -> SecretString {
-    let field = |(name, value): &(&str, String)| {
-        let name = name.replace('-', "_");
-        if value.is_empty() {
-            name
-        } else {
-            format!("{name}={value}")
-        }
-    };
-    let key = key.map(|key| format!("dhchap_secret={}", key.secret().expose_secret()));
-    let fields: Vec<String> = settings.iter().map(field).chain(key).collect();
-    fields.join(",").into()
-}
-
-/// Connects by a line.
+/// Connects as it is requested.
 pub(super) async fn connect(
     kernel: &Kernel,
-    request: SecretString,
+    request: Request,
     doing: &str,
     deadline: Instant,
 ) -> Result<(), Error> {
     let (device, about) = (kernel.dev("nvme-fabrics"), doing.to_owned());
     let work = move || {
         let failed = |kind| Error::new(kind, about.clone());
-        // A line with a word that the kernel does not know ends up in its log, with the key.
-        let known = kernel::read(&device);
-        if !known.is_ok_and(|text| text.is_some_and(|text| text.contains("dhchap_secret="))) {
+        // A word that the kernel does not know ends up in its log, also if it is a key.
+        let words = kernel::read(&device).ok().flatten().unwrap_or_default();
+        if !words.contains("dhchap_secret=") {
             return Err(failed(Kind::Unreachable)
                 .because(
                     "the kernel of this node has no DH-CHAP (CONFIG_NVME_HOST_AUTH, Linux 6.0 or newer)",
@@ -110,7 +96,17 @@ pub(super) async fn connect(
                     "use one that has it, or, if no target asks for a key, unset OMNIBUS_CSI_NVME_KEY_FILE",
                 ));
         }
-        match kernel::write(&device, request.expose_secret()) {
+        if let Some(name) = request.unknown(&words) {
+            return Err(failed(Kind::Invalid)
+                .because(format!(
+                    "a connection with a key is made by the kernel alone, and it takes no `{name}` like this one"
+                ))
+                .advise(
+                    "use in the transport of the volume only options that `cat /dev/nvme-fabrics` shows on the node, by \
+                     their full names; `nvme`, which knows more, connects only without a key",
+                ));
+        }
+        match kernel::write(&device, request.line().expose_secret()) {
             Ok(true) => Ok(()),
             Ok(false) => Err(failed(Kind::Unreachable)),
             Err(error) => Err(failed(kind_of(&error)).because(error)),
@@ -192,20 +188,6 @@ mod tests {
             assert_eq!(error.kind(), Kind::Unreachable);
             assert!(!error.chain().contains("BAUGBwgJ"), "{}", error.chain());
         }
-    }
-
-    #[test]
-    fn a_line_has_the_words_of_the_kernel_and_the_key_of_the_node_last() {
-        let settings = [
-            ("nqn", "nqn.x".to_owned()),
-            ("ctrl-loss-tmo", "-1".to_owned()),
-            ("hdr-digest", String::new()),
-        ];
-        let key = DhchapKey::parse(TEXT).expect("key");
-        let line = request(&settings, Some(&key));
-        let expected = format!("nqn=nqn.x,ctrl_loss_tmo=-1,hdr_digest,dhchap_secret={TEXT}");
-        assert_eq!(line.expose_secret(), expected);
-        assert!(!format!("{line:?}").contains("DHHC"));
     }
 
     #[test]

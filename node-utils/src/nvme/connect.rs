@@ -10,6 +10,7 @@ use super::NvmeFacts;
 use super::authenticated;
 use super::controller::{Controller, State, ip, option};
 use super::host_identity::HostIdentity;
+use super::request::Request;
 use crate::blocking;
 use crate::device::{look, until};
 use crate::kernel::Kernel;
@@ -123,7 +124,7 @@ impl Resolved {
             let limit = tools.timeouts().nvme.min(left);
             let settings = settings(&self.way, address, facts, host);
             let ended = if is_proven {
-                let request = authenticated::request(&settings, key);
+                let request = Request::of(&settings, key);
                 authenticated::connect(kernel, request, &doing, Instant::now() + limit).await
             } else {
                 let ended = tools

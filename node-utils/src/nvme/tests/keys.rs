@@ -10,7 +10,10 @@ use crate::tools::Tools;
 
 const KEY: &str = "DHHC-1:00:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAl7OaH:";
 /// What the kernel shows of the words that it knows.
-const WORDS: &str = "instance=-1,cntlid=-1,transport=%s,traddr=%s,dhchap_secret=%s\n";
+const WORDS: &str = "instance=-1,cntlid=-1,transport=%s,traddr=%s,trsvcid=%s,nqn=%s,queue_size=%d,\
+                     nr_io_queues=%d,reconnect_delay=%d,ctrl_loss_tmo=%d,keep_alive_tmo=%d,hostnqn=%s,\
+                     host_traddr=%s,host_iface=%s,hostid=%s,duplicate_connect,hdr_digest,data_digest,\
+                     keyring=%d,tls_key=%d,dhchap_secret=%s,dhchap_ctrl_secret=%s,tls\n";
 
 /// The tools of a node whose key is this.
 fn with_key(target: &Arc<Target>, key: &str) -> Tools {
@@ -109,6 +112,35 @@ async fn a_kernel_without_keys_gets_none_to_write_into_its_log() {
     assert!(!error.chain().contains("DHHC"), "{}", error.chain());
     assert_eq!(target.tree.read("dev/nvme-fabrics"), "transport=%s\n");
     assert!(target.commands().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_option_that_only_a_program_knows_is_named_where_a_key_is_needed() {
+    for (option, name) in [
+        ("persistent", "persistent"),
+        ("keyring=.nvme", "keyring"),
+        ("tls-key=c4n4ry", "tls_key"),
+        ("nr-io=4", "nr_io"),
+        ("hdr-digest=1", "hdr_digest"),
+    ] {
+        let target = Target::new(true);
+        let kept = connects(&target);
+        let way = way(&format!("?{option}"));
+        let error = attach_with(&target, &with_key(&target, KEY), &way).await;
+        let error = error.expect_err(option);
+        assert_eq!(error.kind(), Kind::Invalid, "{option}");
+        let text = error.chain();
+        assert!(
+            text.contains(&format!("`{name}`")) && text.contains("cat /dev/nvme-fabrics"),
+            "{text}"
+        );
+        assert!(!text.contains("c4n4ry"), "{text}");
+        assert_eq!(written(&kept), None, "{option}");
+        assert!(target.commands().is_empty());
+        let attached = attach_with(&target, &tools(&target), &way).await;
+        attached.expect(option);
+        assert_eq!(target.commands().len(), 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]
