@@ -1,7 +1,7 @@
 //! NVMe over fabrics: attaches and detaches the namespaces of subsystems.
 //!
-//! `nvme connect` makes connections, or the kernel by itself if the node has a key. Everything else is read from and written to sysfs, which also
-//! decides about success. Volumes of one subsystem share its connections. Sources: the kernel's
+//! `nvme connect` makes connections, or the kernel by itself where there is a key. Everything else is read from and
+//! written to sysfs, which also decides about success. Volumes of one subsystem share its connections. Sources: the kernel's
 //! `drivers/nvme/host` and nvme-connect(1); see `docs/compatibility.md`.
 
 mod attach;

@@ -14,7 +14,7 @@ use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::request::Request;
+use super::request::{KEY, Request, key_of, may_be_key};
 use crate::blocking::{self, Doing, Limits};
 use crate::device::look;
 use crate::kernel::{self, Kernel};
@@ -23,16 +23,19 @@ use csi_types::DhchapKey;
 use csi_types::attachment::Transport;
 use csi_types::error::{Error, Kind};
 
-/// The name of a key as an option of a transport.
-const KEY: &str = "dhchap-secret";
-
 /// No file of a key is longer.
 const LONGEST: u64 = 4096;
 
 /// Whether a volume says a key itself: then it is the same for all nodes.
 pub(super) fn has_key(way: &Transport) -> bool {
     let mut options = way.options.iter();
-    options.any(|option| option.name.replace('_', "-") == KEY)
+    options.any(|option| key_of(&option.name) == Some(KEY))
+}
+
+/// Whether a volume may say a key, of either side: no argument of a program then.
+pub(super) fn has_secret(way: &Transport) -> bool {
+    let mut options = way.options.iter();
+    options.any(|option| may_be_key(&option.name))
 }
 
 /// The key of this node; `None` if it has none. Read for each attach: it may have been changed.
@@ -82,6 +85,12 @@ pub(super) async fn connect(
     doing: &str,
     deadline: Instant,
 ) -> Result<(), Error> {
+    // The kernel writes a key that it does not understand into its log.
+    if let Some((name, why)) = request.wrong_key() {
+        return Err(Error::invalid(doing)
+            .because(format!("`{name}` {why}"))
+            .advise("correct it in the transport of the volume"));
+    }
     let (device, about) = (kernel.dev("nvme-fabrics"), doing.to_owned());
     let work = move || {
         let failed = |kind| Error::new(kind, about.clone());
@@ -191,15 +200,18 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_with_a_key_of_its_own_is_known_by_either_dash() {
-        for (option, has) in [
-            ("dhchap-secret=x", true),
-            ("dhchap_secret=x", true),
-            ("--dhchap-secret=x", true),
-            ("tls", false),
+    fn a_volume_with_a_key_of_its_own_is_known_by_each_spelling() {
+        for (option, has, may_have) in [
+            ("dhchap-secret=x", true, true),
+            ("dhchap_secret=x", true, true),
+            ("--dhchap-s=x", true, true),
+            ("dhchap-ctrl-secret=x", false, true),
+            ("dhchap=x", false, true),
+            ("tls", false, false),
         ] {
             let way = Transport::parse(&format!("tcp://10.0.0.1?{option}")).expect("way");
             assert_eq!(has_key(&way), has, "{option}");
+            assert_eq!(has_secret(&way), may_have, "{option}");
         }
     }
 

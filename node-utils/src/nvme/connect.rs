@@ -10,7 +10,7 @@ use super::NvmeFacts;
 use super::authenticated;
 use super::controller::{Controller, State, ip, option};
 use super::host_identity::HostIdentity;
-use super::request::Request;
+use super::request::{self, Request};
 use crate::blocking;
 use crate::device::{look, until};
 use crate::kernel::Kernel;
@@ -111,9 +111,8 @@ impl Resolved {
         (host, key): (&HostIdentity, Option<&DhchapKey>),
         deadline: Instant,
     ) -> Result<(), Error> {
-        let has_own = self.has_key();
-        let key = key.filter(|_| !has_own);
-        let is_proven = has_own || key.is_some();
+        let key = key.filter(|_| !self.has_key());
+        let is_proven = key.is_some() || authenticated::has_secret(&self.way);
         let doing = format!("connect to {} by {}", facts.nqn(), place(&self.way));
         let mut last = Error::new(Kind::Timeout, doing.clone());
         for address in &self.addresses {
@@ -212,22 +211,13 @@ fn command(settings: &[(&str, String)]) -> Command {
     let mut command = Command::new(NVME).arg("connect");
     for (name, value) in settings {
         command = command.arg(format!("--{name}"));
-        if !value.is_empty() && is_secret(name) {
+        if !value.is_empty() && request::may_be(name, &SECRET) {
             command = command.secret_arg(value.clone().into());
         } else if !value.is_empty() {
             command = command.arg(value.as_str());
         }
     }
     command
-}
-
-/// Whether the value of an option may be a key. Programs take the beginning of a long option for the
-/// whole, and `nvme` has written some with either kind of dash.
-fn is_secret(name: &str) -> bool {
-    let name = name.replace('_', "-");
-    SECRET
-        .iter()
-        .any(|secret| secret.starts_with(&name) || name.starts_with(secret))
 }
 
 /// Makes sure that the kernel supports NVMe over fabrics. It loads the module of a transport itself

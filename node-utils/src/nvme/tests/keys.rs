@@ -9,6 +9,7 @@ use super::attaching::{Target, attach_with, tools};
 use crate::tools::Tools;
 
 const KEY: &str = "DHHC-1:00:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAl7OaH:";
+const THEIRS: &str = "DHHC-1:00:ZWZnaGlqa2xtbm9wcXJzdHV2d3h5ent8fX5/gIGCg4QqhWEu:";
 /// What the kernel shows of the words that it knows.
 const WORDS: &str = "instance=-1,cntlid=-1,transport=%s,traddr=%s,trsvcid=%s,nqn=%s,queue_size=%d,\
                      nr_io_queues=%d,reconnect_delay=%d,ctrl_loss_tmo=%d,keep_alive_tmo=%d,hostnqn=%s,\
@@ -87,12 +88,66 @@ async fn the_key_of_a_volume_comes_before_that_of_the_node_and_is_no_argument_ei
         } else {
             tools(&target)
         };
-        let attached = attach_with(&target, &tools, &way("?dhchap-secret=theirs")).await;
+        let way = way(&format!("?dhchap-secret={THEIRS}"));
+        let attached = attach_with(&target, &tools, &way).await;
         attached.expect("attached");
         assert!(target.commands().is_empty());
         let line = written(&kept).expect("a line");
-        assert!(line.ends_with(",dhchap_secret=theirs"), "{line}");
-        assert!(!line.contains("DHHC"), "{line}");
+        let end = format!(",dhchap_secret={THEIRS}");
+        assert!(line.ends_with(&end) && !line.contains(KEY), "{line}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_no_argument_by_whatever_spelling_its_option_is_understood() {
+    for (option, name) in [
+        ("dhchap-s", "dhchap_secret"),
+        ("--dhchap_secr", "dhchap_secret"),
+        ("dhchap-ctrl-secret", "dhchap_ctrl_secret"),
+        ("dhchap-c", "dhchap_ctrl_secret"),
+    ] {
+        let target = Target::new(true);
+        let kept = connects(&target);
+        let way = way(&format!("?{option}={THEIRS}"));
+        let attached = attach_with(&target, &tools(&target), &way).await;
+        attached.expect(option);
+        assert!(target.commands().is_empty());
+        let line = written(&kept).expect("a line");
+        assert!(line.ends_with(&format!(",{name}={THEIRS}")), "{line}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_proves_itself_by_its_own_key_to_a_target_that_proves_itself_too() {
+    let target = Target::new(true);
+    let kept = connects(&target);
+    let way = way(&format!("?dhchap-ctrl-secret={THEIRS}"));
+    let attached = attach_with(&target, &with_key(&target, KEY), &way).await;
+    attached.expect("attached");
+    let line = written(&kept).expect("a line");
+    let end = format!(",dhchap_ctrl_secret={THEIRS},dhchap_secret={KEY}");
+    assert!(line.ends_with(&end), "{line}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_none_or_may_be_either_goes_neither_to_the_kernel_nor_to_a_program() {
+    for (option, name) in [
+        ("dhchap-secret", "dhchap_secret"),
+        ("dhchap-c", "dhchap_ctrl_secret"),
+        ("dhchap", "dhchap"),
+        ("dhchap-secrets", "dhchap_secrets"),
+    ] {
+        let target = Target::new(true);
+        let kept = connects(&target);
+        let way = way(&format!("?{option}=c4n4ry"));
+        let error = attach_with(&target, &tools(&target), &way).await;
+        let error = error.expect_err(option);
+        assert_eq!(error.kind(), Kind::Invalid, "{option}");
+        let text = error.chain();
+        assert!(text.contains(&format!("`{name}`")), "{text}");
+        assert!(!text.contains("c4n4ry"), "{text}");
+        assert_eq!(written(&kept), None, "{option}");
+        assert!(target.commands().is_empty());
     }
 }
 
