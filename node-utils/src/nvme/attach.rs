@@ -7,12 +7,13 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::NvmeFacts;
-use super::authenticated::own_key;
+use super::authenticated::{self, own_key};
 use super::connect::{Resolved, ready};
 use super::controller::{Controller, State};
 use super::host_identity::HostIdentity;
 use super::namespace::{Namespace, ask_all};
 use super::request_size;
+use crate::blocking::{self, Doing, Limits};
 use crate::device::{Attached, BlockDevice, StageLock, look, multipath, unreadable, until};
 use crate::kernel::Kernel;
 use crate::mount::MountTable;
@@ -125,6 +126,7 @@ async fn open(
         warn!(volume = %facts, error = %problem.chain(), "a route to the volume does not work");
     }
     let seen = Seen::now(kernel, facts, deadline).await?;
+    hide_keys(kernel, facts, seen.controllers.clone(), deadline).await;
     if seen.controllers.iter().all(|one| one.state == State::Going) {
         return Err(problems.into_iter().next().unwrap_or_else(|| {
             Error::new(Kind::Unreachable, format!("connect to {}", facts.nqn()))
@@ -202,6 +204,25 @@ async fn connect(
         .into_iter()
         .filter_map(Result::err)
         .collect()
+}
+
+/// Hides the keys of all connections, also of those that were late, or that another program made.
+async fn hide_keys(
+    kernel: &Kernel,
+    facts: &NvmeFacts,
+    controllers: Vec<Controller>,
+    deadline: Instant,
+) {
+    let limits = Limits::until(deadline.min(Instant::now() + OTHERS));
+    let doing = Doing::changing(format!("hide the keys of {}", facts.nqn()));
+    let kernel = kernel.clone();
+    let work = move || {
+        authenticated::hide(&kernel, &controllers);
+        Ok(())
+    };
+    if let Err(error) = blocking::run(limits, doing, work).await {
+        warn!(volume = %facts, error = %error.chain(), "every user of this machine may read its NVMe keys");
+    }
 }
 
 /// Waits until the namespace can be used; asks for it once if it is not there although a

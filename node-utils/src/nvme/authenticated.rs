@@ -14,6 +14,8 @@ use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
 use tracing::warn;
 
+use super::NvmeFacts;
+use super::controller::Controller;
 use super::request::{KEY, Request, key_of, may_be_key};
 use crate::blocking::{self, Doing, Limits};
 use crate::device::look;
@@ -81,6 +83,7 @@ fn read(path: &Path, doing: &str) -> Result<Option<DhchapKey>, Error> {
 /// Connects as it is requested.
 pub(super) async fn connect(
     kernel: &Kernel,
+    facts: &NvmeFacts,
     request: Request,
     doing: &str,
     deadline: Instant,
@@ -92,6 +95,7 @@ pub(super) async fn connect(
             .advise("correct it in the transport of the volume"));
     }
     let (device, about) = (kernel.dev("nvme-fabrics"), doing.to_owned());
+    let (kernel, nqn) = (kernel.clone(), facts.nqn().clone());
     let work = move || {
         let failed = |kind| Error::new(kind, about.clone());
         // A word that the kernel does not know ends up in its log, also if it is a key.
@@ -116,7 +120,13 @@ pub(super) async fn connect(
                 ));
         }
         match kernel::write(&device, request.line().expose_secret()) {
-            Ok(true) => Ok(()),
+            Ok(true) => {
+                // Here, because its caller may have stopped to wait.
+                if let Ok(controllers) = Controller::of(&kernel, &nqn) {
+                    hide(&kernel, &controllers);
+                }
+                Ok(())
+            }
             Ok(false) => Err(failed(Kind::Unreachable)),
             Err(error) => Err(failed(kind_of(&error)).because(error)),
         }
@@ -125,10 +135,11 @@ pub(super) async fn connect(
     blocking::run(limits, Doing::changing(doing.to_owned()), work).await
 }
 
-/// Lets only root read the keys of a connection: the kernel shows them to every user, also in containers.
-pub(super) fn hide(controller: &Path) {
-    for name in ["dhchap_secret", "dhchap_ctrl_secret"] {
-        let path = controller.join(name);
+/// Lets only root read the keys of connections: the kernel shows them to every user, also in containers.
+pub(super) fn hide(kernel: &Kernel, controllers: &[Controller]) {
+    let names = ["dhchap_secret", "dhchap_ctrl_secret"];
+    let directories = controllers.iter().map(|one| one.directory(kernel));
+    for path in directories.flat_map(|directory| names.map(|name| directory.join(name))) {
         match std::fs::set_permissions(&path, Permissions::from_mode(0o600)) {
             Err(error) if !kernel::is_absence(&error) => {
                 let path = path.display();

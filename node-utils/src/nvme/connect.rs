@@ -124,7 +124,8 @@ impl Resolved {
             let settings = settings(&self.way, address, facts, host);
             let ended = if is_proven {
                 let request = Request::of(&settings, key);
-                authenticated::connect(kernel, request, &doing, Instant::now() + limit).await
+                let soon = Instant::now() + limit;
+                authenticated::connect(kernel, facts, request, &doing, soon).await
             } else {
                 let ended = tools
                     .here()
@@ -135,14 +136,7 @@ impl Resolved {
             };
             let there = {
                 let (this, kernel, nqn) = (self.clone(), kernel.clone(), facts.nqn().clone());
-                move || {
-                    let controllers = Controller::of(&kernel, &nqn)?;
-                    let found = this.find(&controllers);
-                    if is_proven && let Some(controller) = found {
-                        authenticated::hide(&controller.directory(&kernel));
-                    }
-                    Ok(found.is_some())
-                }
+                move || Ok(this.find(&Controller::of(&kernel, &nqn)?).is_some())
             };
             if look(deadline, &doing, there).await? {
                 return Ok(());

@@ -152,6 +152,29 @@ async fn a_key_that_is_none_or_may_be_either_goes_neither_to_the_kernel_nor_to_a
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_keys_of_a_connection_that_is_there_already_are_hidden() {
+    let target = Target::new(true);
+    target.controller("nvme0", "10.0.0.1", ("nqn.h", "i"), "live");
+    target.namespaces();
+    let shown = ["dhchap_secret", "dhchap_ctrl_secret"].map(|name| {
+        let path = format!("sys/class/nvme/nvme0/{name}");
+        target.tree.file(&path, KEY);
+        target.tree.path(&path)
+    });
+    for path in &shown {
+        let mode = std::fs::Permissions::from_mode(0o644);
+        std::fs::set_permissions(path, mode).expect("mode");
+    }
+    let attached = attach_with(&target, &tools(&target), &way("")).await;
+    attached.expect("attached");
+    assert!(target.commands().is_empty(), "nothing was missing");
+    for path in &shown {
+        let mode = path.metadata().expect("file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", path.display());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_kernel_without_keys_gets_none_to_write_into_its_log() {
     let target = Target::new(true);
     target.tree.file("dev/nvme-fabrics", "transport=%s\n");
