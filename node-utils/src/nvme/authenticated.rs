@@ -106,7 +106,8 @@ pub(super) async fn connect(
                     "the kernel of this node has no DH-CHAP (CONFIG_NVME_HOST_AUTH, Linux 6.0 or newer)",
                 )
                 .advise(
-                    "use one that has it, or, if no target asks for a key, unset OMNIBUS_CSI_NVME_KEY_FILE",
+                    "use one that has it; where no target asks for a key, unset OMNIBUS_CSI_NVME_KEY_FILE and remove `dhchap-secret` \
+                     from the transport",
                 ));
         }
         if let Some(name) = request.unknown(&words) {
