@@ -487,6 +487,19 @@ impl Export for DiskExport {
         self.nodes.as_ref().is_none_or(names)
     }
 
+    fn admits(&self, node: &NodeId) -> Result<(), Error> {
+        let name = self.nodes.as_ref().and_then(|nodes| nodes.name(node).ok());
+        match name.filter(|name| self.stack.lacks_key(name)) {
+            None => Ok(()),
+            Some(name) => {
+                let doing = format!("let the node `{}` reach a volume", name.as_str());
+                Err(Error::invalid(doing)
+                    .because("the configuration has keys of nodes, and none of this one")
+                    .advise("add its key to `dhchapKeys` of the export"))
+            }
+        }
+    }
+
     fn is_open(&self, subject: &Subject<'_>, _asset: &ExportName, facts: &Facts) -> bool {
         let is_unlisted = |nodes: &Nodes| nodes.remembered(subject).is_ok_and(|l| l.is_empty());
         self.nodes.as_ref().is_some_and(is_unlisted) && facts.lets_in_all()
@@ -505,12 +518,6 @@ impl Export for DiskExport {
         let before = nodes.remembered(subject)?;
         let mut access_list = before.clone();
         let names = nodes.admit(&mut access_list, allowed)?;
-        if let Some(name) = names.iter().find(|name| self.stack.lacks_key(name)) {
-            let doing = format!("let the node `{}` reach a volume", name.as_str());
-            return Err(Error::invalid(doing)
-                .because("the configuration has keys of nodes, and none of this one")
-                .advise("add its key to `dhchapKeys` of the export"));
-        }
         let mut acts = Vec::new();
         if access_list != before {
             // Before it gets access, so that a later call can revoke it.

@@ -214,6 +214,11 @@ pub trait Export: Send + Sync + Debug + 'static {
         true
     }
 
+    /// Fails if the configuration lacks what this node needs to get in, besides a name. Then it can still be revoked.
+    fn admits(&self, _node: &NodeId) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// The address by which it knows this node, if it knows nodes by addresses.
     fn address(&self, _node: &NodeId) -> Option<IpAddr> {
         None

@@ -167,20 +167,22 @@ async fn at_no_step_is_a_node_in_without_its_key() {
 }
 
 #[tokio::test]
-async fn a_node_without_a_key_is_refused_and_nothing_is_changed() {
+async fn a_node_without_a_key_is_refused_where_it_is_published_and_put_out_like_any_other() {
     let host = Host::new();
     let export = host.export(&with_keys(&[("a", OLD)]));
-    let volume = reached_by(&host, &export, &["a"]).await;
-    let before = host.tree("cfg");
-    let facts = host.facts(&export, &volume).await;
-    let subject = volume.subject();
-    let name = export.export_name(&subject).unwrap();
-    let b = NodeId::parse("b").unwrap();
-    let error = export.allow(&subject, &name, &facts, &[&b]).unwrap_err();
+    let [a, b] = ["a", "b"].map(|id| NodeId::parse(id).unwrap());
+    let error = export.admits(&b).unwrap_err();
     assert_eq!(error.kind(), Kind::Invalid);
     assert!(error.chain().contains(&nqn("b")), "{}", error.chain());
     assert!(error.chain().contains("dhchapKeys"), "{}", error.chain());
-    assert_eq!(host.tree("cfg"), before);
+    assert!(export.names(&b) && export.admits(&a).is_ok());
+    assert!(host.export(NVMET).admits(&b).is_ok());
+    // A volume that was open is closed with the node that is revoked in its list.
+    let mut volume = reached_by(&host, &export, &["a", "b"]).await;
+    let revoke = Ask::Revoke(Some(b));
+    host.settle(&export, &mut volume, &revoke).await.unwrap();
+    assert_eq!([is_in(&host, "a"), is_in(&host, "b")], [true, false]);
+    assert_eq!(key(&host, "a"), OLD);
 }
 
 #[tokio::test]

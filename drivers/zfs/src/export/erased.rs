@@ -68,6 +68,8 @@ pub trait AnyExport: Send + Sync + fmt::Debug {
     fn listed(&self, subject: &Subject<'_>, nodes: &[NamedNode]) -> ListedNodes;
     /// See [`Export::names`].
     fn names(&self, node: &NodeId) -> bool;
+    /// See [`Export::admits`].
+    fn admits(&self, node: &NodeId) -> Result<(), Error>;
     /// See [`Export::address`].
     fn address(&self, node: &NodeId) -> Option<IpAddr>;
     /// See [`Export::examine`].
@@ -249,6 +251,10 @@ impl<E: Export> AnyExport for E {
 
     fn names(&self, node: &NodeId) -> bool {
         Export::names(self, node)
+    }
+
+    fn admits(&self, node: &NodeId) -> Result<(), Error> {
+        Export::admits(self, node)
     }
 
     fn address(&self, node: &NodeId) -> Option<IpAddr> {

@@ -141,12 +141,13 @@ impl Access<'_> {
         }
         let recorded = PublishedNodes::of(dataset);
         let mut nodes: Vec<&NodeId> = node.into_iter().collect();
+        let export = self.export_ref.export;
         for (reported, id) in recorded.iter().filter(|(_, id)| Some(*id) != node) {
-            if self.export_ref.export.names(id) {
+            if export.names(id) && export.admits(id).is_ok() {
                 nodes.push(id);
             } else {
                 let volume = self.export_ref.id;
-                tracing::warn!(%volume, node = %reported, "loses access: the configuration does not say what it is called");
+                tracing::warn!(%volume, node = %reported, "loses access: the configuration does not say what it is called, or has no key of it");
             }
         }
         if nodes.is_empty() {
@@ -287,6 +288,8 @@ impl Verb for Access<'_> {
                     AccessChange::Allow(node) => Some(&node.id),
                     _ => None,
                 };
+                // A node that is revoked, or was recorded by an earlier call, is not refused.
+                node.map_or(Ok(()), |node| self.export_ref.export.admits(node))?;
                 // The record first: every node with access is in it.
                 let acts = self.allow(dataset, &*status, node)?;
                 record.into_iter().chain(acts).collect()

@@ -407,6 +407,13 @@ impl Export for MemoryExport {
         !node.as_str().contains("nameless")
     }
 
+    fn admits(&self, node: &NodeId) -> Result<(), Error> {
+        if self.nodes && node.as_str().contains("keyless") {
+            return Err(Error::invalid("let a node in").because("it has no key"));
+        }
+        Ok(())
+    }
+
     fn address(&self, node: &NodeId) -> Option<IpAddr> {
         node.as_str().parse().ok()
     }

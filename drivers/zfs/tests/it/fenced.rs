@@ -43,6 +43,7 @@ fn addresses_of(node: &NodeId) -> Vec<IpAddr> {
     let address = match node.as_str() {
         "n=a" => "10.0.0.1",
         "n=b" => "10.0.1.2",
+        "n=keyless" => "10.0.0.4",
         _ => return Vec::new(),
     };
     vec![address.parse().unwrap()]
@@ -364,8 +365,8 @@ async fn a_record_that_cannot_be_read_is_no_fence_that_is_lifted() {
     assert_eq!(inside(&driver, 1), ["10.0.0.3", "a"], "nothing was changed");
 }
 
-#[tokio::test]
-async fn a_volume_that_was_open_before_access_was_per_node_is_closed_by_a_fence() {
+/// A volume that was published to these nodes before access was per node.
+async fn open_for(nodes: &[&str]) -> MemoryDriver {
     let driver = with_nodes(false, MemoryHost::new().state().clone());
     let verb = Verb::Create {
         id: 0,
@@ -373,17 +374,37 @@ async fn a_volume_that_was_open_before_access_was_per_node_is_closed_by_a_fence(
         copy: false,
     };
     run(&driver, &verb).await.unwrap();
-    publish(&driver, 0, "a").await.unwrap();
+    for node in nodes {
+        publish(&driver, 0, node).await.unwrap();
+    }
     let every = BTreeSet::from([EVERY_NODE.to_owned()]);
     {
         let mut state = driver.backend().state();
         state.targets.inside.insert("v0".to_owned(), every);
     }
-    let driver = restarted(&driver);
+    restarted(&driver)
+}
+
+#[tokio::test]
+async fn a_volume_that_was_open_before_access_was_per_node_is_closed_by_a_fence() {
+    let driver = open_for(&["a"]).await;
     fence(&driver, &["10.0.0.0/24"]).await.unwrap();
     assert!(inside(&driver, 0).is_empty());
     publish(&driver, 0, "b").await.unwrap();
     assert_eq!(inside(&driver, 0), ["b"]);
+}
+
+#[tokio::test]
+async fn a_node_without_a_key_is_shut_out_and_keeps_no_other_from_being_shut_out() {
+    for (nodes, left) in [(["keyless", "b"], &["b"][..]), (["a", "keyless"], &[])] {
+        let driver = open_for(&nodes).await;
+        fence(&driver, &["10.0.0.0/24"]).await.unwrap();
+        assert_eq!(inside(&driver, 0), left);
+    }
+    // No other node has it.
+    let driver = open_for(&["keyless"]).await;
+    fence(&driver, &["10.0.0.0/24"]).await.unwrap();
+    assert!(inside(&driver, 0).is_empty());
 }
 
 #[tokio::test]

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use csi_types::NodeIdentity;
 use driver_core::{
-    Exports as _, Lister as _, NodeId, PageRequest, PublishVolume, Publisher as _, UnpublishVolume,
+    Effect, Exports as _, Kind, Lister as _, NodeId, PageRequest, PublishVolume, Publisher as _,
+    UnpublishVolume,
 };
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
@@ -104,6 +105,39 @@ async fn a_repair_closes_a_volume_for_its_nodes_and_leaves_one_open_of_which_non
     assert_eq!(inside(&driver), [EVERY_NODE]);
     publish(&driver, "a").await;
     assert_eq!(inside(&driver), ["a"]);
+}
+
+#[tokio::test]
+async fn a_node_without_a_key_is_left_out_and_holds_up_no_other() {
+    let before = || switched_on(&["a", "b", "keyless"]);
+    let driver = before().await;
+    driver.repair_export(&call(), &volume(0)).await.unwrap();
+    assert_eq!(inside(&driver), ["a", "b"]);
+
+    let driver = before().await;
+    publish(&driver, "c").await;
+    assert_eq!(inside(&driver), ["a", "b", "c"]);
+
+    for (gone, left) in [("a", "b"), ("b", "a")] {
+        let driver = before().await;
+        unpublish(&driver, gone).await;
+        assert_eq!(inside(&driver), [left]);
+    }
+    let driver = before().await;
+    unpublish(&driver, "keyless").await;
+    assert_eq!(inside(&driver), ["a", "b"]);
+
+    // Its own call is refused, and changes nothing.
+    let driver = before().await;
+    let capability = request(0, &From::Nothing, false).capabilities.remove(0);
+    let (id, node) = (volume(0), identity("keyless"));
+    let asked = PublishVolume::new(&id, &node, &capability, false);
+    let error = driver.publish_volume(&call(), asked).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.effect()),
+        (Kind::Invalid, Effect::None)
+    );
+    assert_eq!(inside(&driver), [EVERY_NODE]);
 }
 
 #[tokio::test]
