@@ -553,7 +553,7 @@ impl Export for DiskExport {
         }
         if revocation.was_in && is_saved {
             // The host has lost it, and must not get it back with this node in it.
-            acts.extend(self.remove(subject, export_name, facts, &[]));
+            acts.extend(self.remove(subject, export_name, facts, &revocation.out));
         }
         if is_there && revocation.is_in {
             acts.extend(self.set_access(subject, export_name, &revocation.left, &revocation.out));

@@ -11,7 +11,7 @@ mode=$1 root=$2/nvmet shown=$3/nvmet/$5 save=$4 nqn=$5 device=$6 uuid=$7
 shift 7
 subsystem=$root/subsystems/$nqn
 namespace=$subsystem/namespaces/1
-how=same restored=no
+how=same restored=no forgotten=
 ! among keys restored "$@" || restored=yes
 case $save in
 -) save= ;;
@@ -249,7 +249,8 @@ linked() {
 elements() {
     group "$subsystem" attr
     attributes=$all
-    hosts= comma= unknown= separator=
+    forget_unrestored
+    hosts= comma= unknown=$forgotten separator=${forgotten:+,}
     for link in "$subsystem"/allowed_hosts/*; do
         [ -L "$link" ] || continue
         host=${link##*/}
@@ -355,7 +356,8 @@ remove)
     elif [ $foreign = no ]; then
         remove "$@"
         drop=$nqn
-        [ ! -e "$save" ] || store "$absence"
+        forget_unrestored
+        [ ! -e "$save" ] || store "{\"hosts\":[$forgotten]}$absence"
     fi
     ;;
 esac

@@ -42,18 +42,32 @@ look_for_keys() {
     done
 }
 
+# forget NODE: it and its key are not saved any longer.
+forget() {
+    forgotten="$forgotten${forgotten:+,}{\"nqn\":\"$1\",\"absent\":true}"
+}
+
+# Forgets keys that were saved where none are restored.
+forget_unrestored() {
+    [ $restored = no ] && [ -n "$secrets" ] || return 0
+    ! grep -q DHHC- "$save" 2>/dev/null || each_secret forget
+}
+
 # unname NAME: removes it from the subsystem, and from the host if no other subsystem names it. A name that
-# another subsystem has is busy; one with a key that the configuration does not have stays.
+# another subsystem has is busy; one with a key that the configuration does not have stays. An interrupted call may
+# have removed it, and not have saved that.
 unname() {
     link=$subsystem/allowed_hosts/$1 known=$root/hosts/$1
     [ ! -L "$link" ] || rm -f "$link" || die "cannot put out $1"
-    [ -d "$known" ] || return 0
     key_of "$1"
-    get "$known/dhchap_key"
-    [ -z "$it" ] || [ -n "$key" ] || return 0
-    get "$known/dhchap_ctrl_key"
-    [ -z "$it" ] || return 0
-    rmdir "$known" 2>/dev/null || :
+    if [ -d "$known" ]; then
+        get "$known/dhchap_key"
+        [ -z "$it" ] || [ -n "$key" ] || return 0
+        get "$known/dhchap_ctrl_key"
+        [ -z "$it" ] || return 0
+        rmdir "$known" 2>/dev/null || return 0
+    fi
+    [ -z "$key" ] || forget "$1"
 }
 
 # Removes all names. The arguments repeat the nodes that an interrupted call was putting out.

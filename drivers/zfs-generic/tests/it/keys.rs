@@ -21,6 +21,11 @@ fn with_keys(keys: &[(&str, &str)]) -> String {
     format!("{NVMET}    dhchapKeys: {{{}}}\n", keys.join(", "))
 }
 
+/// The same, on a host that restores keys.
+fn with_restored_keys(keys: &[(&str, &str)]) -> String {
+    with_keys(keys) + "    nvmetcliRestoresKeys: true\n"
+}
+
 fn nqn(node: &str) -> String {
     format!("nqn.2014-08.org.example:{node}")
 }
@@ -84,7 +89,7 @@ async fn a_node_is_asked_for_its_key_and_is_not_saved_without_it() {
 #[tokio::test]
 async fn what_restores_keys_finds_them_saved_with_the_node() {
     let host = Host::new();
-    let text = with_keys(&[("a", OLD)]) + "    nvmetcliRestoresKeys: true\n";
+    let text = with_restored_keys(&[("a", OLD)]);
     let export = host.export(&text);
     let volume = reached_by(&host, &export, &["a"]).await;
     let config = saved(&host);
@@ -187,10 +192,16 @@ async fn a_node_without_a_key_is_refused_where_it_is_published_and_put_out_like_
 
 #[tokio::test]
 async fn a_key_goes_with_its_node_out_of_the_last_subsystem() {
-    for removed in [false, true] {
+    for (restored, removed) in [(false, false), (false, true), (true, false), (true, true)] {
         let host = Host::new();
-        let export = host.export(&with_keys(&[("a", OLD)]));
+        let keys = [("a", OLD)];
+        let export = host.export(&if restored {
+            with_restored_keys(&keys)
+        } else {
+            with_keys(&keys)
+        });
         let mut volume = reached_by(&host, &export, &["a"]).await;
+        assert_eq!(host.text("etc/saved.json").contains("DHHC"), restored);
         if removed {
             host.remove(&export, &volume).await.unwrap();
         } else {
@@ -198,8 +209,79 @@ async fn a_key_goes_with_its_node_out_of_the_last_subsystem() {
             host.settle(&export, &mut volume, &all).await.unwrap();
         }
         assert!(!host.path(&key_file("a")).exists());
-        assert!(!host.text("etc/saved.json").contains("DHHC"));
+        let text = host.text("etc/saved.json");
+        assert!(!text.contains("DHHC"), "{restored} {removed}: {text}");
+        assert_eq!(saved(&host)["hosts"], json!([]));
     }
+}
+
+#[tokio::test]
+async fn a_key_stays_saved_while_another_volume_needs_it() {
+    let host = Host::new();
+    let export = host.export(&with_restored_keys(&[("a", OLD), ("b", NEW)]));
+    let mut volume = reached_by(&host, &export, &["a", "b"]).await;
+    let mut other = Volume::new("tank/v", "pvc-2", 8);
+    for ask in [Ask::Establish, allow("a")] {
+        host.settle(&export, &mut other, &ask).await.unwrap();
+    }
+    let all = Ask::Revoke(None);
+    host.settle(&export, &mut volume, &all).await.unwrap();
+    let hosts = saved(&host)["hosts"].clone();
+    assert_eq!(hosts[0]["nqn"], nqn("a"));
+    assert_eq!(hosts[0]["dhchap"]["key"], OLD);
+    assert_eq!(hosts[1], json!(null), "{hosts}");
+    assert_eq!(host.ensure(&export, &other).await.unwrap().unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_host_that_lost_all_saves_no_key_of_a_node_that_is_revoked_there() {
+    let host = Host::new();
+    let export = host.export(&with_restored_keys(&[("a", OLD)]));
+    let mut volume = reached_by(&host, &export, &["a"]).await;
+    host.starts_again();
+    let all = Ask::Revoke(None);
+    host.settle(&export, &mut volume, &all).await.unwrap();
+    assert!(!host.text("etc/saved.json").contains("DHHC"));
+}
+
+#[tokio::test]
+async fn a_revocation_that_was_cut_leaves_no_key_saved() {
+    let (mut steps, mut cut) = (0, 0);
+    while cut <= steps {
+        let mut host = Host::new();
+        let export = host.export(&with_restored_keys(&[("a", OLD)]));
+        let mut volume = reached_by(&host, &export, &["a"]).await;
+        host.counted();
+        host.cut = (cut > 0).then_some(cut);
+        let all = Ask::Revoke(None);
+        let _ = host.settle(&export, &mut volume, &all).await;
+        if cut == 0 {
+            steps = host.counted();
+        }
+        host.cut = None;
+        host.settle(&export, &mut volume, &all).await.unwrap();
+        let text = host.text("etc/saved.json");
+        assert!(!text.contains("DHHC"), "cut {cut}: {text}");
+        cut += 1;
+    }
+    assert!(steps > 2, "{steps}");
+}
+
+#[tokio::test]
+async fn keys_that_were_saved_go_where_none_are_restored() {
+    let host = Host::new();
+    let keys = [("a", OLD)];
+    let mut volume = reached_by(&host, &host.export(&with_restored_keys(&keys)), &["a"]).await;
+    let export = host.export(&with_keys(&keys));
+    assert_eq!(host.facts(&export, &volume).await.missing, ["saved"]);
+    host.settle(&export, &mut volume, &Ask::Establish)
+        .await
+        .unwrap();
+    let config = saved(&host);
+    assert_eq!(config["hosts"], json!([]));
+    assert_eq!(config["subsystems"][0]["allowed_hosts"], json!([]));
+    assert!(is_in(&host, "a"));
+    assert_eq!(key(&host, "a"), OLD);
 }
 
 /// A kernel without DH-CHAP.
