@@ -16,17 +16,26 @@ key_of() {
     esac
 }
 
+# Whether only the owner of a file may read it.
+is_hidden() {
+    case $(ls -ld "$1") in ?rw-------*) ;; *) return 1 ;; esac
+}
+
 # want_key NODE: the host asks it for its key. On a kernel that cannot, a node that is in stays in while others are put
 # out.
 want_key() {
     key_of "$1"
     [ -n "$key" ] || return 0
-    if [ -e "$root/hosts/$1/dhchap_key" ]; then
-        get "$root/hosts/$1/dhchap_key"
-        # The kernel lets every user of the host read it.
-        [ "$mode" = look ] || [ "$it" = "$key" ] || chmod 600 "$root/hosts/$1/dhchap_key" ||
-            die "cannot hide the key of $1"
-        want "$root/hosts/$1/dhchap_key" "$key" 'see dhchapKeys in the configuration'
+    held=$root/hosts/$1/dhchap_key
+    if [ -e "$held" ]; then
+        # The kernel lets every user of the host read it, also one that was restored.
+        if [ "$mode" != look ]; then
+            chmod 600 "$held" || die "cannot hide the key of $1"
+        elif ! is_hidden "$held"; then
+            lacks "hosts/$1/dhchap_key"
+            return 0
+        fi
+        want "$held" "$key" 'see dhchapKeys in the configuration'
     elif [ "$mode" = look ]; then
         lacks "hosts/$1/dhchap_key"
         echo "blocked hosts/$1/dhchap_key"
@@ -49,7 +58,7 @@ forget() {
 
 # Forgets keys that were saved where none are restored.
 forget_unrestored() {
-    [ $restored = no ] && [ -n "$secrets" ] || return 0
+    [ "$restored" = no ] && [ -n "$secrets" ] || return 0
     ! grep -q DHHC- "$save" 2>/dev/null || each_secret forget
 }
 

@@ -1,5 +1,6 @@
 //! Subsystems that ask nodes for their keys, on a configfs that pretends.
 
+use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
@@ -128,6 +129,23 @@ async fn a_host_that_lost_all_lets_no_node_in_without_its_key() {
         std::fs::write(host.path(&key_file("a")), "\n").unwrap();
         host.settle(&export, &mut volume, &ask).await.unwrap();
         assert_eq!(key(&host, "a"), OLD);
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_every_user_of_the_host_can_read_is_hidden_by_what_comes_next() {
+    let host = Host::new();
+    let export = host.export(&with_restored_keys(&[("a", OLD)]));
+    let mut volume = reached_by(&host, &export, &["a"]).await;
+    let file = host.path(&key_file("a"));
+    let mode = || file.metadata().unwrap().permissions().mode() & 0o777;
+    for ask in [Ask::Establish, allow("a")] {
+        // As after a start of the host, which has restored it.
+        std::fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+        let missing = format!("hosts/{}/dhchap_key", nqn("a"));
+        assert_eq!(host.facts(&export, &volume).await.missing, [missing]);
+        host.settle(&export, &mut volume, &ask).await.unwrap();
+        assert_eq!((mode(), key(&host, "a")), (0o600, OLD.to_owned()));
     }
 }
 
