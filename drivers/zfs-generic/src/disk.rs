@@ -228,16 +228,22 @@ impl DiskExport {
             .map(Act::Do)
     }
 
-    /// Makes the missing parts, with access for these nodes.
+    /// Makes the missing parts, with access for these nodes and not for those in `out`.
     fn make(
         &self,
         subject: &Subject<'_>,
         export_name: &ExportName,
         facts: &Facts,
         nodes: Option<&[NodeName]>,
+        out: &[NodeName],
     ) -> impl Iterator<Item = Act<Command>> {
         self.change(self.with(subject, export_name, |stack, disk| {
-            stack.make(&Disk { nodes, ..*disk }, facts)
+            let disk = Disk {
+                nodes,
+                out,
+                ..*disk
+            };
+            stack.make(&disk, facts)
         }))
     }
 
@@ -393,7 +399,7 @@ impl Export for DiskExport {
             .as_ref()
             .is_none_or(|nodes| facts.allows_exactly(nodes));
         if !facts.missing.is_empty() || !as_listed {
-            acts.extend(self.make(subject, export_name, facts, listed.as_deref()));
+            acts.extend(self.make(subject, export_name, facts, listed.as_deref(), &[]));
         }
         Ok(acts)
     }
@@ -563,11 +569,15 @@ impl Export for DiskExport {
             acts.push(Nodes::remember(&revocation.left)?);
         }
         // Restores what the remaining nodes need. If the host must be corrected first, they wait for
-        // that, and the revocation does not.
-        let can_be_made = !facts.missing.is_empty() && facts.blocked.is_empty();
+        // that, and the revocation does not; nor does it for a key that the kernel refuses.
+        let can_be_made = facts.lacks_parts() && facts.blocked.is_empty();
         if !revocation.left.is_empty() && subject.volume.is_some() && can_be_made {
             let names = revocation.left.names();
-            acts.extend(self.make(subject, export_name, facts, Some(&names)));
+            let mut out = revocation.out;
+            // Also of a retry, which remembers it no longer.
+            let name = node.and_then(|node| nodes.name(node).ok());
+            out.extend(name.filter(|name| !names.contains(name)));
+            acts.extend(self.make(subject, export_name, facts, Some(&names), &out));
         }
         Ok(acts)
     }

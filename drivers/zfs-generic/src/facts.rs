@@ -103,6 +103,11 @@ impl Facts {
         self.missing.iter().any(|what| what.ends_with(KEY))
     }
 
+    /// Whether a part is missing besides keys of nodes.
+    pub(crate) fn lacks_parts(&self) -> bool {
+        self.missing.iter().any(|what| !what.ends_with(KEY))
+    }
+
     /// Whether it exists and every node has access, where none should have it that is not listed.
     pub(crate) fn lets_in_all(&self) -> bool {
         let is_closed_by = |what: &str| OPENS.iter().any(|attribute| what.ends_with(attribute));

@@ -256,7 +256,10 @@ elements() {
         host=${link##*/}
         key_of "$host"
         # Restored without its key it would get in without one.
-        [ -z "$key" ] || [ $restored = yes ] || continue
+        if [ -n "$key" ]; then
+            get "$root/hosts/$host/dhchap_key"
+            [ $restored = yes ] && [ "$it" = "$key" ] || continue
+        fi
         hosts="$hosts$comma\"$host\""
         comma=,
         if [ -n "$key" ]; then

@@ -21,8 +21,7 @@ is_hidden() {
     case $(ls -ld "$1") in ?rw-------*) ;; *) return 1 ;; esac
 }
 
-# want_key NODE: the host asks it for its key. On a kernel that cannot, a node that is in stays in while others are put
-# out.
+# want_key NODE: the host asks it for its key.
 want_key() {
     key_of "$1"
     [ -n "$key" ] || return 0
@@ -39,7 +38,7 @@ want_key() {
     elif [ "$mode" = look ]; then
         lacks "hosts/$1/dhchap_key"
         echo "blocked hosts/$1/dhchap_key"
-    elif [ "$leaving" = no ] || [ ! -L "$subsystem/allowed_hosts/$1" ]; then
+    else
         die 'the kernel of the host cannot ask nodes for keys: it has no DH-CHAP (CONFIG_NVME_TARGET_AUTH)'
     fi
 }
@@ -219,8 +218,13 @@ make_nodes() {
         node=*)
             word=${word#*=}
             want_folder "$root/hosts/$word"
-            # Before it gets in.
-            want_key "$word"
+            # Before it gets in. Where the kernel refuses its key it stays as it is while others are put out: the next
+            # look or repair has it.
+            if [ $leaving = yes ]; then
+                (want_key "$word") 2>/dev/null || continue
+            else
+                want_key "$word"
+            fi
             [ -L "$subsystem/allowed_hosts/$word" ] ||
                 ln -s "$root/hosts/$word" "$subsystem/allowed_hosts/$word" || die "cannot let in $word"
             ;;

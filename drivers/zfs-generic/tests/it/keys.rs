@@ -338,6 +338,45 @@ async fn a_kernel_that_cannot_ask_for_keys_keeps_no_node_from_being_put_out() {
     assert_eq!([is_in(&host, "a"), is_in(&host, "b")], [true, false]);
 }
 
+/// A kernel that takes no key of the node `a`.
+fn refuses_its_key(host: &Host) {
+    let fake = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake/mkdir");
+    let text = format!(
+        "#!/bin/sh\n{} \"$@\" || exit\nfor path; do case $path in */nvmet/hosts/*:a)\n\
+         /bin/rm -f \"$path/dhchap_key\" && /bin/mkdir \"$path/dhchap_key\" ;;\nesac; done\n",
+        fake.display()
+    );
+    host.program("mkdir", &text);
+}
+
+#[tokio::test]
+async fn a_key_that_the_kernel_refuses_keeps_no_other_node_from_being_put_out() {
+    for lost in [false, true] {
+        let host = Host::new();
+        refuses_its_key(&host);
+        let mut volume = reached_by(&host, &host.export(NVMET), &["a", "b", "c"]).await;
+        let export = host.export(&with_restored_keys(&[("a", OLD), ("b", NEW), ("c", NEW)]));
+        if lost {
+            host.starts_again();
+        }
+        let revoke = Ask::Revoke(Some(NodeId::parse("b").unwrap()));
+        // The second time as a retry, which finds it done.
+        for _ in 0..2 {
+            host.settle(&export, &mut volume, &revoke).await.unwrap();
+            let inside = ["a", "b", "c"].map(|node| is_in(&host, node));
+            assert_eq!(inside, [!lost, false, true]);
+        }
+        assert_eq!(key(&host, "c"), NEW);
+        // Restored it would get in without one.
+        let config = saved(&host);
+        let listed = &config["subsystems"][0]["allowed_hosts"];
+        assert_eq!(*listed, json!([nqn("c")]));
+        let repaired = host.settle(&export, &mut volume, &Ask::Establish).await;
+        let error = repaired.unwrap_err();
+        assert!(error.stderr().contains("dhchap_key"), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn no_key_is_shown_where_a_command_is() {
     let host = Host::new();
