@@ -7,7 +7,9 @@ use std::path::Path;
 use driver_core::config::{ConfigError, Document, NoEnvironment};
 use driver_core::{Kind, NodeId};
 use driver_zfs::Export;
-use driver_zfs_generic::{DiskExport, nvmeof};
+use driver_zfs::export::Act;
+use driver_zfs_cli::exec::Command;
+use driver_zfs_generic::{DiskExport, Facts, nvmeof};
 use serde_json::{Value, json};
 
 use crate::common::{Ask, Host, NVMET, Volume};
@@ -377,21 +379,56 @@ async fn a_key_that_the_kernel_refuses_keeps_no_other_node_from_being_put_out() 
     }
 }
 
+/// Checks that the key goes to the command on its input alone. Says whether it goes there.
+fn hides_key(command: &Command) -> bool {
+    let mut shown = vec![command.to_string(), format!("{command:?}")];
+    let words = command.arguments().iter();
+    let words = words.chain(command.environment().iter().map(|(_, value)| value));
+    shown.extend(words.map(|word| word.expose().to_owned()));
+    let has = |text: &str| text.contains("AQIDBAUG");
+    assert!(!shown.iter().any(|text| has(text)), "{shown:?}");
+    let knows = has(&String::from_utf8_lossy(command.input().bytes()));
+    assert!(!knows || !has(&command.scrub(OLD)), "{command}");
+    knows
+}
+
 #[tokio::test]
 async fn no_key_is_shown_where_a_command_is() {
     let host = Host::new();
-    let export = host.export(&with_keys(&[("a", OLD)]));
-    let volume = Volume::new("tank/v", "pvc-1", 7);
+    let text = with_keys(&[("a", OLD)]);
+    let plain = host.export(&text);
+    let volume = reached_by(&host, &plain, &["a"]).await;
+    let there = host.facts(&plain, &volume).await;
+    let gone = Facts {
+        missing: vec!["subsystems".to_owned()],
+        ..Facts::default()
+    };
     let subject = volume.subject();
-    let name = export.export_name(&subject).unwrap();
-    for command in export.observe(&subject, &name) {
-        let text = format!("{command} {command:?}");
-        assert!(!text.contains("AQIDBAUG"), "{text}");
-        let arguments = command.arguments().iter();
-        let mut arguments = arguments.map(|argument| argument.expose().to_owned());
-        assert!(!arguments.any(|argument| argument.contains("AQIDBAUG")));
+    let name = plain.export_name(&subject).unwrap();
+    let a = NodeId::parse("a").unwrap();
+    for export in [plain, host.export(&(text + "    sudoEnabled: true\n"))] {
+        let changes = [
+            export.ensure(&subject, &name, &gone),
+            export.allow(&subject, &name, &gone, &[&a]),
+            export.revoke(&subject, &name, &there, Some(&a)),
+            export.revoke(&subject, &name, &there, None),
+            Export::remove(&export, &subject, &name, &there),
+        ];
+        let commands = changes.map(|acts| {
+            let acts = acts.unwrap().into_iter();
+            let commands = acts.filter_map(|act| match act {
+                Act::Do(command) => Some(command),
+                _ => None,
+            });
+            commands.collect::<Vec<_>>()
+        });
+        let looks = export.observe(&subject, &name);
+        for (number, commands) in commands.iter().chain([&looks]).enumerate() {
+            let knowing = commands.iter().filter(|command| hides_key(command));
+            assert!(knowing.count() > 0, "{number}");
+        }
+        assert!(!format!("{export:?}").contains("AQIDBAUG"));
     }
-    assert!(!format!("{export:?}").contains("AQIDBAUG"));
 }
 
 fn refused(text: &str) -> ConfigError {
