@@ -35,7 +35,7 @@ pub struct Facts {
     pub connected: Vec<String>,
     /// What the kernel should show of connected nodes, and could not be read.
     pub hidden: Vec<String>,
-    /// Why the host cannot show who is connected to a share.
+    /// Why the host cannot show who is connected to a share, or as an adoption asks it, what else shares the dataset.
     pub unseen: Vec<String>,
     /// What else has the dataset, as only an adoption asks.
     pub used: Vec<String>,

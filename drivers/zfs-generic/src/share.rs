@@ -444,6 +444,10 @@ impl Export for ShareExport {
         facts.used.clone()
     }
 
+    fn unseen_users(&self, facts: &Facts) -> Vec<String> {
+        facts.unseen.clone()
+    }
+
     fn is_per_node(&self) -> bool {
         self.access.is_some()
     }

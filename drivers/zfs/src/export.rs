@@ -279,6 +279,11 @@ pub trait Export: Send + Sync + Debug + 'static {
         Vec::new()
     }
 
+    /// What of those its host did not show, or was not asked, and why.
+    fn unseen_users(&self, _facts: &Self::Facts) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The queries that show whether the storage is set up for this export: for operators.
     fn examine(&self) -> Vec<Self::Command> {
         Vec::new()

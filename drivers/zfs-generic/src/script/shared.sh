@@ -2,7 +2,7 @@
 # of ZFS, a share of samba that is not of ZFS.
 #
 # shared.sh PROTOCOL DATASET NAME ZFS...: NAME is what the share of the connection is called in SMB. `used` is said of each
-# of them. A host that does not say what it shares is believed. It is the body of a function.
+# of them, and `unseen` of what was not looked at, and why. It is the body of a function.
 protocol=$1 dataset=$2 name=$3
 shift 3
 
@@ -21,9 +21,12 @@ values=${values#*"$newline"}
 nfs=${values%%"$newline"*} smb=${values#*"$newline"}
 case $protocol$nfs in smboff | smb- | nfs*) ;; *) printf 'used the share by sharenfs=%s\n' "$nfs" ;; esac
 case $protocol$smb in nfsoff | nfs- | smb*) ;; *) printf 'used the share by sharesmb=%s\n' "$smb" ;; esac
-# Blanks are written in another way by each of the files.
 case $path in
-*[!A-Za-z0-9/._:-]*) return 0 ;;
+/*[!A-Za-z0-9/._:-]*)
+    # Blanks are written in another way by each of the files.
+    echo 'unseen its mountpoint has other characters than letters, digits and /._:-'
+    return 0
+    ;;
 /?*) ;;
 *) return 0 ;;
 esac
@@ -37,21 +40,32 @@ while :; do
     esac
 done
 pattern="^\"?$pattern$rest\"?([[:blank:]]|\$)"
-set --
-for file in "$exports" "$folder"/*.exports; do
-    [ "${file##*/}" = zfs.exports ] || [ ! -r "$file" ] || set -- "$@" "$file"
+[ ! -d "$folder" ] || [ -r "$folder" ] || printf 'unseen the login may not read %s\n' "$folder"
+for file in "$exports" "$folder"/*.exports "$table"; do
+    [ -e "$file" ] || continue
+    # What ZFS exports is in the table, too.
+    case $file/$nfs in
+    */zfs.exports/*) continue ;;
+    "$table/off" | "$table/-") ;;
+    "$table"/*) continue ;;
+    esac
+    grep -qE -e "$pattern" "$file" 2>/dev/null
+    case $? in
+    0) printf 'used the export of %s in %s\n' "$path" "$file" ;;
+    1) ;;
+    *) printf 'unseen the login may not read %s\n' "$file" ;;
+    esac
 done
-# What ZFS exports is in the table, too.
-case $nfs in off | -) [ ! -r "$table" ] || set -- "$@" "$table" ;; esac
-if [ $# -gt 0 ]; then
-    grep -lE -e "$pattern" "$@" 2>/dev/null | while IFS= read -r file; do
-        printf 'used the export of %s in %s\n' "$path" "$file"
-    done
-fi
 
 lower=$(printf %s "$name" | tr '[:upper:]' '[:lower:]')
-if [ -r "$shares" ] && [ -x "$shares" ]; then
-    grep -rlxF -e "path=$path" "$shares" 2>/dev/null | while IFS= read -r file; do
+if [ -e "$shares" ]; then
+    found=$(grep -rlxF -e "path=$path" "$shares" 2>/dev/null)
+    # Samba lets only a group read the folder.
+    [ $? -lt 2 ] || printf 'unseen the login may not read all of %s\n' "$shares"
+    while [ -n "$found" ]; do
+        file=${found%%"$newline"*}
+        found=${found#"$file"}
+        found=${found#"$newline"}
         file=${file##*/}
         case $file in
         # ZFS has made it.
@@ -60,8 +74,8 @@ if [ -r "$shares" ] && [ -x "$shares" ]; then
         printf 'used the share %s of samba\n' "$file"
     done
 fi
-[ -r "$samba" ] || samba=/usr/local/etc/smb4.conf
-if [ -r "$samba" ]; then
+[ -e "$samba" ] || samba=/usr/local/etc/smb4.conf
+if [ -e "$samba" ]; then
     path=$path LC_ALL=C awk '
         /^[ \t]*\[/ { section = $0; sub(/^[ \t]*\[/, "", section); sub(/\].*/, "", section) }
         tolower($0) ~ /^[ \t]*(path|directory)[ \t]*=/ {
@@ -70,6 +84,6 @@ if [ -r "$samba" ]; then
             gsub(/"/, "", value)
             sub(/[ \t\/]+$/, "", value)
             if (value "" == ENVIRON["path"] "") printf "used the share %s of samba\n", section
-        }' "$samba"
+        }' "$samba" 2>/dev/null || printf 'unseen the login may not read %s\n' "$samba"
 fi
 return 0

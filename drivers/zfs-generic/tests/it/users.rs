@@ -3,6 +3,7 @@
 //! The files in it were written by hand, in the form that the kernel, nfs-utils, OpenZFS and samba give them.
 
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 
 use driver_zfs::Export;
 use driver_zfs_cli::exec::Command;
@@ -294,13 +295,51 @@ async fn a_share_of_samba_that_is_not_of_zfs_is_named() {
 
 #[tokio::test]
 async fn a_dataset_that_is_mounted_nowhere_is_shared_by_none() {
-    for path in ["none", "legacy", "/", "/a b"] {
+    for path in ["none", "legacy", "/"] {
         let host = sharing([path, "off", "off"]);
-        write(
-            &host,
-            "etc/exports",
-            "none *(rw)\nlegacy *(rw)\n/ *(rw)\n/a *(rw)\n",
-        );
+        write(&host, "etc/exports", "none *(rw)\nlegacy *(rw)\n/ *(rw)\n");
         assert_eq!(sharers(&host, "nfs").await, "", "{path}");
+    }
+}
+
+/// Nothing can be read there, not even by root: a socket cannot be opened as a file.
+fn unreadable(host: &Host, path: &str) {
+    let (socket, path) = (host.path("socket"), host.path(path));
+    drop(UnixListener::bind(&socket).unwrap());
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::rename(socket, path).unwrap();
+}
+
+#[tokio::test]
+async fn what_the_login_may_not_read_is_unseen() {
+    for protocol in ["nfs", "smb"] {
+        let host = sharing([PATH, "off", "off"]);
+        for path in ["etc/exports", "var/lib/nfs/etab", "etc/samba/smb.conf"] {
+            unreadable(&host, path);
+        }
+        // As it ends that may not read the folder, or a file in it.
+        write(&host, "var/lib/samba/usershares/other", "path=/other\n");
+        host.program(
+            "grep",
+            "#!/bin/sh\n[ \"$1\" != -rlxF ] || exit 2\nexec /bin/grep \"$@\"\n",
+        );
+        let said = [
+            "unseen the login may not read /etc/exports",
+            "unseen the login may not read /var/lib/nfs/etab",
+            "unseen the login may not read all of /var/lib/samba/usershares",
+            "unseen the login may not read /etc/samba/smb.conf",
+        ];
+        assert_eq!(sharers(&host, protocol).await, said.join("\n"));
+    }
+}
+
+#[tokio::test]
+async fn a_mountpoint_that_each_file_writes_in_another_way_is_not_looked_for() {
+    let host = sharing(["/a b", "off", "off"]);
+    write(&host, "etc/exports", "/a *(rw)\n");
+    for protocol in ["nfs", "smb"] {
+        let said = sharers(&host, protocol).await;
+        assert!(said.starts_with("unseen its mountpoint has "), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
     }
 }

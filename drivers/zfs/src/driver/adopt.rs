@@ -199,8 +199,16 @@ impl Adopter for ZfsDriver {
                 .export
                 .current_attachment(&verb.export_ref.subject(&seen.pool));
             let snapshots = seen.pool.snapshots_of(&wanted.dataset).len();
+            let status = verb.export_ref.status(&asked, &seen)?;
+            let unseen = status.map_or_else(Vec::new, |status| status.unseen_users());
+            let unseen = unseen.into_iter().map(|why| {
+                format!("its host did not show all that may use it, so see to that yourself: {why}")
+            });
             let remarks = match state {
-                AdoptionState::Open => remarks(found, snapshots, shown.as_ref()),
+                AdoptionState::Open => remarks(found, snapshots, shown.as_ref())
+                    .into_iter()
+                    .chain(unseen)
+                    .collect(),
                 AdoptionState::Done | AdoptionState::Volume => Vec::new(),
             };
             return Ok(Adoption {

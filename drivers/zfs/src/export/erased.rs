@@ -104,6 +104,8 @@ pub trait ExportStatus {
     fn connected(&self) -> Result<Vec<String>, Error>;
     /// See [`Export::other_users`].
     fn other_users(&self) -> Vec<String>;
+    /// See [`Export::unseen_users`].
+    fn unseen_users(&self) -> Vec<String>;
     /// See [`Export::attachment`].
     fn attachment(&self) -> Result<Option<Attachment>, Error>;
 }
@@ -338,6 +340,10 @@ impl<E: Export> ExportStatus for Status<'_, E> {
 
     fn other_users(&self) -> Vec<String> {
         self.export.other_users(&self.facts)
+    }
+
+    fn unseen_users(&self) -> Vec<String> {
+        self.export.unseen_users(&self.facts)
     }
 
     fn attachment(&self) -> Result<Option<Attachment>, Error> {

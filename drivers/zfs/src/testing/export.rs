@@ -32,6 +32,8 @@ pub struct Targets {
     pub connected: BTreeMap<String, Result<BTreeSet<String>, String>>,
     /// What uses datasets of the host besides its targets.
     pub others: Vec<String>,
+    /// What the host does not show of those.
+    pub unseen: Vec<String>,
     /// The numbers of targets. Each gets a new one, which depends on how many there were.
     pub numbers: Numbers,
 }
@@ -100,6 +102,8 @@ pub struct MemoryOutput {
     pub connected: Result<BTreeSet<String>, String>,
     /// What else uses its dataset.
     pub others: Vec<String>,
+    /// What the host does not show of those.
+    pub unseen: Vec<String>,
 }
 
 /// Exports datasets as targets.
@@ -132,6 +136,7 @@ impl Targets {
                 inside: BTreeSet::new(),
                 connected: Ok(BTreeSet::new()),
                 others: Vec::new(),
+                unseen: Vec::new(),
             };
         };
         MemoryOutput {
@@ -145,6 +150,7 @@ impl Targets {
                 .cloned()
                 .unwrap_or(Ok(BTreeSet::new())),
             others: self.others.clone(),
+            unseen: self.unseen.clone(),
         }
     }
 
@@ -467,6 +473,10 @@ impl Export for MemoryExport {
 
     fn other_users(&self, facts: &MemoryOutput) -> Vec<String> {
         facts.others.clone()
+    }
+
+    fn unseen_users(&self, facts: &MemoryOutput) -> Vec<String> {
+        facts.unseen.clone()
     }
 
     fn attachment(

@@ -387,9 +387,13 @@ async fn a_mark_that_came_with_a_copy_counts_for_nothing() {
 async fn what_its_host_uses_in_another_way_is_refused_until_that_ends() {
     let others = || vec!["the mount at /mnt".to_owned()];
     for kind in KINDS {
-        let begin = host(kind, &[]);
+        let mut begin = host(kind, &[]);
+        begin.targets.unseen = vec!["the shares of samba".to_owned()];
         let whole = driver(kind, false, begin.clone());
         let request = request(size(kind));
+        let plan = whole.plan_adoption(&call(), &request).await.unwrap();
+        let is_noted = |note: &String| note.contains("the shares of samba");
+        assert!(plan.remarks.iter().any(is_noted), "{plan:?}");
         adopt(&whole, kind).await.unwrap();
         let end = whole.backend().state().clone();
         for at in begin.steps..end.steps {
