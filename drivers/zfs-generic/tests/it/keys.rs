@@ -188,7 +188,7 @@ async fn at_no_step_is_a_node_in_without_its_key() {
         assert!(is_in(&host, "a") && key(&host, "a") == OLD, "cut {cut}");
         cut += 1;
     }
-    assert!(steps > 2, "{steps}");
+    assert!(steps >= 2, "{steps}");
 }
 
 #[tokio::test]
@@ -284,7 +284,7 @@ async fn a_revocation_that_was_cut_leaves_no_key_saved() {
         assert!(!text.contains("DHHC"), "cut {cut}: {text}");
         cut += 1;
     }
-    assert!(steps > 2, "{steps}");
+    assert!(steps >= 2, "{steps}");
 }
 
 #[tokio::test]
