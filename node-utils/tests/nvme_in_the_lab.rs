@@ -252,7 +252,6 @@ impl Node {
     /// Tries to get in, in vain.
     async fn is_refused(&self) {
         let error = self.attach(1, &["127.0.0.1"]).await.expect_err("refused");
-        eprintln!("refused: {}", error.chain());
         assert!(!error.chain().contains("DHHC"));
         assert!(controllers().is_empty());
     }
