@@ -15,8 +15,7 @@ use csi_types::attachment::{FieldError as FormError, Listed, Transport};
 use driver_core::config::scalar::unless_falsy;
 use driver_core::config::{ConfigError, Document};
 use driver_zfs::export::ExportNaming;
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use crate::config::{Attributes, Basename, Scalar, SecretScalar, Word, WordError};
 use crate::disk::{DiskExport, Protocol};
@@ -71,7 +70,7 @@ struct NvmetConfig {
     #[serde(default)]
     nodes: Option<NodesConfig>,
     /// The keys by which nodes prove who they are, by the ids of nodes. Only with `nodes`.
-    #[serde(default, deserialize_with = "given_keys")]
+    #[serde(default)]
     dhchap_keys: Option<BTreeMap<String, SecretScalar>>,
     /// Whether the `nvmetcli` of the host restores keys.
     #[serde(default)]
@@ -153,18 +152,6 @@ pub fn export(document: &Document, places: HostPaths) -> Result<DiskExport, Conf
             Err(ConfigError::at("nvmeof.shareStrategy", problem))
         }
     }
-}
-
-/// Keys that are given. Empty they would count as absent, and no node would be asked for one.
-fn given_keys<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<BTreeMap<String, SecretScalar>>, D::Error> {
-    let keys = Option::deserialize(deserializer)?;
-    if keys.is_none() {
-        let problem = "is empty: list the keys of nodes, or remove it to ask no node for one";
-        return Err(D::Error::custom(problem));
-    }
-    Ok(keys)
 }
 
 fn basename(text: &str, key: &str) -> Result<Basename, ConfigError> {

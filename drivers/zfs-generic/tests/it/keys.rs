@@ -453,7 +453,6 @@ fn keys_that_cannot_be_right_are_refused_with_their_place_and_not_shown() {
         (good.replace("DHHC-1", "AQIDBAUG"), at.to_owned()),
         (good.replace("a: ", "'a b': "), at.to_owned()),
         (good.replace(nodes, ""), at.to_owned()),
-        (format!("{NVMET}    dhchapKeys:\n"), at.to_owned()),
         (
             with_keys(&[("a", OLD), ("b", NEW)]).replace(":{{node}}", ":all"),
             at.to_owned(),
