@@ -6,6 +6,14 @@ fill() { # pod folder
     run_in "$1" "mkdir -p $2/d && cd $2/d && n=0 && while [ \$n -lt 20 ]; do head -c \$((n * 10007)) /dev/urandom >\$n; n=\$((n + 1)); done && sync -f ."
 }
 
+# With these files, by the pod `writer`.
+written_claim() { # claim
+    claim "$1" local 1Gi
+    pod writer "$1"
+    ready writer
+    fill writer /data
+}
+
 # One SHA-256 over the names and the SHA-256 of these files.
 sum_of_files() { # pod folder
     run_in "$1" "cd $2/d && find . -type f | sort | xargs sha256sum | sha256sum | cut -d ' ' -f 1"
@@ -103,10 +111,7 @@ cell_backup_volsync() {
     volsync_install
     privileged_movers
     repository
-    claim data local 1Gi
-    pod writer data
-    ready writer
-    fill writer /data
+    written_claim data
     sum=$(sum_of_files writer /data)
 
     k apply -f - >/dev/null <<END_OF_OBJECT
@@ -150,11 +155,8 @@ cell_backup_volsync_rsync() {
     begin_backup
     volsync_install
     privileged_movers
-    claim here local 1Gi
     claim there local 1Gi
-    pod writer here
-    ready writer
-    fill writer /data
+    written_claim here
     sum=$(sum_of_files writer /data)
 
     k apply -f - >/dev/null <<END_OF_OBJECT
@@ -202,10 +204,7 @@ cell_backup_velero() {
     kubectl label volumesnapshotclass local velero.io/csi-volumesnapshot-class=true >/dev/null
     s3_start velero
     velero_install velero
-    claim data local 1Gi
-    pod writer data
-    ready writer
-    fill writer /data
+    written_claim data
     sum=$(sum_of_files writer /data)
 
     velero backup create first --include-namespaces "$NS" --snapshot-move-data >/dev/null
