@@ -33,6 +33,8 @@ pub enum Demand {
     Resume(Machine),
     /// Its power is cut for so long; done when it has started again.
     PowerCut(Machine, Duration),
+    /// It gets the QEMU of the host, in a folder of its own.
+    Emulator(Machine),
 }
 
 /// Asks for something, and waits until it is done.
@@ -98,6 +100,7 @@ impl fmt::Display for Demand {
             Self::PowerCut(machine, off) => {
                 write!(f, "restart -m {} --off {}", machine.name(), off.as_secs())
             }
+            Self::Emulator(machine) => write!(f, "emulator -m {}", machine.name()),
         }
     }
 }
