@@ -39,12 +39,24 @@ impl Since {
         Self(mark)
     }
 
+    /// The line of this moment in a log.
+    pub fn mark(&self) -> &str {
+        &self.0
+    }
+
     /// The lines since then that say that something was lost.
     ///
     /// # Panics
     /// If the kernel has forgotten that moment.
     pub fn losses(&self) -> Vec<String> {
-        let log = run(&["dmesg"]);
+        self.losses_in(&run(&["dmesg"]))
+    }
+
+    /// The same of another machine, in whose log the [mark](Self::mark) is as well.
+    ///
+    /// # Panics
+    /// If the mark is not in it.
+    pub fn losses_in(&self, log: &str) -> Vec<String> {
         let since = log.rsplit_once(&self.0);
         let (_, since) = since.expect("the kernel remembers the moment");
         since.lines().filter(is_loss).map(str::to_owned).collect()

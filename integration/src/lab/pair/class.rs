@@ -18,6 +18,8 @@ use crate::volume;
 /// Below which volumes are made, on both machines.
 pub(in crate::lab) const ROOT: &str = "tank/csi/pair";
 const SIZE: i64 = 512 << 20;
+/// The filesystem of a device.
+const NONE: &str = "";
 
 /// A storage class: the connection, the parameters, and the secrets of a stage.
 #[derive(Clone, Copy)]
@@ -154,6 +156,18 @@ pub(in crate::lab) const ALONE: [Class; 4] = [
     },
 ];
 
+/// The disks of [`ALONE`] as devices, which several nodes may write.
+pub(in crate::lab) const DEVICES: [Class; 2] = [
+    Class {
+        filesystem: NONE,
+        ..ALONE[2]
+    },
+    Class {
+        filesystem: NONE,
+        ..ALONE[3]
+    },
+];
+
 /// Both machines get the names by which [`ALONE`] lets them in: they began as one image.
 pub(in crate::lab) fn name_nodes(other: &Far) {
     let named = |machine: &str| {
@@ -264,10 +278,17 @@ impl Class {
 
     fn capability(self) -> csi::VolumeCapability {
         let mode = match self.filesystem {
-            "nfs" | "cifs" => Mode::MultiNodeMultiWriter,
+            "nfs" | "cifs" | NONE => Mode::MultiNodeMultiWriter,
             _ => Mode::SingleNodeWriter,
         };
-        capability(Access::Mount(self.filesystem), mode)
+        capability(self.access(), mode)
+    }
+
+    fn access(self) -> Access {
+        match self.filesystem {
+            NONE => Access::Block,
+            filesystem => Access::Mount(filesystem),
+        }
     }
 
     fn secrets(self) -> BTreeMap<String, String> {
@@ -286,7 +307,7 @@ impl Class {
         Fixture {
             secrets: self.secrets(),
             capability: self.capability(),
-            access: Access::Mount(self.filesystem),
+            access: self.access(),
             backing: Backing::Dataset(Dataset {
                 name: format!("{ROOT}/v"),
             }),
