@@ -23,6 +23,7 @@ pub mod host;
 pub mod kernel;
 pub mod leftovers;
 pub mod life;
+pub mod live_migration;
 pub mod migration;
 pub mod never;
 pub mod node_loss;

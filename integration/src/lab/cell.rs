@@ -11,6 +11,7 @@ use super::faults::absence::Fault;
 use super::faults::{KINDS, disconnect, outage, power};
 use super::fixture::{Access, ExportKind};
 use super::life;
+use super::live_migration;
 use super::migration;
 use super::never::{busy, dead, foreign, hung, modes, reuse, sharing};
 use super::node_loss;
@@ -168,6 +169,7 @@ pub fn all() -> Vec<Cell> {
     });
     cells.extend(losses());
     cells.extend(outages());
+    cells.extend(live_migrations());
     cells.extend(benches());
     cells
 }
@@ -545,6 +547,18 @@ fn outages() -> impl Iterator<Item = Cell> {
         seat: Machine::Node,
         ..cell(&format!("outage-{}", class.connection), move || {
             power::pods_go_on(class)
+        })
+    })
+}
+
+/// A virtual machine that moves between two nodes while it writes.
+fn live_migrations() -> impl Iterator<Item = Cell> {
+    class::DEVICES.into_iter().map(|class| Cell {
+        limit: Duration::from_mins(30 + 10 * live_migration::rounds()),
+        when: When::Never,
+        machines: Machines::Pair,
+        ..cell(&format!("live-migration-{}", class.connection), move || {
+            live_migration::a_guest_goes_on(class)
         })
     })
 }
