@@ -102,6 +102,9 @@ cell_explain_claims() {
     used unstaged
     in_node node-1 sh -c "grep '/plugins/kubernetes.io/csi/org.omnibus.proxy/' /proc/mounts | cut -d ' ' -f 2 | xargs -n 1 umount -l"
     sick unstaged mount
+    used too-small
+    grows_not too-small
+    sound too-small
 
     say "-- faults of the driver"
     used stays
@@ -135,6 +138,17 @@ cell_explain_claims() {
     kubectl delete pv of-another of-no-driver odd-handle no-connection no-volume of-another-claim deleted --ignore-not-found >/dev/null
     in_node node-1 rm -rf "$gone"
     clean_up proxy
+    release_uninstall proxy
+
+    say "-- a fault of the driver on the node alone"
+    release_install central
+    used_by central at-central
+    pods_of_driver delete daemonset central-omnibus-csi-node --cascade=foreground --timeout="${PATIENCE}s"
+    sick at-central node-pod
+    chart_uninstall central
+    chart_install central
+    sound at-central
+    clean_up central
 }
 
 explain_program() {
@@ -162,6 +176,16 @@ explained() { # claim link
     broken=$(broken_link "$1")
     echo $(((${EPOCHREALTIME/./} - began) / 1000))
     [ "$broken" = "$2" ]
+}
+
+# The record of a folder that cannot be changed cannot get the new size. The end of the cell lets it go, if this does not.
+grows_not() { # claim
+    unchangeable=$(folder_of "$1")
+    in_node node-1 chattr +i "$unchangeable"
+    k patch pvc "$1" -p '{"spec": {"resources": {"requests": {"storage": "2Mi"}}}}' >/dev/null
+    sick "$1" size
+    in_node node-1 chattr -i "$unchangeable"
+    unchangeable=
 }
 
 # The event that tells of a fault may come a moment after it.
