@@ -187,13 +187,13 @@ END_OF_OBJECT
     end_volsync
 }
 
+# Pods that failed before it are left beside it.
 destination_address() {
-    k get pod -l job-name=volsync-rsync-tls-dst-there -o 'jsonpath={.items[0].status.podIP}'
+    k get pod -l job-name=volsync-rsync-tls-dst-there --field-selector=status.phase=Running -o 'jsonpath={.items[0].status.podIP}'
 }
 
 destination_runs() {
-    [ "$(k get pod -l job-name=volsync-rsync-tls-dst-there -o 'jsonpath={.items[*].status.phase}')" = Running ] &&
-        [ -n "$(destination_address)" ] && [ -n "$(k get replicationdestination there -o 'jsonpath={.status.rsyncTLS.keySecret}')" ]
+    [ -n "$(destination_address)" ] && [ -n "$(k get replicationdestination there -o 'jsonpath={.status.rsyncTLS.keySecret}')" ]
 }
 
 # Velero with its node agent and its own data mover of CSI snapshots: the data goes to S3, the snapshot goes away. The namespace
