@@ -66,11 +66,17 @@ velero_phase() { # kind name
 
 # What Velero's pods and objects say, for one who looks why it failed.
 velero_said() {
+    local kind
     kubectl -n velero get all,pvc,backups.velero.io,restores.velero.io,datauploads.velero.io,datadownloads.velero.io >&2 || true
     kubectl -n velero describe pods >&2 || true
     kubectl -n velero get backupstoragelocations.velero.io,backuprepositories.velero.io,datauploads.velero.io,datadownloads.velero.io -o yaml >&2 || true
+    for kind in backup restore; do velero "$kind" describe --details >&2 || true; done
+    for kind in upload download; do
+        kubectl -n velero logs -l "velero.io/data-$kind" --all-containers --prefix --tail=60 >&2 || true
+    done
     kubectl -n velero logs --tail=60 deployment/velero >&2 || true
     kubectl -n velero logs --tail=60 daemonset/node-agent >&2 || true
+    tail -n 40 "$CLUSTER_STATE/node-1/services/s3.log" >&2 || true
 }
 
 velero_install() { # bucket

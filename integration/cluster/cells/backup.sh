@@ -274,6 +274,7 @@ synchronized() { # kind/name
 volsync_said() {
     k get pod,pvc,volumesnapshot >&2 || true
     k describe pod -l app.kubernetes.io/created-by=volsync >&2 || true
+    k logs -l app.kubernetes.io/created-by=volsync --all-containers --prefix --tail=60 >&2 || true
     k get replicationsource,replicationdestination -o yaml >&2 || true
     tail -n 40 "$CLUSTER_STATE/node-1/services/volsync.log" >&2 || true
 }
