@@ -238,11 +238,13 @@ velero_ended() { # kind name
     case $(velero_phase "$1" "$2") in Completed | PartiallyFailed | Failed | FailedValidation) ;; *) return 1 ;; esac
 }
 
-# Without it, the backup would have only the objects.
+# Of each claim: otherwise the backup has only its objects.
 moved() { # kind
-    local phases
-    phases=$(kubectl -n velero get "$1.velero.io" -o 'jsonpath={.items[*].status.phase}')
-    [ "$phases" = Completed ] || { velero_said; fail "there is not one of Velero's $1 that is completed: '$phases'"; }
+    local claims phases
+    claims=$(k get pvc -o name | wc -l)
+    phases=$(kubectl -n velero get "$1.velero.io" -o 'jsonpath={range .items[*]}{.status.phase}{"\n"}{end}' | sort | uniq -c | xargs)
+    [ "$claims" -gt 0 ] || fail "there are no claims to be moved"
+    [ "$phases" = "$claims Completed" ] || { velero_said; fail "of $claims claims Velero has these $1: '$phases'"; }
 }
 
 velero_keeps_nothing() {
