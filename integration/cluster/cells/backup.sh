@@ -148,18 +148,20 @@ END_OF_OBJECT
     s3_stop
 }
 
-# The rsync mover over TLS: a snapshot of a claim into another claim. A Service would need kube-proxy, so the source is given
-# the address of the destination's pod.
+# The rsync mover over TLS: a snapshot of a claim into a claim of another namespace, which outlives that of the first. A Service
+# would need kube-proxy, so the source is given the address of the destination's pod.
 cell_backup_volsync_rsync() {
-    local sum key
+    local there=$NS-there sum psk
     begin_backup
     volsync_install
     privileged_movers
-    claim there local 1Gi
+    NS=$there create_namespace
+    NS=$there privileged_movers
+    NS=$there claim there local 1Gi
     written_claim here
     sum=$(sum_of_files writer /data)
 
-    k apply -f - >/dev/null <<END_OF_OBJECT
+    NS=$there k apply -f - >/dev/null <<END_OF_OBJECT
 apiVersion: volsync.backube/v1alpha1
 kind: ReplicationDestination
 metadata: {name: there}
@@ -167,8 +169,9 @@ spec:
   trigger: {manual: once}
   rsyncTLS: {destinationPVC: there, copyMethod: Direct}
 END_OF_OBJECT
-    wait_until "$PATIENCE" destination_runs || { volsync_said; fail "no pod receives what rsync sends"; }
-    key=$(k get replicationdestination there -o 'jsonpath={.status.rsyncTLS.keySecret}')
+    NS=$there wait_until "$PATIENCE" destination_runs || { NS=$there volsync_said; fail "no pod receives what rsync sends"; }
+    psk=$(NS=$there k get secret "$(NS=$there destination_key)" -o 'jsonpath={.data.psk\.txt}' | base64 -d)
+    k create secret generic key --from-literal="psk.txt=$psk" >/dev/null
     k apply -f - >/dev/null <<END_OF_OBJECT
 apiVersion: volsync.backube/v1alpha1
 kind: ReplicationSource
@@ -176,16 +179,27 @@ metadata: {name: here}
 spec:
   sourcePVC: here
   trigger: {manual: once}
-  rsyncTLS: {copyMethod: Snapshot, storageClassName: local, volumeSnapshotClassName: local, keySecret: $key, address: $(destination_address), port: 8000}
+  rsyncTLS: {copyMethod: Snapshot, storageClassName: local, volumeSnapshotClassName: local, keySecret: key, address: $(NS=$there destination_address), port: 8000}
 END_OF_OBJECT
     synchronized replicationsource/here
-    synchronized replicationdestination/there
-    run_in writer 'rm -r /data/d'
-    pod reader there
-    ready reader
-    same_files reader /data "$sum"
+    NS=$there synchronized replicationdestination/there
+
+    kubectl delete namespace "$NS" --timeout="${PATIENCE}s" >/dev/null || fail "the namespace cannot be deleted"
+    NS=$there wait_until "$PATIENCE" only_volume_of there local ||
+        fail "of the namespace that is deleted, or of VolSync, there is left: volumes '$(volumes_of_driver local)', snapshots '$(contents_of_driver local)'"
+    NS=$there pod reader there
+    NS=$there ready reader
+    NS=$there same_files reader /data "$sum"
+    NS=$there delete_namespace local
+    create_namespace
     end_volsync
 }
+
+only_volume_of() { # claim release
+    [ "$(volumes_of_driver "$2")" = "$(volume_of "$1") " ] && no_contents "$2"
+}
+
+destination_key() { k get replicationdestination there -o 'jsonpath={.status.rsyncTLS.keySecret}'; }
 
 # Pods that failed before it are left beside it.
 destination_address() {
@@ -193,7 +207,7 @@ destination_address() {
 }
 
 destination_runs() {
-    [ -n "$(destination_address)" ] && [ -n "$(k get replicationdestination there -o 'jsonpath={.status.rsyncTLS.keySecret}')" ]
+    [ -n "$(destination_address)" ] && [ -n "$(destination_key)" ]
 }
 
 # Velero with its node agent and its own data mover of CSI snapshots: the data goes to S3, the snapshot goes away. The namespace
@@ -297,6 +311,10 @@ delete_namespace() { # release
 
 namespace_anew() { # release
     delete_namespace "$1"
+    create_namespace
+}
+
+create_namespace() {
     kubectl create namespace "$NS" >/dev/null
     wait_until 60 k get serviceaccount default || fail "the namespace gets no account"
 }
