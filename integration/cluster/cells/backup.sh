@@ -74,6 +74,7 @@ cell_snapshot_storm() {
     say "a hundred snapshots were gone after $((SECONDS - began)) s"
     same_files restored /data/1 "${sums[0]}"
     clean_up local
+    tested_with "snapshot-controller" "$(sidecar_version external-snapshotter)"
 }
 
 # The n-th snapshot, called <name>-<n>, is of the n-th claim.
@@ -146,6 +147,7 @@ END_OF_OBJECT
 
     end_volsync
     s3_stop
+    tested_with "VolSync with restic" "${VOLSYNC#v}, restic ${RESTIC#v}, gofakes3 ${GOFAKES3#v}"
 }
 
 # The rsync mover over TLS: a snapshot of a claim into a claim of another namespace, which outlives that of the first. A Service
@@ -193,6 +195,7 @@ END_OF_OBJECT
     NS=$there delete_namespace local
     create_namespace
     end_volsync
+    tested_with "VolSync with rsync over TLS" "${VOLSYNC#v}, rsync and stunnel of $(debian_version)"
 }
 
 only_volume_of() { # claim release
@@ -239,6 +242,7 @@ cell_backup_velero() {
     velero_uninstall
     clean_up local
     s3_stop
+    tested_with "Velero with node agent and data mover" "${VELERO#v}, velero-plugin-for-aws ${VELERO_PLUGIN_FOR_AWS#v}, gofakes3 ${GOFAKES3#v}"
 }
 
 no_backup() { [ -z "$(kubectl -n velero get backups.velero.io "$1" --ignore-not-found -o name)" ]; } # name
@@ -264,6 +268,18 @@ moved() { # kind
 velero_keeps_nothing() {
     no_contents local && [ -z "$(kubectl -n velero get persistentvolumeclaims,volumesnapshots -o name)" ]
 }
+
+# The row of the table in docs/backup-velero.md.
+tested_with() { # program versions
+    local cell=${NS#cell-}
+    say "| $1 | $2 | ${KUBERNETES#v} | $(sidecar_version external-provisioner), $(sidecar_version external-snapshotter) | \`${cell//-/_}\` | passed on $(date -u +%F) |"
+}
+
+sidecar_version() { # module
+    sed -n "s,^\tgithub.com/kubernetes-csi/$1/v[0-9]* v\([0-9.]*\)\$,\1,p" "$CLUSTER/sidecars/go.mod" | grep .
+}
+
+debian_version() { sed -n 's/^VERSION_ID="\(.*\)"$/Debian \1/p' /etc/os-release; }
 
 begin_backup() {
     # Movers are pods that are made one after the other.
