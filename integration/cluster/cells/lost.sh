@@ -4,11 +4,11 @@
 # What each pod does, before the loss and after it: an empty volume would get another content.
 WORKLOAD='[ -e /data/content ] || { dd if=/dev/urandom of=/data/new bs=64k count=4 2>/dev/null; sync /data/new; mv /data/new /data/content; }'
 
-# Forty claims of two connections, and snapshots of four. A new cluster, which knows of none of them, gets the objects that
-# export-pvs writes (docs/lost-cluster.md); the same pods run with what they had, the snapshots are restored, and what is
-# deleted goes.
+# Forty claims of two connections, and snapshots of four; beside them five volumes as democratic-csi makes them. A new cluster,
+# which knows of none of them, gets the objects that export-pvs writes (docs/lost-cluster.md); the same pods run with what
+# they had, the snapshots are restored, and what is deleted goes.
 cell_lost_cluster_40() {
-    local number name old storage=$CLUSTER_STATE.storage kept=$CLUSTER_STATE.kept
+    local number name old claims=() storage=$CLUSTER_STATE.storage kept=$CLUSTER_STATE.kept
     # shellcheck disable=SC2034  # for objects.sh
     PATIENCE=240
     export RELEASE_BY=chart
@@ -26,8 +26,14 @@ cell_lost_cluster_40() {
         printf 'c-%s %s\n' "$number" "$(handle_of_snapshot "s-$number")"
         put "c-$number" later later
     done >"$kept/snapshots"
+    for number in 1 2 3 4 5; do
+        name=$(name_of_theirs "$number")
+        content_of_theirs "$name" >>"$kept/theirs"
+        claims+=("--claim=v:near/$name=$NS/theirs-$number")
+    done
+    [ "$(sort -u "$kept/theirs" | grep -cE '^[0-9a-f]{64}$')" = 5 ] || fail "the contents are not five: $(cat "$kept/theirs")"
     directories | sort >"$kept/directories"
-    say "-- $(wc -l <"$kept/contents") claims and $(wc -l <"$kept/snapshots") snapshots are $(wc -l <"$kept/directories") directories"
+    say "-- $(wc -l <"$kept/contents") claims, $(wc -l <"$kept/snapshots") snapshots and five volumes of democratic-csi are $(wc -l <"$kept/directories") directories"
 
     say "-- the cluster is lost"
     mv "$CLUSTER_STATE/node-1/volumes" "$storage"
@@ -40,7 +46,11 @@ cell_lost_cluster_40() {
     say "-- its objects are written again"
     release_install proxy
     export_of far >"$kept/far.yaml"
-    export_of near --reclaim-policy=delete >"$kept/near.yaml"
+    # The storage does not say whose those of democratic-csi are.
+    export_of near --reclaim-policy=delete >"$kept/unnamed.yaml"
+    [ "$(grep -c '^kind: PersistentVolume$' "$kept/unnamed.yaml") $(grep -c '^kind: PersistentVolumeClaim$' "$kept/unnamed.yaml")" = "25 20" ] ||
+        fail "there are not 25 volumes and 20 claims: $(cat "$kept/unnamed.yaml")"
+    export_of near --reclaim-policy=delete "${claims[@]}" >"$kept/near.yaml"
     grep -q "^# Namespaces that have to exist first: $NS\$" "$kept/near.yaml" || fail "the namespace is not named: $(head "$kept/near.yaml")"
     kubectl create namespace "$NS" >/dev/null
     wait_until 60 k get serviceaccount default || fail "the namespace gets no account"
@@ -50,8 +60,17 @@ cell_lost_cluster_40() {
     while read -r name old <&3; do
         [ "$(content_of "$name")" = "$old" ] || fail "$name has another content: $(run_in "$name" 'ls -la /data')"
     done 3<"$kept/contents"
+    for number in 1 2 3 4 5; do
+        bound "theirs-$number"
+        pod "theirs-$number" "theirs-$number" '' "$WORKLOAD"
+    done
+    for number in 1 2 3 4 5; do
+        ready "theirs-$number"
+        [ "$(content_of "theirs-$number")" = "$(sed -n "${number}p" "$kept/theirs")" ] ||
+            fail "theirs-$number has another content: $(run_in "theirs-$number" 'ls -la /data')"
+    done
     directories | sort | diff "$kept/directories" - >&2 || fail "something was made or deleted"
-    say "-- 40 of 40 pods have their content"
+    say "-- 40 of 40 pods have their content, and 5 of 5 with volumes of democratic-csi"
 
     while read -r name old <&3; do restored "$name" "$old"; done 3<"$kept/snapshots"
     say "-- the snapshots are restored"
@@ -78,6 +97,16 @@ cell_lost_cluster_40() {
 
 connection_of() { # number
     if [ "$1" -le 20 ]; then echo near; else echo far; fi
+}
+
+# As the provisioner names a volume.
+name_of_theirs() { printf 'pvc-00000000-0000-4000-8000-00000000000%s' "$1"; } # number
+
+# A directory and no record, which is all that democratic-csi's local-hostpath makes. Prints the SHA-256 of what is in it.
+content_of_theirs() { # name
+    # shellcheck disable=SC2016  # for the node's shell
+    in_node node-1 sh -ec 'mkdir "$1"; dd if=/dev/urandom of="$1/content" bs=64k count=4 2>/dev/null; sha256sum <"$1/content"' \
+        sh "$(base_of near)/v/$1" | cut -d ' ' -f 1
 }
 
 # The pods of all claims, made together.
