@@ -1,7 +1,6 @@
 # shellcheck shell=bash
 # Many old releases become one that keeps the names of their drivers. Sourced, never run.
 
-FLEET=${FLEET:-10}
 # The node of the pods.
 FLEET_NODE=node-1
 
@@ -11,6 +10,7 @@ cell_fleet() {
     local number old files=() folder=$CLUSTER_STATE/fleet
     # shellcheck disable=SC2034  # for objects.sh
     PATIENCE=240
+    FLEET=${FLEET:-10}
     helm_and_images
     mkdir -p "$folder"
     for ((number = 1; number <= FLEET; number++)); do

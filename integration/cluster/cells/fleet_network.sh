@@ -1,27 +1,17 @@
 # shellcheck shell=bash
 # The fleet over NFS and iSCSI, in the lab's machine, while fio writes. Sourced, never run.
 
-# In each pod: blocks are written, read back and compared, one pass after the other, on the storage and not in the memory of the
-# node. The program is that of the machine, with its libraries.
-FIO='fio --ioengine=psync --direct=1 --fallocate=none --rw=randwrite --bs=16k --size=1m --loops=1000000 --rate_iops=5'
-FIO+=' --verify=crc32c --verify_fatal=1 --thread --output=/tmp/fio'
-for number in 1 2 3 4; do FIO+=" --name=$number --directory=/data/$number"; done
-
-# Two releases over NFS and two over iSCSI, four volumes each, become one with their names under fio, and four again. No pod
-# is started again, fio and the kernel see no error, and no write is missing.
+# Two releases over NFS and two over iSCSI (or half of FLEET each), four volumes each, become one with their names under fio, and
+# four again. No pod is started again, fio and the kernel see no error, and no write is missing.
 cell_fleet_network() {
     local number files=() folder=$CLUSTER_STATE/fleet
     # shellcheck disable=SC2034  # for objects.sh
     PATIENCE=900
-    FLEET=4
+    FLEET=${FLEET:-4}
     # shellcheck disable=SC2034  # for fleet.sh
     FLEET_NODE=lab
-    # shellcheck disable=SC2034  # for fleet.sh
-    BESIDE="($FIO || touch /tmp/failed) & "
-    # shellcheck disable=SC2034  # for objects.sh
-    MORE_MOUNTS='{name: usr, mountPath: /usr, readOnly: true}, {name: lib, mountPath: /lib, readOnly: true}, {name: lib64, mountPath: /lib64, readOnly: true}'
-    # shellcheck disable=SC2034  # for objects.sh
-    MORE_VOLUMES='{name: usr, hostPath: {path: /usr}}, {name: lib, hostPath: {path: /usr/lib}}, {name: lib64, hostPath: {path: /usr/lib64}}'
+    # More volumes than sixteen get fewer writes each: the processors of the machine are emulated.
+    fio_beside $((FLEET < 20 ? 20 / FLEET : 1))
     helm_and_images
     (umask 077; mkdir -p "$folder")
     place_of_controller >"$folder/place.yaml"
@@ -48,8 +38,8 @@ cell_fleet_network() {
     wait_until "$PATIENCE" all_are_registered || fail "the node lacks a name: $(kubectl get csinode lab -o 'jsonpath={.spec.drivers[*].name}')"
     all_write_by_fio
     # A volume of before grows under it.
-    k patch pvc w-4-1 -p '{"spec": {"resources": {"requests": {"storage": "96Mi"}}}}' >/dev/null
-    wait_until "$PATIENCE" size_is w-4-1 96Mi || fail "the claim does not grow: $(k describe pvc w-4-1)"
+    k patch pvc "w-$FLEET-1" -p '{"spec": {"resources": {"requests": {"storage": "96Mi"}}}}' >/dev/null
+    wait_until "$PATIENCE" size_is "w-$FLEET-1" 96Mi || fail "the claim does not grow: $(k describe pvc "w-$FLEET-1")"
 
     say "-- and back"
     helm uninstall fleet --wait --timeout "${PATIENCE}s" >&2
@@ -66,6 +56,20 @@ cell_fleet_network() {
     done
 }
 
+# In each pod from now on: blocks are written, read back and compared, one pass after the other, on the storage and not in the
+# memory of the node. The program is that of the node, with its libraries.
+fio_beside() { # writes a second of each volume
+    local volume command="fio --ioengine=psync --direct=1 --fallocate=none --rw=randwrite --bs=16k --size=1m --loops=1000000 --rate_iops=$1"
+    command+=' --verify=crc32c --verify_fatal=1 --thread --output=/tmp/fio'
+    for volume in 1 2 3 4; do command+=" --name=$volume --directory=/data/$volume"; done
+    # shellcheck disable=SC2034  # for fleet.sh
+    BESIDE="($command || touch /tmp/failed) & "
+    # shellcheck disable=SC2034  # for objects.sh
+    MORE_MOUNTS='{name: usr, mountPath: /usr, readOnly: true}, {name: lib, mountPath: /lib, readOnly: true}, {name: lib64, mountPath: /lib64, readOnly: true}'
+    # shellcheck disable=SC2034  # for objects.sh
+    MORE_VOLUMES='{name: usr, hostPath: {path: /usr}}, {name: lib, hostPath: {path: /usr/lib}}, {name: lib64, hostPath: {path: /usr/lib64}}'
+}
+
 # On the control plane, from where alone the machine can be reached.
 place_of_controller() {
     cat <<END
@@ -78,7 +82,7 @@ END
 # In the form that a values file for democratic-csi's chart has.
 network_old_values() { # number
     local kind=nfs parameters='{}'
-    if [ "$1" -gt 2 ]; then kind=iscsi parameters='{fsType: ext4}'; fi
+    if [ "$1" -gt $((FLEET / 2)) ]; then kind=iscsi parameters='{fsType: ext4}'; fi
     place_of_controller
     cat <<END
 csiDriver: {name: org.omnibus.old-$1, fsGroupPolicy: File}
