@@ -11,6 +11,8 @@ cell_fleet() {
     # shellcheck disable=SC2034  # for objects.sh
     PATIENCE=240
     FLEET=${FLEET:-10}
+    # Of forty volumes one block each a second, in the memory of the node: it takes none of a processor.
+    if has_fio; then fio_beside 1; else say "-- no fio on this host: only numbers are written"; fi
     helm_and_images
     mkdir -p "$folder"
     for ((number = 1; number <= FLEET; number++)); do
@@ -58,7 +60,11 @@ cell_fleet() {
     k delete pod,volumesnapshot,pvc --all --timeout="${PATIENCE}s" >/dev/null || fail "not all can be deleted"
     wait_until "$PATIENCE" nothing_of_fleet || fail "left: $(kubectl get pv -o name) $(directories)"
     old_releases uninstall
+    say "omnibus: $FLEET releases with four claims each${BESIDE:+, under fio}"
 }
+
+# With its libraries where pods find them.
+has_fio() { type -P fio >/dev/null && [ -d /usr/lib64 ]; }
 
 helm_and_images() {
     driver_program
@@ -74,8 +80,13 @@ claims_of_fleet() { # size
         for volume in 1 2 3 4; do claim "w-$number-$volume" "old-$number" "$1"; done
         writer_of_four "w-$number"
     done
-    for ((number = 1; number <= FLEET; number++)); do ready "w-$number"; done
+    for ((number = 1; number <= FLEET; number++)); do
+        ready "w-$number"
+        [ -z "${BESIDE:-}" ] || wait_until "$PATIENCE" fio_runs "w-$number" || fail "fio does not run in w-$number: $(run_in "w-$number" 'cat /tmp/fio')"
+    done
 }
+
+fio_runs() { run_in "$1" 'pidof fio'; } # pod
 
 # In the form that a values file for democratic-csi's chart has.
 old_values() { # number
@@ -130,6 +141,7 @@ all_of_pod_write() { # pod
     local volume count
     count=$(run_in "$1" 'wc -l </data/4/log')
     wait_until "$PATIENCE" run_in "$1" "[ \$(wc -l </data/4/log) -ge $((count + 10)) ]" || fail "$1 does not write any more"
+    [ -z "${BESIDE:-}" ] || fio_runs "$1" >/dev/null || fail "fio has ended in $1: $(run_in "$1" 'cat /tmp/fio')"
     run_in "$1" '[ ! -e /tmp/failed ]' || fail "a write of $1 failed"
     for volume in 1 2 3 4; do
         run_in "$1" "awk 'NR - 1 != \$1 { exit 1 }' /data/$volume/log" || fail "writes of $1 are missing"

