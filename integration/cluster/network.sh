@@ -75,6 +75,15 @@ network_values() { # release
                 printf '  %s:\n' "$connection"
                 network_configuration "$connection" "tank/$connection" | sed 's/^/    /'
             done
+            # The chart refuses a class without its connection.
+            echo 'storageClasses:'
+            for connection in $MIXED; do
+                printf -- '- {name: mixed-%s, allowVolumeExpansion: true, ' "$connection"
+                case $connection in
+                    nfs) printf 'mountOptions: [noatime], parameters: {connection: %s}}\n' "$connection" ;;
+                    *) printf 'parameters: {connection: %s, fsType: ext4}}\n' "$connection" ;;
+                esac
+            done
             ;;
         scratch) ;;
         *)

@@ -34,10 +34,18 @@ cell_chart_proxy_network() {
 
     say "-- nvmeof, which is added"
     writer stays mixed-iscsi
-    claim early mixed-nvmeof 1Gi
+    kubectl apply -f - >/dev/null <<END
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: early}
+provisioner: org.omnibus.mixed
+parameters: {connection: nvmeof}
+END
+    claim early early 1Gi
     wait_until "$PATIENCE" lacks_connection early nvmeof || fail "the claim does not say what it lacks: $(k describe pvc early)"
     # The provisioner would ask for it again after eight minutes only.
     remove pvc/early
+    kubectl delete storageclass early >/dev/null
     pods=$(chart_pods mixed)
     MIXED='nfs iscsi nvmeof' chart_upgrade mixed
     wait_until "$PATIENCE" serves nvmeof || fail "the connection nvmeof does not come"
