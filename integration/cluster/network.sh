@@ -64,7 +64,7 @@ END
     esac
 }
 
-# The same as values of the chart. MIXED: the connections of the release mixed.
+# The same as values of the chart. MIXED: the connections of the release mixed; nfs-2 is a second one of the kind nfs.
 network_values() { # release
     local connection
     case $1 in
@@ -73,14 +73,14 @@ network_values() { # release
             echo 'connections:'
             for connection in $MIXED; do
                 printf '  %s:\n' "$connection"
-                network_configuration "$connection" "tank/$connection" | sed 's/^/    /'
+                network_configuration "${connection%-*}" "tank/$connection" | sed 's/^/    /'
             done
             # The chart refuses a class without its connection.
             echo 'storageClasses:'
             for connection in $MIXED; do
                 printf -- '- {name: mixed-%s, allowVolumeExpansion: true, ' "$connection"
                 case $connection in
-                    nfs) printf 'mountOptions: [noatime], parameters: {connection: %s}}\n' "$connection" ;;
+                    nfs*) printf 'mountOptions: [noatime], parameters: {connection: %s}}\n' "$connection" ;;
                     *) printf 'parameters: {connection: %s, fsType: ext4}}\n' "$connection" ;;
                 esac
             done

@@ -9,7 +9,7 @@ mixed_install() { # connection...
     export RELEASE_BY=chart
     # With parents that stay, the storage is compared with what it was before the first volume.
     # shellcheck disable=SC2016  # for the machine's shell
-    in_node lab sh -c 'for dataset in nfs iscsi nvmeof; do
+    in_node lab sh -c 'for dataset in nfs nfs-2 iscsi nvmeof; do
         zfs create -p tank/$dataset/volumes && zfs create -p tank/$dataset/snapshots || exit; done' || fail "the parents cannot be made"
     MIXED=$* release_install mixed
 }
@@ -18,7 +18,7 @@ mixed_install() { # connection...
 mixed_uninstall() {
     release_uninstall mixed
     # shellcheck disable=SC2016  # for the machine's shell
-    in_node lab sh -c 'for dataset in nfs iscsi nvmeof; do
+    in_node lab sh -c 'for dataset in nfs nfs-2 iscsi nvmeof; do
         zfs destroy tank/$dataset/volumes && zfs destroy tank/$dataset/snapshots && zfs destroy tank/$dataset || exit; done' || fail "something is left of the datasets"
 }
 
