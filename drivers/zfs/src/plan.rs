@@ -72,7 +72,7 @@ pub trait Verb: Send + Sync {
     /// Whether [`Verb::compensate`] may have something to do.
     const COMPENSATES: bool = false;
 
-    /// What exists of the verb's result after the pool ran out of space, as observed under the
+    /// The part of the verb's result that exists after the pool ran out of space, as observed under the
     /// lock. If nothing was created, the caller may use another connection.
     fn leftover(&self, _seen: &State) -> Leftover {
         Leftover::Something
@@ -95,7 +95,7 @@ pub trait Verb: Send + Sync {
     }
 }
 
-/// What comes next.
+/// The next action.
 #[derive(Debug)]
 pub enum Outcome<T> {
     /// Nothing: the verb is done.
@@ -110,7 +110,7 @@ pub enum Outcome<T> {
     Ask,
 }
 
-/// What exists of the result of a verb.
+/// The part of the result of a verb that exists.
 #[derive(Debug)]
 pub enum Leftover {
     /// Nothing.
@@ -124,11 +124,11 @@ pub enum Leftover {
 /// One volume and its export.
 #[derive(Debug)]
 pub struct ExportRef<'a> {
-    /// How it is exported.
+    /// Its export.
     pub export: &'a dyn AnyExport,
     /// Its id.
     pub id: &'a VolumeId,
-    /// What it is.
+    /// Its dataset.
     pub dataset: &'a DatasetName,
     /// Its request.
     pub asked: Option<Asked<'a>>,
@@ -166,7 +166,7 @@ impl ExportRef<'_> {
             .status(&self.subject(asked), subject, &seen.export)
     }
 
-    /// What is missing until nothing of the export is left.
+    /// The acts that are missing until nothing of the export is left.
     pub fn remove(&self, plan: &mut Plan, status: &dyn ExportStatus) -> Result<(), Error> {
         // Properties go with their dataset, or are gone with it.
         let acts = status.remove()?.into_iter();

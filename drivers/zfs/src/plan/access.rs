@@ -17,11 +17,11 @@ use crate::step::Plan;
 /// Changes the access to a volume.
 #[derive(Debug)]
 pub struct Access<'a> {
-    /// What volumes are.
+    /// The kind of volumes.
     pub kind: VolumeKind,
     /// The volume and its export.
     pub export_ref: ExportRef<'a>,
-    /// What is wanted.
+    /// The wanted change.
     pub change: AccessChange<'a>,
     /// The parent of volumes, which records the networks that are shut out; `None` where access is not per node, so that
     /// none can be.
@@ -97,7 +97,7 @@ impl Access<'_> {
         Ok(Some((refused, is_in)))
     }
 
-    /// What changes in the record of the volume's nodes.
+    /// The change in the record of the volume's nodes.
     fn recorded(
         &self,
         dataset: &Dataset,
@@ -158,7 +158,7 @@ impl Access<'_> {
         Ok(acts)
     }
 
-    /// What comes before access is revoked from one node while others have the volume: an export that is still open is
+    /// The acts before access is revoked from one node while others have the volume: an export that is still open is
     /// closed for all of them first, or they would lose it together with that one.
     fn before_revoking(
         &self,

@@ -26,13 +26,13 @@ use crate::step::{Plan, Step};
 pub struct Create<'a> {
     /// The policy for volumes.
     pub policy: &'a Policy,
-    /// What volumes are.
+    /// The kind of volumes.
     pub kind: VolumeKind,
     /// The volume and its export.
     pub export_ref: ExportRef<'a>,
     /// The request.
     pub request: &'a CreateVolume,
-    /// What it is made from.
+    /// The original that it is made from.
     pub from: Option<Original>,
     /// The snapshot that came with its content from another connection, if any: it exists already.
     pub received: Option<SnapshotLeaf>,
@@ -42,7 +42,7 @@ pub struct Create<'a> {
     pub class: ClassChoice,
 }
 
-/// What a volume is made from.
+/// The original that a volume is made from.
 #[derive(Debug, Clone)]
 pub struct Original {
     /// The object that the caller named.

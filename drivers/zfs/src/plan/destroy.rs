@@ -35,8 +35,8 @@ struct Doomed<'a> {
     keep_foreign: bool,
 }
 
-/// What must be observed, in addition to a dataset and its snapshots, before it can be destroyed.
-/// The list depends on the dataset itself: a query names what the last state, `asked`, contains,
+/// The objects that must be observed, in addition to a dataset and its snapshots, before it can be
+/// destroyed. The list depends on the dataset itself: a query names what the last state, `asked`, contains,
 /// and the answer, `seen`, is complete only if it contains nothing else, see [`were_asked`].
 fn ties(layout: &Layout, name: &DatasetName, pool: &State) -> Vec<Query> {
     let Some(dataset) = pool.dataset(name) else {

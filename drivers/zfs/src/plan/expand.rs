@@ -15,7 +15,7 @@ use crate::step::{FirstTry, Plan, Step, Test};
 pub struct Expand<'a> {
     /// The policy for volumes.
     pub policy: &'a Policy,
-    /// What volumes are.
+    /// The kind of volumes.
     pub kind: VolumeKind,
     /// The volume and its export.
     pub export_ref: ExportRef<'a>,

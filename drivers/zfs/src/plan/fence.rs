@@ -16,7 +16,7 @@ use crate::step::{Plan, Step};
 pub struct Fence<'a> {
     /// The parent of volumes.
     pub parent: Parent<'a>,
-    /// What is wanted.
+    /// The wanted change.
     pub change: FenceChange<'a>,
 }
 

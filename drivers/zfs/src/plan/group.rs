@@ -14,9 +14,9 @@ use crate::step::{Plan, Step};
 /// Takes a group of snapshots.
 #[derive(Debug)]
 pub struct TakeGroup<'a> {
-    /// Where things lie.
+    /// The layout of the connection.
     pub layout: &'a Layout,
-    /// What it will be.
+    /// The id and the members of the new group.
     pub group: GroupPlace,
     /// The requested name.
     pub name: &'a SnapshotName,

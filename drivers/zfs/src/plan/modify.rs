@@ -15,7 +15,7 @@ use crate::step::{Plan, Step};
 /// Changes properties of a volume.
 #[derive(Debug)]
 pub struct Modify<'a> {
-    /// What volumes are.
+    /// The kind of volumes.
     pub kind: VolumeKind,
     /// The volume, and its export with what is chosen.
     pub export_ref: ExportRef<'a>,

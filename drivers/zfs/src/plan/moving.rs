@@ -32,7 +32,7 @@ pub struct MoveIn<'a> {
     pub moments: [SnapshotRef; 2],
 }
 
-/// What has come.
+/// The part that has come.
 #[derive(Debug)]
 pub enum Came<'p> {
     /// Nothing.
@@ -59,7 +59,7 @@ pub enum Came<'p> {
 pub struct NextRound {
     /// The moment that it starts from; none for the first.
     pub since: Option<Guid>,
-    /// Where it resumes, if it was interrupted.
+    /// The place where it resumes, if it was interrupted.
     pub resume: Option<Bookmark>,
     /// The snapshot that it leaves.
     pub to: SnapshotRef,
@@ -154,7 +154,7 @@ impl MoveIn<'_> {
         found
     }
 
-    /// What has come.
+    /// The part that has come.
     pub fn came<'p>(&self, pool: &'p State) -> Result<Came<'p>, Error> {
         let Some(dataset) = pool.dataset(self.name()) else {
             return Ok(Came::Nothing);

@@ -17,7 +17,7 @@ pub(super) struct OtherNames<'a> {
     pub(super) layout: &'a Layout,
     /// The name, as the property holds it.
     pub(super) name: PropertyValue,
-    /// What the name is wanted for.
+    /// The objects that the name is wanted for.
     pub(super) itself: BTreeSet<Object>,
     /// An object that has the name, whatever its property says.
     pub(super) twin: Option<Object>,
@@ -36,7 +36,7 @@ impl OtherNames<'_> {
         }
     }
 
-    /// What was found. Some of them may be marked for deferred destroy.
+    /// The objects that were found. Some of them may be marked for deferred destroy.
     pub(super) fn found(&self, pool: &State) -> Vec<Object> {
         let named = pool.named().iter().filter(|object| {
             let is_ours = self.layout.place_of(object).is_some();

@@ -19,7 +19,7 @@ use crate::observed::{Dataset, Guid, Observed, Query, Request, Snapshot, State};
 use crate::property::{Properties, PropertyName};
 use crate::step::{Plan, Step};
 
-/// How long a copy may pause, between connections or in one: before that neither its part nor the
+/// The time that a copy may pause, between connections or in one: before that neither its part nor the
 /// helper that it resumes from is an orphan.
 const COPYING: Duration = Duration::from_hours(7 * 24);
 
@@ -70,7 +70,7 @@ impl<'a> OrphanScope<'a> {
         }
     }
 
-    /// What a dataset is, if it is an orphan.
+    /// The kind of remains that a dataset is, if it is an orphan.
     pub fn dataset(&self, dataset: &Dataset) -> Option<Remains> {
         let own = |name| dataset.properties.own(&name);
         // A running copy may have started long ago. A copy that can resume may pause for as long as
@@ -171,13 +171,13 @@ fn not_one(doing: String, object: impl Into<Object>) -> Error {
 /// Removes a dataset that is still partial.
 #[derive(Debug)]
 pub struct RemoveHalf<'a, V> {
-    /// What is an orphan.
+    /// The search, which says what is an orphan.
     pub scope: OrphanScope<'a>,
     /// The verb that removes it, whether it is an orphan or not.
     pub deletion: V,
     /// Its name.
     pub dataset: DatasetName,
-    /// Which one of that name.
+    /// Its GUID, which tells it from another one of that name.
     pub guid: Guid,
 }
 
@@ -223,18 +223,18 @@ impl<V: Verb<Done = ()>> Verb for RemoveHalf<'_, V> {
 /// Removes a helper snapshot without clones, or an empty dataset for detached snapshots.
 #[derive(Debug)]
 pub struct RemoveSmall<'a> {
-    /// What is an orphan.
+    /// The search, which says what is an orphan.
     pub scope: OrphanScope<'a>,
-    /// What it is.
+    /// The object to remove.
     pub object: Object,
-    /// Which one of that name.
+    /// Its GUID, which tells it from another one of that name.
     pub guid: Guid,
 }
 
 // === impl RemoveSmall ===
 
 impl RemoveSmall<'_> {
-    /// What may be copied from it right now.
+    /// The dataset into which it may be copied right now.
     fn copy(&self) -> Option<DatasetName> {
         match &self.object {
             Object::Dataset(_) => None,

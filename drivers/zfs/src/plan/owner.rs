@@ -1,4 +1,4 @@
-//! Which connection made something, by the marks that it has from its first moment.
+//! The connection that made something, by the marks that it has from its first moment.
 //!
 //! Connections may share parents: two exports of zvols, or two clusters with one pool. The location
 //! of a dataset then does not identify its owner; the `driver:` and `instance_id` of the connection

@@ -21,7 +21,7 @@ use crate::policy::value_of;
 use crate::property::{Properties, Property, PropertyName, PropertyValue};
 use crate::step::{New, Plan, Step};
 
-/// What a dataset has that something was made of.
+/// The marks that a dataset has once something was made of it.
 const MARKS: [PropertyName; 7] = [
     PropertyName::MANAGED,
     PropertyName::VOLUME_NAME,
@@ -35,11 +35,11 @@ const MARKS: [PropertyName; 7] = [
 /// Takes a snapshot.
 #[derive(Debug)]
 pub struct TakeSnapshot<'a> {
-    /// Where things lie.
+    /// The layout of the connection.
     pub layout: &'a Layout,
     /// The connection that takes it.
     pub owner: Owner<'a>,
-    /// What it will be.
+    /// The place of the new snapshot.
     pub place: SnapshotPlace,
     /// The requested name.
     pub name: &'a SnapshotName,
@@ -52,9 +52,9 @@ pub struct TakeSnapshot<'a> {
 /// A snapshot of the orchestrator that exists.
 #[derive(Debug, Clone)]
 pub struct Taken {
-    /// What it is.
+    /// Its place.
     pub place: SnapshotPlace,
-    /// What is known of it.
+    /// The known properties of it.
     pub properties: Properties,
 }
 

@@ -13,7 +13,7 @@ use crate::plan::{Outcome, Verb, is_complete};
 use crate::property::{Properties, Property, PropertyName};
 use crate::step::{New, Plan, Step};
 
-/// What exists of a volume that is filled from elsewhere.
+/// The part that exists of a volume that is filled from elsewhere.
 #[derive(Debug)]
 pub enum Arrival {
     /// Nothing.
@@ -27,7 +27,7 @@ pub enum Arrival {
 /// Takes the helper snapshot that is the source of a copy elsewhere.
 #[derive(Debug)]
 pub struct TakeHelper {
-    /// What the copy is of.
+    /// The dataset that is copied.
     pub of: DatasetName,
     /// The helper.
     pub helper: SnapshotRef,
@@ -36,7 +36,7 @@ pub struct TakeHelper {
 /// Removes it.
 #[derive(Debug)]
 pub struct DropHelper {
-    /// What the copy is of.
+    /// The dataset that is copied.
     pub of: DatasetName,
     /// The helper.
     pub helper: SnapshotRef,
@@ -80,7 +80,7 @@ impl Create<'_> {
         queries
     }
 
-    /// What exists of the volume.
+    /// The part of the volume that exists.
     pub fn arrival(&self, pool: &State) -> Result<Arrival, Error> {
         let Some(dataset) = pool.dataset(self.name()) else {
             return Ok(Arrival::Nothing);

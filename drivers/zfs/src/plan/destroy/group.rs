@@ -13,7 +13,7 @@ use crate::step::{Plan, Step};
 /// Removes a group of snapshots.
 #[derive(Debug)]
 pub struct DestroyGroup<'a> {
-    /// Where things lie.
+    /// The layout of the connection.
     pub layout: &'a Layout,
     /// The group.
     pub group: GroupPlace,

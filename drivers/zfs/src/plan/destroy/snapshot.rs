@@ -26,7 +26,7 @@ const NOT_OURS: &str = "if it is not needed, destroy it on the storage host";
 /// Removes a snapshot.
 #[derive(Debug)]
 pub struct DestroySnapshot<'a> {
-    /// Where things lie.
+    /// The layout of the connection.
     pub layout: &'a Layout,
     /// The snapshot.
     pub place: SnapshotPlace,

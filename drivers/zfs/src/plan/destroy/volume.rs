@@ -16,7 +16,7 @@ use crate::step::Plan;
 /// Removes a volume.
 #[derive(Debug)]
 pub struct DestroyVolume<'a> {
-    /// Where things lie.
+    /// The layout of the connection.
     pub layout: &'a Layout,
     /// The volume and its export.
     pub export_ref: ExportRef<'a>,
