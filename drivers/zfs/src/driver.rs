@@ -51,10 +51,10 @@ use crate::plan::{ExportRef, Outcome, Verb, is_complete};
 use crate::policy::Policy;
 use crate::property::PropertyName;
 
-/// How long after an answer the host still counts as healthy. The probe then asks nothing, once in its minute.
+/// The time after an answer in which the host still counts as healthy. The probe then asks nothing, once in its minute.
 const FRESH: Duration = Duration::from_secs(30);
 
-/// How often the recorded data of an export may change while it is read.
+/// The number of times that the recorded data of an export may change while it is read.
 const ASKED: usize = 4;
 
 /// Volumes that are datasets.
@@ -75,11 +75,11 @@ pub struct Settings {
     pub kind: String,
     /// The `instance_id`.
     pub instance: Option<String>,
-    /// How volumes get their ids.
+    /// The way volumes get their ids.
     pub naming: VolumeNaming,
-    /// How long ids may be.
+    /// The length that ids may have.
     pub id_room: IdRoom,
-    /// Where volumes are.
+    /// The place of volumes.
     pub layout: Layout,
     /// Their policy.
     pub policy: Policy,
@@ -87,7 +87,7 @@ pub struct Settings {
     pub keep_foreign_snapshots: bool,
     /// Whether deleted volumes are retained.
     pub retain: bool,
-    /// Where volumes are reachable; `None` means everywhere.
+    /// The place where volumes are reachable; `None` means everywhere.
     pub place: Option<Topology>,
 }
 
@@ -109,7 +109,7 @@ impl ZfsDriver {
         }
     }
 
-    /// Where its volumes are changed.
+    /// The backend that changes its volumes.
     pub fn storage(&self) -> &dyn Backend {
         self.backend.as_ref()
     }

@@ -1,4 +1,4 @@
-//! Which blocks of a snapshot hold data, and which differ from an older snapshot: see [`crate::blocks`].
+//! The blocks of a snapshot that hold data, and those that differ from an older snapshot: see [`crate::blocks`].
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ struct Pair<'a> {
     base: Option<SnapshotRef>,
 }
 
-/// What there is of the base.
+/// The base, in the form that is left of it.
 enum Base<'p> {
     /// The snapshot.
     Snapshot(&'p Snapshot),

@@ -19,10 +19,10 @@ use crate::observed::{Observed, Request, State};
 use crate::plan::{Leftover, Outcome, Verb};
 use crate::step::{Failed, FirstTry, Next};
 
-/// How many plans a verb may need before this counts as a defect. Verbs need a few; the others are for concurrent
+/// The number of plans a verb may need before this counts as a defect. Verbs need a few; the others are for concurrent
 /// changes.
 const ROUNDS: usize = 24;
-/// How long to wait for an object in use. udev lets go within seconds; what a pod uses stays, and the caller asks
+/// The time to wait for an object in use. udev lets go within seconds; what a pod uses stays, and the caller asks
 /// again.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The time of the look after a pause: no pause begins with less left, so that the caller hears what is in use.
@@ -33,16 +33,17 @@ const IN_USE: Backoff = Backoff::new(Duration::from_millis(250), PATIENCE);
 /// within it.
 const CHANGED: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(2));
 
-/// How long restoring may take, even after the deadline of the call. As long as one command may take.
+/// The time that restoring may take, even after the deadline of the call. As long as one command may take.
 const REGRET: Duration = Duration::from_mins(2);
 
-/// How often the rest of a volume that ran out of space is checked. A helper snapshot and a part are removed in
-/// between.
+/// The number of times that the rest of a volume that ran out of space is checked. A helper snapshot and a part are
+/// removed in between.
 const LOOKS: usize = 3;
-/// How many concurrent changes lead to an immediate retry. The first shows what changed; a third is no coincidence.
+/// The number of concurrent changes that lead to an immediate retry. The first shows what changed; a third is no
+/// coincidence.
 const AT_ONCE: usize = 2;
 
-/// How long a call has waited for an object that is in use or keeps changing.
+/// The time that a call has waited for an object that is in use or keeps changing.
 struct Wait {
     since: Option<Instant>,
     in_use: Backoff,
@@ -50,7 +51,7 @@ struct Wait {
     changes: usize,
 }
 
-/// What a failed plan leaves to be done.
+/// The next action after a failed plan.
 enum Then {
     /// Observe and plan again. The error is returned if no later plan succeeds.
     Again(Error),
@@ -58,7 +59,7 @@ enum Then {
     Tell(Error),
 }
 
-/// How one round of a verb ended.
+/// The outcome of one round of a verb.
 enum Round<T> {
     /// The verb is done.
     Done(T),
@@ -68,12 +69,12 @@ enum Round<T> {
     Failed(Failed),
 }
 
-/// What a call has done so far, for the case that it fails.
+/// The progress of a call so far, for the case that it fails.
 #[derive(Default)]
 struct RunState {
     /// The state that the last request was made from.
     asked: State,
-    /// How many plans were applied.
+    /// The number of plans that were applied.
     plans: usize,
     /// Whether something may have been changed.
     changed: bool,
@@ -82,7 +83,7 @@ struct RunState {
     is_begun: bool,
     /// Whether the end of a plan was not observed: it may still be running.
     unseen: bool,
-    /// What the backend keeps of an observation that was not enough.
+    /// The part of an observation that was not enough, as the backend keeps it.
     kept: Option<Opaque>,
 }
 
@@ -106,7 +107,7 @@ impl Wait {
         }
     }
 
-    /// What to do after a failed plan; waits if necessary.
+    /// The next action after a failed plan; waits if necessary.
     async fn after(&mut self, call: &Call, failed: Failed) -> Then {
         let over = call.remaining().is_zero();
         match failed.next {

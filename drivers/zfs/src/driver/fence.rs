@@ -27,7 +27,8 @@ use crate::plan::listed;
 use crate::property::PropertyName;
 use crate::published::PublishedNodes;
 
-/// How many volumes lose a node at once. Each is a command of its own; a host takes about so many side by side.
+/// The number of volumes that lose a node at once. Each is a command of its own; a host takes about so many side by
+/// side.
 const AT_ONCE: usize = 8;
 
 /// The nodes that volumes are published to, by what the backend calls them, each with the ids that it reports.
@@ -212,8 +213,8 @@ impl ZfsDriver {
         revoked.map_err(|error| error.within(format!("fence node `{}`", node.reported)))
     }
 
-    /// What a volume remembers of known nodes and of those that it records. The others are recorded nowhere: its record
-    /// was full, or is older than the access.
+    /// The entries of the access list of a volume, compared with known nodes and those that it records. The others
+    /// are recorded nowhere: its record was full, or is older than the access.
     fn listed(&self, volume: &VolumeId, dataset: &Dataset, known: &[NamedNode]) -> ListedNodes {
         let subject = subject(volume, dataset);
         let mut listed = self.export.listed(&subject, known);

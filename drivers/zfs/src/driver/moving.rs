@@ -22,7 +22,7 @@ use crate::plan::moving::{ANEW, Came, EndMove, GiveUpMove, MoveIn, NextRound};
 use crate::property::PropertyName;
 use crate::step::{Failed, Next, Plan};
 
-/// How many times the target may change during a round before it fails.
+/// The number of times the target may change during a round before it fails.
 const ATTEMPTS: usize = 4;
 
 /// A source, for one move.
@@ -289,7 +289,7 @@ impl ZfsDriver {
         }
     }
 
-    /// What a failure of the receiving side leaves to be done.
+    /// The next action after a failure of the receiving side.
     async fn not_received(
         &self,
         call: &Call,

@@ -23,7 +23,7 @@ impl ZfsDriver {
         OrphanScope::new(self.layout(), owner, before, SystemTime::now())
     }
 
-    /// Where they may be.
+    /// The places where they may be.
     fn orphan_list_scopes(&self, with_detached: bool) -> Vec<ListScope> {
         let layout = self.layout();
         let scope = |parent: &DatasetName, depth, kind, filter| ListScope {

@@ -1,4 +1,4 @@
-//! What an earlier call left in progress: it must not be forgotten, nor created a second time
+//! The objects that an earlier call left in progress: they must not be forgotten, nor created a second time
 //! elsewhere.
 
 use driver_core::{Call, Effect, Error, VolumeId};

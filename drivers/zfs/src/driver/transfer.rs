@@ -26,9 +26,9 @@ use crate::step::{Next, Plan};
 const FILES: &[TransferFormat] = &[TransferFormat::ZfsFilesystem];
 const DISKS: &[TransferFormat] = &[TransferFormat::ZfsVolume];
 
-/// How many times the target may change during a stream before the copy fails.
+/// The number of times the target may change during a stream before the copy fails.
 const ATTEMPTS: usize = 4;
-/// How often a stream logs its progress. A stream takes minutes to hours.
+/// The pause between two logs of the progress of a stream. A stream takes minutes to hours.
 const EVERY: Duration = Duration::from_mins(1);
 
 /// A source, for one copy.
