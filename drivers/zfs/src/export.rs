@@ -204,7 +204,7 @@ pub trait Export: Send + Sync + Debug + 'static {
         NamedNode::nameless(node)
     }
 
-    /// Which of these nodes the dataset remembers, and what it calls the others. By [`Export::reads`] alone.
+    /// The nodes among these that the dataset remembers, and its names of the others. By [`Export::reads`] alone.
     fn listed(&self, _subject: &Subject<'_>, _nodes: &[NamedNode]) -> ListedNodes {
         ListedNodes::default()
     }
@@ -279,7 +279,7 @@ pub trait Export: Send + Sync + Debug + 'static {
         Vec::new()
     }
 
-    /// What of those its host did not show, or was not asked, and why.
+    /// The part of those that its host did not show, or was not asked for, and why.
     fn unseen_users(&self, _facts: &Self::Facts) -> Vec<String> {
         Vec::new()
     }
@@ -294,7 +294,7 @@ pub trait Export: Send + Sync + Debug + 'static {
         Vec::new()
     }
 
-    /// How a node reaches the volume once [`Export::ensure`] returns no acts; `None` while this
+    /// The way a node reaches the volume once [`Export::ensure`] returns no acts; `None` while this
     /// depends on an act that is still missing. `Internal` if it is unknown even when nothing is
     /// missing.
     fn attachment(
@@ -304,7 +304,7 @@ pub trait Export: Send + Sync + Debug + 'static {
         facts: &Self::Facts,
     ) -> Result<Option<Attachment>, Error>;
 
-    /// How a node reaches a complete volume, if the dataset and the configuration are enough to
+    /// The way a node reaches a complete volume, if the dataset and the configuration are enough to
     /// know.
     fn current_attachment(&self, _subject: &Subject<'_>) -> Option<Attachment> {
         None
@@ -419,7 +419,7 @@ impl Subject<'_> {
             .or_else(|| self.remembered(&PropertyName::SHARE_OPTIONS))
     }
 
-    /// Where the host shows the dataset as a disk, if it is a zvol.
+    /// The path of the dataset as a disk of the host, if it is a zvol.
     pub fn device(&self) -> String {
         self.dataset.device()
     }

@@ -19,7 +19,7 @@ const LONGEST: usize = 1024;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fenced(BTreeSet<Network>);
 
-/// Where a node stands before a fence.
+/// The side of a fence on which a node is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// It has an address in this network.
@@ -74,7 +74,7 @@ impl Fenced {
         self.0.iter()
     }
 
-    /// Where a node with these addresses stands.
+    /// The side of a node with these addresses.
     pub fn side(&self, addresses: &[IpAddr]) -> Side {
         let holding = |network: &&Network| addresses.iter().any(|one| network.holds(*one));
         match self.0.iter().find(holding) {

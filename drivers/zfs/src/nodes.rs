@@ -69,7 +69,7 @@ pub struct NamedNode {
     name: Option<NodeName>,
 }
 
-/// What an access list has of some nodes.
+/// The entries of an access list, compared with some nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListedNodes {
     /// Those of them that are in it. Nodes of interrupted revocations are among them.
@@ -163,7 +163,7 @@ impl Nodes {
         }
     }
 
-    /// What an access list has of these nodes.
+    /// The entries of an access list, compared with these nodes.
     pub fn listed(&self, list: &AccessList, nodes: &[NamedNode]) -> ListedNodes {
         let mut listed = ListedNodes::default();
         if list.count() == 0 {

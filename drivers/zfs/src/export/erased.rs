@@ -25,7 +25,7 @@ trait Value: Any + fmt::Debug + Send + Sync {}
 
 impl<T: Any + fmt::Debug + Send + Sync> Value for T {}
 
-/// What the algorithm asks of an export.
+/// The methods of an export that the algorithm calls.
 pub trait AnyExport: Send + Sync + fmt::Debug {
     /// See [`Export::kind`].
     fn kind(&self) -> VolumeKind;

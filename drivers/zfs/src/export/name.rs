@@ -15,7 +15,7 @@ use crate::property::PropertyName;
 /// The longest name: together with a base name it must fit into the 223 bytes of an IQN.
 const MAX: usize = 200;
 
-/// How exports of one connection are named. compat: "ZFS".
+/// The way exports of one connection are named. compat: "ZFS".
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExportNaming {
@@ -130,7 +130,7 @@ impl ExportName {
         Self(naming::shortened(&self.0, longest))
     }
 
-    /// What `fits` makes of this name, or of as much of it as fits.
+    /// The result of `fits` for this name, or for as much of it as fits.
     pub fn shortened<T>(&self, fits: impl Fn(&Self) -> Option<T>) -> Option<T> {
         let lengths = (1..=self.0.len()).rev();
         lengths

@@ -16,8 +16,8 @@ use super::{Form, NodeName};
 
 /// The bytes of the digest of an id: enough for the nodes of one volume, and a property holds hundreds.
 const BYTES: usize = 5;
-/// How many nodes of [`AccessList::gone`] are remembered. A volume is on one or two nodes at a time, and a property
-/// holds 8 KiB.
+/// The number of nodes of [`AccessList::gone`] that are remembered. A volume is on one or two nodes at a time, and a
+/// property holds 8 KiB.
 const MOST_GONE: usize = 8;
 
 /// All nodes that have access.
@@ -166,7 +166,7 @@ impl AccessList {
         self.text().len() + self.entries.len() + gone <= MAX_VALUE
     }
 
-    /// How many there are.
+    /// The number of entries.
     pub(super) fn count(&self) -> usize {
         self.entries.len()
     }
