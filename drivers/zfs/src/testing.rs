@@ -33,7 +33,7 @@ use crate::name::{DatasetName, Since, SnapshotRef};
 use crate::observed::{Observed, Query, Request, VolumeKind};
 use crate::step::{Failed, FirstTry, Next, Plan};
 
-/// How long to wait for a lock that is never free.
+/// The time to wait for a lock that is never free.
 const TURN: Duration = Duration::from_secs(10);
 
 /// A host with a pool in memory.

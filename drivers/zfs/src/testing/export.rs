@@ -30,9 +30,9 @@ pub struct Targets {
     pub inside: BTreeMap<String, BTreeSet<String>>,
     /// The nodes that are connected to a target; an error if the host cannot say it.
     pub connected: BTreeMap<String, Result<BTreeSet<String>, String>>,
-    /// What uses datasets of the host besides its targets.
+    /// The users of datasets of the host besides its targets.
     pub others: Vec<String>,
-    /// What the host does not show of those.
+    /// The part of those that the host does not show.
     pub unseen: Vec<String>,
     /// The numbers of targets. Each gets a new one, which depends on how many there were.
     pub numbers: Numbers,
@@ -100,9 +100,9 @@ pub struct MemoryOutput {
     pub inside: BTreeSet<String>,
     /// The nodes that are connected to it.
     pub connected: Result<BTreeSet<String>, String>,
-    /// What else uses its dataset.
+    /// The other users of its dataset.
     pub others: Vec<String>,
-    /// What the host does not show of those.
+    /// The part of those that the host does not show.
     pub unseen: Vec<String>,
 }
 
@@ -119,7 +119,7 @@ pub struct MemoryExport {
     pub resizes: bool,
     /// Whether access is granted per node. The access list is recorded in one property.
     pub nodes: bool,
-    /// How often a node was named.
+    /// The number of times that a node was named.
     pub named: Arc<AtomicUsize>,
 }
 

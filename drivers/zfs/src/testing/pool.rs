@@ -33,7 +33,7 @@ pub struct MemoryPool {
     snapshots: BTreeMap<SnapshotRef, Cut>,
     /// Bookmarks: what is left of a snapshot.
     marks: BTreeMap<MarkRef, Cut>,
-    /// What is in use and so cannot be destroyed.
+    /// The datasets that are in use and so cannot be destroyed.
     busy: BTreeSet<DatasetName>,
     /// The targets of running incremental `zfs receive`, by the snapshot that they start from.
     hidden: BTreeMap<SnapshotRef, String>,
@@ -63,7 +63,7 @@ const FIRST: u64 = 1_700_000_000;
 /// The state of a dataset or snapshot, for comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thing {
-    /// What tells it from another one of its name.
+    /// Its GUID, which tells it from another one of its name.
     pub guid: Guid,
     /// Its content.
     pub content: u64,
@@ -309,7 +309,7 @@ impl MemoryPool {
         self.datasets.get(name).map(|held| held.content)
     }
 
-    /// How many bytes a dataset refers to.
+    /// The number of bytes that a dataset refers to.
     pub fn used(&self, name: &DatasetName) -> Option<u64> {
         self.datasets.get(name).map(|held| held.used)
     }
@@ -342,7 +342,7 @@ impl MemoryPool {
         datasets.chain(snapshots).chain(marks).collect()
     }
 
-    /// What tells an object from another one of its name.
+    /// The GUID, which tells an object from another one of its name.
     pub fn guid(&self, object: &Object) -> Option<Guid> {
         match object {
             Object::Dataset(name) => self.datasets.get(name).map(|held| Guid(held.txg)),

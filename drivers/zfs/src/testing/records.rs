@@ -132,7 +132,7 @@ impl RecordWriter {
         self.bytes
     }
 
-    /// What was written so far.
+    /// The bytes that were written so far.
     pub fn cut(self) -> Vec<u8> {
         self.bytes
     }

@@ -34,20 +34,20 @@ pub struct HostState {
     pub tries_first: bool,
     /// Whether the tool of the exports is missing.
     pub without_tool: bool,
-    /// How many changes of an export do not get the lock of their target stack, each after half a
+    /// The number of changes of an export that do not get the lock of their target stack, each after half a
     /// minute.
     pub queued: usize,
-    /// How each attempt to destroy a dataset is refused: the last entry is used first.
+    /// The ways in which attempts to destroy a dataset are refused: the last entry is used first.
     pub kept: Vec<Next>,
-    /// How many parts of steps were done.
+    /// The number of parts of steps that were done.
     pub steps: usize,
-    /// How many exchanges there were.
+    /// The number of exchanges.
     pub exchanges: usize,
-    /// How often the whole pool was scanned for a name.
+    /// The number of times that the whole pool was scanned for a name.
     pub scans: usize,
     /// Work that continues.
     running: Vec<Part>,
-    /// What the requests of the plan were answered.
+    /// The answers to the requests of the plan.
     made: BTreeMap<Of, u64>,
 }
 

@@ -36,7 +36,7 @@ fn host() -> MemoryHost {
     host
 }
 
-/// Which of them there are.
+/// The snapshots among them that exist.
 fn made(host: &MemoryHost) -> Vec<SnapshotRef> {
     let pool = &host.state().pool;
     let is_there = |name: &SnapshotRef| pool.guid(&name.clone().into()).is_some();

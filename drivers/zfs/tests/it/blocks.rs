@@ -377,9 +377,9 @@ async fn a_stream_that_ends_early_is_an_error_and_not_the_end() {
     assert_eq!(none, []);
 }
 
-/// What `zfs send -w` and `zfs send -w -i` of OpenZFS 2.3.9 wrote of a zvol of 64 MiB: three blocks and an embedded one
-/// in the base, and two further away; then one of the three was written again, one freed, a second embedded one
-/// came, those further away were freed with all of their pointers, and one was written beyond.
+/// Streams that `zfs send -w` and `zfs send -w -i` of OpenZFS 2.3.9 wrote of a zvol of 64 MiB: three blocks and an
+/// embedded one in the base, and two further away; then one of the three was written again, one freed, a second
+/// embedded one came, those further away were freed with all of their pointers, and one was written beyond.
 const BASE: &[u8] = include_bytes!("blocks/base.zs");
 const DELTA: &[u8] = include_bytes!("blocks/delta.zs");
 

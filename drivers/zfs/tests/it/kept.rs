@@ -1,4 +1,4 @@
-//! What a verb must never remove or change, even if it is interrupted.
+//! Objects that a verb must never remove or change, even if it is interrupted.
 //!
 //! Everything that existed before exists afterwards, with its name, identity, content and own
 //! properties, except the object of the verb and orphans. The origin of a clone may change, because
@@ -10,7 +10,7 @@ use driver_zfs::testing::{HostState, Thing};
 
 use crate::world::*;
 
-/// How much of an object must be unchanged.
+/// The part of an object that must be unchanged.
 #[derive(Debug, PartialEq, Eq)]
 enum Stays {
     /// All of it.

@@ -21,7 +21,7 @@ use crate::short::{KINDS, create, well};
 use crate::transfers::{copied, cut, hosts, no_helper_is_left, wanted};
 use crate::world::*;
 
-/// What is done to both hosts.
+/// An action on the two hosts.
 #[derive(Debug, Clone, Copy)]
 enum Deed {
     Round,

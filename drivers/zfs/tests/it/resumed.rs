@@ -302,7 +302,7 @@ async fn a_part_is_an_orphan_only_after_a_week_for_the_copy_may_rest() {
     assert!(found[0].object.ends_with("@volume-source-for-volume-v1"));
 }
 
-/// What a backend leaves that gives a copy its properties after its content, and was cut in between.
+/// The state left by a backend that gives a copy its properties after its content, and was cut in between.
 #[tokio::test]
 async fn a_detached_copy_without_marks_is_taken_up_if_its_helper_came_with_it() {
     for kind in KINDS {

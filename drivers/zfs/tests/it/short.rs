@@ -101,7 +101,7 @@ pub(crate) fn snap(text: &str) -> SnapshotRef {
     SnapshotRef::parse(text).unwrap()
 }
 
-/// What tells an object from another one of its name, if it is there.
+/// The GUID, which tells an object from another one of its name, if it is there.
 pub(crate) fn guid(driver: &MemoryDriver, text: &str) -> Option<Guid> {
     let object = Object::parse(text).unwrap();
     driver.backend().state().pool.guid(&object)

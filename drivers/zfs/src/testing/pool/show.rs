@@ -230,7 +230,7 @@ impl MemoryPool {
             .collect()
     }
 
-    /// How much was written to a dataset since a snapshot.
+    /// The number of bytes written to a dataset since a snapshot.
     fn written_since(&self, name: &DatasetName, property: &PropertyName) -> Option<Value> {
         let leaf = property.as_str().strip_prefix("written@")?;
         let snapshot = name.at(&SnapshotLeaf::parse(leaf).ok()?).ok()?;
