@@ -1,4 +1,4 @@
-//! Where datasets are read and changed: the `zfs` of a host, or the API of an appliance.
+//! Access to datasets, to read and change them: the `zfs` of a host, or the API of an appliance.
 //!
 //! A backend makes no decisions. It answers queries and applies plans, each in one exchange where
 //! possible, and maps the output of its tools to error kinds. The layers above never parse that
@@ -24,7 +24,7 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// The storage below it.
     fn identity(&self) -> BackendIdentity;
 
-    /// What answers, as [`driver_core::Driver::describe`] says it.
+    /// The storage that answers, as [`driver_core::Driver::describe`] says it.
     async fn describe(&self, _call: &Call) -> Vec<Finding> {
         Vec::new()
     }
@@ -161,7 +161,7 @@ pub enum Tried {
 pub struct Base {
     /// The snapshot.
     pub name: SnapshotRef,
-    /// Which one of that name.
+    /// Its GUID, which tells it from another one of that name.
     pub guid: Guid,
 }
 
@@ -188,7 +188,7 @@ pub enum Interrupted {
 /// The page of a list to read. compat: "ZFS".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListQuery {
-    /// What is listed. Several scopes are one list.
+    /// The scopes to list. Several scopes are one list.
     pub scopes: Vec<ListScope>,
     /// Only entries after this cursor.
     pub after: Option<Cursor>,
@@ -198,20 +198,20 @@ pub struct ListQuery {
     pub properties: Vec<PropertyName>,
 }
 
-/// Where objects of one kind are, and which of them are listed.
+/// The place of objects of one kind, and those of them that are listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListScope {
     /// Their common parent.
     pub parent: DatasetName,
-    /// How many levels down: datasets on just that level, snapshots of datasets on that level.
+    /// The number of levels down: datasets on just that level, snapshots of datasets on that level.
     pub depth: u8,
     /// Datasets of this kind, or, with `None`, snapshots.
     pub kind: Option<VolumeKind>,
-    /// Which of them.
+    /// The objects to list.
     pub filter: ListFilter,
 }
 
-/// Which objects of a scope are listed. The backend leaves out all others.
+/// The objects of a scope that are listed. The backend leaves out all others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListFilter {
     /// Objects with this property of their own.
@@ -239,7 +239,7 @@ pub struct Listed {
     /// Its entries, in order. Fewer than requested does not mean the end: some may have been
     /// deleted.
     pub entries: Vec<Entry>,
-    /// Where it ends, if there is more.
+    /// The cursor of its end, if there is more.
     pub next: Option<Cursor>,
 }
 

@@ -82,7 +82,7 @@ pub struct ZfsConfig {
     /// The properties that classes may set; none unless given.
     #[serde(default)]
     pub volume_parameters: Vec<String>,
-    /// What a deletion may delete as well.
+    /// The objects that a deletion may delete as well.
     #[serde(default)]
     pub deletion: DeletionConfig,
     /// The choices of classes for shares. The export gives them: they are in its own section.
@@ -106,7 +106,7 @@ pub struct CliConfig {
     /// Whether `zfs` is run by sudo.
     #[serde(default)]
     pub sudo_enabled: bool,
-    /// Where programs are.
+    /// The paths of programs.
     #[serde(default)]
     pub paths: PathsConfig,
 }
@@ -220,7 +220,7 @@ impl ZfsConfig {
         self.share_choices = choices.clone();
     }
 
-    /// Where volumes of this kind are.
+    /// The layout of volumes of this kind.
     pub fn layout(&self, kind: VolumeKind) -> Result<Layout, ConfigError> {
         // compat: "ZFS": one `/` at the end is taken away.
         let name = |key: &str, text: &str| {

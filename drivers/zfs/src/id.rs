@@ -23,14 +23,14 @@ const FOR_VOLUME: &str = "volume-source-for-volume-";
 const FOR_SNAPSHOT: &str = "volume-source-for-snapshot-";
 const FOR_COPY: &str = "volume-source-for-copy-";
 
-/// Where the volumes of a connection are, and their kind.
+/// The place of the volumes of a connection, and their kind.
 #[derive(Debug, Clone)]
 pub struct Layout {
     /// Their parent.
     pub volumes: DatasetName,
     /// The dataset two levels above detached snapshots.
     pub detached: Option<DatasetName>,
-    /// What they are.
+    /// Their kind.
     pub kind: VolumeKind,
 }
 
@@ -50,11 +50,11 @@ pub struct SnapshotPlace {
     pub volume: VolumeId,
     /// Its own part of the id.
     pub leaf: SnapshotLeaf,
-    /// What it is.
+    /// The object that it is.
     pub at: At,
 }
 
-/// What a snapshot of the orchestrator is.
+/// The object that a snapshot of the orchestrator is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum At {
     /// A snapshot of the volume's dataset.

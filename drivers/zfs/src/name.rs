@@ -21,7 +21,7 @@ pub struct SnapshotLeaf(Arc<str>);
 /// A snapshot of a dataset.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SnapshotRef {
-    /// What it was taken of.
+    /// The dataset that it was taken of.
     pub dataset: DatasetName,
     /// Its own name.
     pub leaf: SnapshotLeaf,
@@ -156,7 +156,7 @@ impl DatasetName {
         })
     }
 
-    /// Where the kernel shows it as a disk, if it is a zvol.
+    /// The path of the disk that the kernel shows, if it is a zvol.
     pub fn device(&self) -> String {
         format!("/dev/zvol/{}", self.0)
     }
@@ -201,7 +201,7 @@ impl SnapshotRef {
 // === impl MarkRef ===
 
 impl MarkRef {
-    /// What the names of ours begin with. A bookmark has no properties that could say it.
+    /// The beginning of our names. A bookmark has no properties that could say it.
     const OURS: &str = "omnibus-csi:";
 
     /// The bookmark that a deleted snapshot leaves; `None` if its name would be too long.

@@ -31,9 +31,9 @@ pub enum VolumeKind {
 pub struct Dataset {
     /// Its name.
     pub name: DatasetName,
-    /// What it is.
+    /// Its kind.
     pub kind: VolumeKind,
-    /// What tells it from a later one of the same name.
+    /// Its GUID, which tells it from a later one of the same name.
     pub guid: Guid,
     /// The rest of what is known of it.
     pub properties: Properties,
@@ -44,7 +44,7 @@ pub struct Dataset {
 pub struct Snapshot {
     /// Its name.
     pub name: SnapshotRef,
-    /// What tells it from a later one of the same name.
+    /// Its GUID, which tells it from a later one of the same name.
     pub guid: Guid,
     /// Its clones.
     pub clones: Vec<DatasetName>,
@@ -187,7 +187,7 @@ pub struct Observed {
     pub pool: State,
     /// One answer for each request of the export, in order.
     pub export: Vec<Opaque>,
-    /// What the backend itself keeps of it, for the next request of the same verb.
+    /// The state that the backend itself keeps of it, for the next request of the same verb.
     pub kept: Option<Opaque>,
 }
 
@@ -252,7 +252,7 @@ impl Dataset {
         self.properties.number(&PropertyName::INCONSISTENT) > Some(0)
     }
 
-    /// Where an interrupted receive can resume. It may still be running: ZFS does not show that,
+    /// The place where an interrupted receive can resume. It may still be running: ZFS does not show that,
     /// and rejects a second receiver.
     pub fn resumes(&self) -> Option<Bookmark> {
         let token = self.properties.get(&PropertyName::RESUME_TOKEN)?;
@@ -285,7 +285,7 @@ impl Dataset {
         reserved.unwrap_or_default()
     }
 
-    /// Where it is mounted, if ZFS mounts it.
+    /// The path where it is mounted, if ZFS mounts it.
     pub fn mountpoint(&self) -> Option<&str> {
         let path = self.properties.get(&PropertyName::MOUNTPOINT)?;
         path.starts_with('/').then_some(path)

@@ -21,7 +21,7 @@ pub enum ClassProperty {
     Atime,
     /// Compression.
     Compression,
-    /// What synchronous writes are for.
+    /// The purpose of synchronous writes.
     Logbias,
     /// Whether the size of a filesystem is its quota.
     QuotaMode,
@@ -31,7 +31,7 @@ pub enum ClassProperty {
     ReservationMode,
     /// The options of its share, by the name of a choice.
     ShareOptions,
-    /// How synchronous writes are treated.
+    /// The handling of synchronous writes.
     Sync,
     /// The size of the blocks of a zvol.
     Volblocksize,
@@ -68,7 +68,7 @@ pub struct ShareChoice {
 #[error("has to be a word of at most {MAX_CHOICE} small letters, digits, dashes and underscores")]
 pub struct ChoiceNameError;
 
-/// What classes may set at one connection.
+/// The properties that classes may set at one connection.
 #[derive(Debug, Clone, Default)]
 pub struct ClassProperties {
     allowed: Vec<ClassProperty>,
@@ -318,7 +318,8 @@ impl ClassProperties {
         &self.mutable
     }
 
-    /// What the class of a new volume sets. Without a list a class sets nothing: its parameters are those of templates.
+    /// The settings of the class of a new volume. Without a list a class sets nothing: its parameters are those of
+    /// templates.
     pub fn of_new(
         &self,
         scope: Scope<'_>,
@@ -349,7 +350,7 @@ impl ClassProperties {
         Some(name)
     }
 
-    /// What a change of a volume sets: each of these parameters, or nothing.
+    /// The settings of a change of a volume: each of these parameters, or nothing.
     pub fn of_change(&self, parameters: &Parameters, doing: &str) -> Result<ClassChoice, Error> {
         let mut all = ClassChoice::default();
         for (key, text) in parameters.raw() {

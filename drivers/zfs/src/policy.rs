@@ -40,7 +40,7 @@ pub struct Policy {
     pub compression: Option<PropertyValue>,
     /// The permissions of the root of a filesystem.
     pub permissions: Vec<Permission>,
-    /// What classes may set.
+    /// The properties that classes may set.
     pub class: ClassProperties,
 }
 

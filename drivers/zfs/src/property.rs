@@ -54,11 +54,11 @@ pub struct Properties(BTreeMap<PropertyName, Value>);
 pub struct Value {
     /// The text.
     pub text: String,
-    /// Where it comes from.
+    /// Its source.
     pub origin: Origin,
 }
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// It was set on this object, or came with the stream that it was received from.
@@ -176,13 +176,13 @@ impl PropertyName {
     pub const CLONES: Self = Self::constant("clones");
     /// Whether a snapshot is destroyed with its last clone.
     pub const DEFER_DESTROY: Self = Self::constant("defer_destroy");
-    /// How many holds a snapshot has.
+    /// The number of holds of a snapshot.
     pub const USERREFS: Self = Self::constant("userrefs");
     /// `1` while a stream is being received into a dataset: not all of its content is there.
     pub const INCONSISTENT: Self = Self::constant("inconsistent");
     /// The token to resume an interrupted stream, if it was received with `-s`.
     pub const RESUME_TOKEN: Self = Self::constant("receive_resume_token");
-    /// Where a filesystem is mounted.
+    /// The path where a filesystem is mounted.
     pub const MOUNTPOINT: Self = Self::constant("mountpoint");
     /// Whether ZFS mounts it.
     pub const CANMOUNT: Self = Self::constant("canmount");
@@ -190,11 +190,11 @@ impl PropertyName {
     pub const MOUNTED: Self = Self::constant("mounted");
     /// Whether the key of an encrypted dataset is loaded. ZFS before 0.8 does not know it.
     pub const KEYSTATUS: Self = Self::constant("keystatus");
-    /// How much a filesystem may refer to.
+    /// The number of bytes that a filesystem may refer to.
     pub const REFQUOTA: Self = Self::constant("refquota");
     /// The limit of a filesystem and all below it, its snapshots among it.
     pub const QUOTA: Self = Self::constant("quota");
-    /// How much is reserved for it.
+    /// The space that is reserved for it.
     pub const REFRESERVATION: Self = Self::constant("refreservation");
     /// The bytes that it refers to.
     pub const REFERENCED: Self = Self::constant("referenced");
@@ -212,11 +212,11 @@ impl PropertyName {
     pub const COMPRESSION: Self = Self::constant("compression");
     /// Whether reading a file changes the time of its last access.
     pub const ATIME: Self = Self::constant("atime");
-    /// What synchronous writes are for.
+    /// The purpose of synchronous writes.
     pub const LOGBIAS: Self = Self::constant("logbias");
     /// The largest block of a file.
     pub const RECORDSIZE: Self = Self::constant("recordsize");
-    /// How synchronous writes are treated.
+    /// The handling of synchronous writes.
     pub const SYNC: Self = Self::constant("sync");
     /// NFS exports by ZFS.
     pub const SHARENFS: Self = Self::constant("sharenfs");
@@ -230,7 +230,7 @@ impl PropertyName {
         Self(Cow::Borrowed(text))
     }
 
-    /// How much was written since a snapshot of the same dataset: `-` where there is none of that name.
+    /// The number of bytes written since a snapshot of the same dataset: `-` where there is none of that name.
     pub fn written_since(snapshot: &SnapshotLeaf) -> Self {
         Self(Cow::Owned(format!("{WRITTEN}@{snapshot}")))
     }

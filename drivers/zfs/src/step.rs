@@ -75,16 +75,16 @@ pub enum Step {
     Create {
         /// Its name.
         dataset: DatasetName,
-        /// What it is.
+        /// The kind of the new dataset.
         new: New,
-        /// What it has from its first moment.
+        /// Its properties from its first moment.
         properties: Vec<Property>,
     },
     /// Makes snapshots of datasets of one pool at one moment: all of them, or none.
     Snapshot {
         /// Their names.
         snapshots: Vec<SnapshotRef>,
-        /// What each has from its first moment.
+        /// The properties of each from its first moment.
         properties: Vec<Property>,
     },
     /// Creates a clone of a snapshot.
@@ -93,7 +93,7 @@ pub enum Step {
         origin: SnapshotRef,
         /// The new dataset.
         dataset: DatasetName,
-        /// What it has from its first moment.
+        /// Its properties from its first moment.
         properties: Vec<Property>,
     },
     /// Creates a dataset with the content of a snapshot, and a snapshot of the same leaf on it. An
@@ -103,7 +103,7 @@ pub enum Step {
         from: SnapshotRef,
         /// The new dataset.
         to: DatasetName,
-        /// What it has from its first moment.
+        /// Its properties from its first moment.
         properties: Vec<Property>,
     },
     /// Resumes an interrupted copy; ends the part if that is impossible because the snapshot is
@@ -128,14 +128,14 @@ pub enum Step {
     Inherit {
         /// From what.
         object: Object,
-        /// Which.
+        /// The property.
         property: PropertyName,
     },
     /// Sets a property to what an earlier step was answered.
     Record {
         /// Of what.
         object: Object,
-        /// Which.
+        /// The property.
         property: PropertyName,
         /// The answer.
         of: Of,
@@ -165,14 +165,14 @@ pub enum Step {
     Mount(DatasetName),
     /// Sets the permissions of the root of a mounted filesystem.
     Permit {
-        /// Where it is mounted.
+        /// The path where it is mounted.
         path: AbsolutePath,
-        /// What is set.
+        /// The permission to set.
         permission: Permission,
     },
     /// Waits, for a moment, until the host shows a zvol as a disk.
     Settle(DatasetName),
-    /// What an export asks of its backend.
+    /// Does what an export asks of its backend.
     Export(Opaque),
 }
 
@@ -242,7 +242,7 @@ pub enum Test {
 /// Why a plan was not completed.
 #[derive(Debug)]
 pub struct Failed {
-    /// How to continue.
+    /// The way to continue.
     pub next: Next,
     /// The error, if there is no way to continue.
     pub error: driver_core::Error,
@@ -272,7 +272,7 @@ impl Failed {
     }
 }
 
-/// How to continue after a plan that was not completed.
+/// The way to continue after a plan that was not completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// The state has changed: observe and plan again.

@@ -15,7 +15,7 @@ use tokio::time::{Duration, Instant};
 use super::records::{Item, Malformed, Parser, Sent};
 use crate::name::SnapshotRef;
 
-/// How long ranges wait for more of them, before they are passed on. A client wants the first ones at once, and
+/// The time that ranges wait for more of them, before they are passed on. A client wants the first ones at once, and
 /// messages of one range each would cost more than the ranges.
 const GATHERING: Duration = Duration::from_millis(200);
 
@@ -32,7 +32,7 @@ pub struct Records {
 /// Ranges that are asked for when they are needed.
 pub(super) type Later = Pin<Box<dyn Future<Output = Result<Vec<Range<u64>>, Error>> + Send>>;
 
-/// What a hole may have held before.
+/// The source of the ranges that a hole may have held before.
 pub enum Before {
     /// The stream of all of the older snapshot.
     Records(Box<Records>),
@@ -59,7 +59,7 @@ struct Ranges {
     /// Only ranges that end after this.
     offset: u64,
     records: Records,
-    /// What the older snapshot holds, if there is one.
+    /// The content of the older snapshot, if there is one.
     base: Option<Held>,
     /// A hole that is compared with the older snapshot.
     hole: Range<u64>,

@@ -59,7 +59,7 @@ pub struct Sent {
     pub from: Option<Guid>,
 }
 
-/// What a record says of the data.
+/// The statement of a record about the data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
     /// Blocks with content.
@@ -136,7 +136,7 @@ pub struct Parser {
     order: Order,
     state: State,
     header: [u8; RECORD],
-    /// How much of the header is there.
+    /// The number of bytes of the header that are there.
     have: usize,
     /// The rest of a payload.
     skip: u64,

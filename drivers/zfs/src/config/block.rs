@@ -16,7 +16,7 @@ pub struct BlockSizeError;
 // === impl BlockSize ===
 
 impl BlockSize {
-    /// What is taken unless something is given.
+    /// The size that is taken unless one is given.
     pub const DEFAULT: Self = Self(16 << 10);
 
     /// Reads a number of bytes, with `K` or `M` behind it if it is one of those.
