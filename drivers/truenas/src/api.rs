@@ -31,13 +31,13 @@ pub(crate) const USUAL_ANSWER: usize = 1 << 20;
 
 /// A call that answers at once.
 pub trait Request: Sync {
-    /// What it answers.
+    /// The type of its answer.
     type Answer: DeserializeOwned;
 
     /// Writes the call in the dialect of a generation.
     fn encode(&self, dialect: &Dialect) -> Result<Call, Error>;
 
-    /// How many bytes the answer may have at most.
+    /// The most bytes that the answer may have.
     fn largest(&self) -> usize {
         USUAL_ANSWER
     }
@@ -321,7 +321,7 @@ macro_rules! rows {
 }
 pub(crate) use rows;
 
-/// What does not say that it is disabled is served.
+/// A row that does not say that it is disabled is served.
 pub(crate) fn is_enabled() -> bool {
     true
 }

@@ -1,4 +1,4 @@
-//! What a NAS may send: little before the login, and a large answer only while the process has room for it.
+//! Limits on what a NAS sends: little before the login, and a large answer only while the process has room for it.
 
 use std::fmt;
 use std::io;
@@ -15,12 +15,12 @@ use crate::session::Socket;
 
 /// The largest answer that is read. A listing of ten thousand volumes has 30 MiB.
 pub(crate) const LARGEST_ANSWER: usize = 40 << 20;
-/// What a NAS may send before the login, in all.
+/// The most bytes that a NAS may send before the login, in all.
 const BEFORE_LOGIN: usize = 256 << 10;
-/// How long a large answer may take from its first MiB on: others wait for its place.
+/// The time that a large answer may take from its first MiB on: others wait for its place.
 const LARGE: Duration = Duration::from_secs(30);
 
-/// How much a socket has read. Clones are one.
+/// The number of bytes that a socket has read. Clones are one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Meter(Arc<Mutex<Reading>>);
 
@@ -29,7 +29,7 @@ struct Reading {
     logged_in: bool,
     /// Since the last whole message.
     bytes: usize,
-    /// What the message that is being read may take, and since when.
+    /// The bytes reserved for the message that is being read, and since when.
     reserved: Option<(ReservedBytes, Instant)>,
 }
 

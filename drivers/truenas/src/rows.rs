@@ -12,17 +12,17 @@ use serde::{Deserialize, Deserializer};
 
 use crate::api::dataset::{Property, Source};
 
-/// What all rows of one NAS may take that are in memory at the same time.
+/// The most bytes that all rows of one NAS may take that are in memory at the same time.
 const ROWS: usize = 64 << 20;
 /// About what a property of a row takes besides its texts.
 const ENTRY: usize = 214;
 
 thread_local! {
-    /// What is counted of the answer that this thread reads.
+    /// The count of the answer that this thread reads.
     static READING: RefCell<Option<Reading>> = const { RefCell::new(None) };
 }
 
-/// What is free for the rows of one NAS. Clones are one.
+/// The bytes that are free for the rows of one NAS. Clones are one.
 #[derive(Debug, Clone)]
 pub(crate) struct RowBudget(Arc<AtomicUsize>);
 
@@ -41,7 +41,7 @@ struct Taken {
 #[derive(Debug)]
 struct Reading {
     taken: Arc<Taken>,
-    /// What the rows that are kept need so far.
+    /// The bytes that kept rows need so far.
     used: usize,
     is_refused: bool,
 }
@@ -84,7 +84,7 @@ impl RowBudget {
 
 // === impl RowMemory ===
 
-/// What is read does not depend on what it takes.
+/// Rows are equal whatever memory they take.
 impl PartialEq for RowMemory {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -135,12 +135,12 @@ pub(crate) fn is_refused() -> bool {
     READING.with_borrow(|reading| reading.as_ref().is_some_and(|it| it.is_refused))
 }
 
-/// What is counted at this moment.
+/// The bytes that are counted at this moment.
 pub(crate) fn used() -> usize {
     READING.with_borrow(|reading| reading.as_ref().map_or(0, |it| it.used))
 }
 
-/// What was read since then is not kept.
+/// Forgets the bytes that were read since then: those rows are not kept.
 pub(crate) fn forget(used: usize) {
     READING.with_borrow_mut(|reading| {
         if let Some(reading) = reading {
@@ -193,7 +193,7 @@ struct Scalar {
     fields: Fields,
 }
 
-/// What objects of properties consist of.
+/// The fields of objects of properties.
 #[derive(Debug, Default)]
 struct Fields {
     raw: Option<String>,

@@ -24,7 +24,7 @@ const LONGEST: usize = 64 * 1024;
 /// takes many times its text.
 const MOST_OBJECTS: usize = 10_000;
 
-/// Which envelopes a socket carries.
+/// The envelopes that a socket carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// `/api/current`, from 25.04 on.
@@ -108,7 +108,7 @@ impl Transport {
     }
 }
 
-/// What tells messages apart. The rest is passed over.
+/// The fields that tell messages apart. The rest is passed over.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Head {
@@ -206,7 +206,7 @@ fn event(mut update: Value) -> Incoming {
 #[derive(Debug)]
 pub(crate) struct Answered {
     text: Utf8Bytes,
-    /// What the text may take of the memory of the process.
+    /// The memory of the process that is reserved for the text.
     _reserved: Option<ReservedBytes>,
 }
 
@@ -317,7 +317,7 @@ impl<'de, T: DeserializeOwned> Visitor<'de> for Rows<'_, T> {
     }
 }
 
-/// What is in `result`.
+/// The value in `result`.
 struct Envelope<T>(Option<T>);
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for Envelope<T> {

@@ -16,7 +16,7 @@ use crate::{Dialect, Error, Generation, rows};
 /// [`super::resource::QueryResources`] looks up paths instead.
 #[derive(Debug, Clone, Default)]
 pub struct QueryDatasets {
-    /// Which ones; all of them if empty.
+    /// The filters; all datasets if empty.
     pub filters: Vec<Filter>,
     /// The properties to read; none if empty.
     pub properties: Vec<String>,
@@ -35,7 +35,7 @@ pub struct Dataset {
     pub id: String,
     /// Whether it is a zvol.
     pub is_volume: bool,
-    /// Where it is mounted, where that was asked for.
+    /// The path where it is mounted, where that was asked for.
     pub mountpoint: Option<String>,
     /// The properties that were asked for.
     pub properties: BTreeMap<String, Property>,
@@ -48,7 +48,7 @@ pub struct Dataset {
     pub snapshots: Vec<String>,
     /// Whether it is encrypted and its key is not loaded, where the NAS says so.
     pub locked: Option<bool>,
-    /// What it takes, with the other rows of its answer.
+    /// The memory that it takes, with the other rows of its answer.
     pub memory: RowMemory,
 }
 
@@ -59,11 +59,11 @@ pub struct Property {
     pub raw: String,
     /// As a number, if it is one.
     pub number: Option<u64>,
-    /// Where it comes from, as far as the NAS says so.
+    /// Its source, as far as the NAS says so.
     pub source: Source,
 }
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Source {
     /// It was set on this dataset, or received with it.
@@ -80,7 +80,7 @@ pub enum Source {
 pub struct CreateDataset {
     /// Its path.
     pub name: String,
-    /// What is created.
+    /// The kind of the new dataset.
     pub kind: CreateKind,
     /// Whether missing parents are created. Left out on CORE, where the caller creates them.
     pub create_ancestors: bool,
@@ -90,7 +90,7 @@ pub struct CreateDataset {
     pub user_properties: BTreeMap<String, String>,
 }
 
-/// What a dataset is.
+/// The kind of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CreateKind {
     /// A filesystem.
@@ -146,7 +146,7 @@ pub struct PromoteDataset {
 const LATER: [(&str, Generation); 1] = [("snapdev", Generation::V22_12)];
 const EARLIER: [(&str, Generation); 1] = [("xattr", Generation::V24_04)];
 
-/// What the API never takes as a property of a dataset: its own arguments, and what it has no
+/// Names that the API never takes as a property of a dataset: its own arguments, and those that it has no
 /// spelling for.
 const NOT_PROPERTIES: [&str; 16] = [
     "name",

@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 use super::{Call, Fields, JobRequest, Request};
 use crate::{Dialect, Error, Generation};
 
-/// What stands at a path.
+/// The file or directory at a path.
 #[derive(Debug, Clone)]
 pub struct Stat {
     /// The path.
     pub path: String,
 }
 
-/// What stands at a path.
+/// The file or directory at a path.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct FileStat {
     /// `DIRECTORY`, `FILE`, …
@@ -107,7 +107,7 @@ pub struct SetOwner {
 pub struct SetAcl {
     /// The directory.
     pub path: String,
-    /// Which kind of ACL.
+    /// The kind of ACL.
     pub kind: AclKind,
     /// The entries in the form of the API.
     pub entries: Vec<Value>,
@@ -219,7 +219,7 @@ impl Request for GetAcl {
 }
 
 impl AclKind {
-    /// What the API calls it.
+    /// The name in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nfs4 => "NFS4",

@@ -44,7 +44,7 @@ pub struct GetGlobal;
 /// The settings of the service.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Global {
-    /// What the names of targets begin with.
+    /// The beginning of the names of targets.
     pub basename: String,
     /// The port, from 22.12 on.
     pub listen_port: Option<u16>,
@@ -59,12 +59,12 @@ pub struct Target {
     pub name: String,
     /// Another name.
     pub alias: Option<String>,
-    /// Where it listens and which initiators it admits.
+    /// The portals where it listens and the initiators that it admits.
     #[serde(default)]
     pub groups: Vec<TargetGroup>,
 }
 
-/// Where a target listens and which initiators it admits.
+/// A portal where a target listens and the initiators that it admits there.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub struct TargetGroup {
     /// The number of the portal.
@@ -85,9 +85,9 @@ pub struct CreateTarget {
     pub name: String,
     /// Another name, which no other target has.
     pub alias: Option<String>,
-    /// Where it listens and which initiators it admits.
+    /// The portals where it listens and the initiators that it admits.
     pub groups: Vec<TargetGroup>,
-    /// How many commands a session may queue: 32 or 128. From 25.04 on.
+    /// The number of commands that a session may queue: 32 or 128. From 25.04 on.
     pub queued_commands: Option<u32>,
 }
 
@@ -120,7 +120,7 @@ pub struct Extent {
     pub disk: Option<String>,
     /// Its serial number.
     pub serial: Option<String>,
-    /// What initiators identify it by; as long as the row lives.
+    /// The identifier that initiators know it by; as long as the row lives.
     pub naa: Option<String>,
     /// The size of a logical block.
     #[serde(default)]
@@ -175,7 +175,7 @@ pub struct DeleteExtent {
     pub force: bool,
 }
 
-/// Which extent is on which target.
+/// An extent and the target that it is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct TargetExtent {
     /// Its number.
@@ -216,7 +216,7 @@ pub struct Portal {
     pub id: i64,
     /// Its tag.
     pub tag: Option<i64>,
-    /// Where it listens.
+    /// The addresses where it listens.
     #[serde(default)]
     pub listen: Vec<Listen>,
     /// A comment.
@@ -276,7 +276,7 @@ pub struct DeleteInitiators {
 pub struct Auth {
     /// Its number.
     pub id: i64,
-    /// What target groups name it by.
+    /// The tag that target groups name it by.
     pub tag: i64,
     /// The user.
     pub user: String,
@@ -292,7 +292,7 @@ pub struct Auth {
 /// Creates credentials for CHAP.
 #[derive(Debug, Clone)]
 pub struct CreateAuth {
-    /// What target groups name it by.
+    /// The tag that target groups name it by.
     pub tag: i64,
     /// The user.
     pub user: String,
@@ -309,7 +309,7 @@ pub struct DeleteAuth {
     pub id: i64,
 }
 
-/// Who is connected to which target.
+/// An initiator and the target to which it is connected.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct IscsiSession {
     /// The IQN of the initiator.

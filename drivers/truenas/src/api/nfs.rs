@@ -36,13 +36,13 @@ pub struct NfsShare {
     pub id: i64,
     /// Its directories: one, except up to 22.02.
     pub paths: Vec<String>,
-    /// What it allows.
+    /// Its options.
     pub options: NfsOptions,
     /// Whether its dataset is locked, where the NAS says so.
     pub locked: Option<bool>,
 }
 
-/// What an NFS share allows. Without hosts and networks it is open to every client.
+/// The options of an NFS share. Without hosts and networks it is open to every client.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct NfsOptions {
@@ -79,7 +79,7 @@ pub struct CreateNfsShare {
     /// Whether directories below can be mounted. Up to 22.02; left out of what came after, where they
     /// always can.
     pub all_dirs: bool,
-    /// What it allows.
+    /// Its options.
     pub options: NfsOptions,
 }
 
@@ -88,7 +88,7 @@ pub struct CreateNfsShare {
 pub struct UpdateNfsShare {
     /// Its number.
     pub id: i64,
-    /// What it allows from now on, in full.
+    /// Its options from now on, in full.
     pub options: NfsOptions,
 }
 
@@ -108,7 +108,7 @@ pub struct FindNfs4Clients;
 pub struct Nfs4Client {
     /// Its address and port.
     pub address: String,
-    /// What it calls itself.
+    /// The name that it gives itself.
     pub name: String,
     /// The filesystems in which it holds something open: a file, a lock, a delegation.
     pub holds: BTreeSet<Device>,

@@ -44,7 +44,7 @@ pub struct GetNvmeGlobal;
 /// The settings of the service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct NvmeGlobal {
-    /// What the NQNs of subsystems begin with.
+    /// The beginning of the NQNs of subsystems.
     pub basenqn: String,
 }
 
@@ -74,7 +74,7 @@ pub struct Namespace {
     pub nsid: Option<u32>,
     /// `zvol/` and the path of the zvol.
     pub device_path: String,
-    /// What hosts identify it by.
+    /// The UUID that hosts identify it by.
     #[serde(default)]
     pub device_uuid: String,
     /// And its longer form.
@@ -127,7 +127,7 @@ pub struct Host {
     pub hash: String,
 }
 
-/// Which subsystem is reachable through which port.
+/// A subsystem and a port through which it is reachable.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct PortLink {
     /// Its number.
@@ -138,7 +138,7 @@ pub struct PortLink {
     pub subsys: Subsystem,
 }
 
-/// Which host a subsystem lets in.
+/// A subsystem and a host that it lets in.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct HostLink {
     /// Its number.
@@ -149,7 +149,7 @@ pub struct HostLink {
     pub subsys: Subsystem,
 }
 
-/// Who is connected to which subsystem.
+/// A host and the subsystem to which it is connected.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct NvmeSession {
     /// The NQN of the host.
@@ -170,7 +170,7 @@ pub struct CreateSubsystem {
     pub subnqn: Option<String>,
     /// Whether hosts need no link.
     pub allow_any_host: bool,
-    /// How many queues a host may open.
+    /// The number of queues that a host may open.
     pub qid_max: Option<u32>,
     /// The vendor in the identifiers of its namespaces.
     pub ieee_oui: Option<String>,

@@ -16,7 +16,7 @@ pub struct Pool {
     pub id: i64,
     /// Its name.
     pub name: String,
-    /// Where it is mounted.
+    /// The path where it is mounted.
     #[serde(default, deserialize_with = "super::null_is_default")]
     pub path: String,
     /// `ONLINE`, `DEGRADED`, `FAULTED`, `OFFLINE`, …

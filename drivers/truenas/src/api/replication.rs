@@ -28,7 +28,7 @@ pub struct RunningCopies;
 /// A copy that runs or waits.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct RunningCopy {
-    /// What it was asked for.
+    /// The arguments of its request.
     #[serde(default)]
     arguments: Vec<Value>,
 }

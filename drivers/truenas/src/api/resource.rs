@@ -47,7 +47,7 @@ pub struct DestroyResource {
     pub path: String,
 }
 
-/// What `zfs.resource.query` answers.
+/// A row of the answer of `zfs.resource.query`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resource(pub Dataset);
 

@@ -28,7 +28,7 @@ pub struct Service {
     pub state: String,
 }
 
-/// What can be done to a service.
+/// An action on a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     /// Start it.
@@ -44,7 +44,7 @@ pub enum Verb {
 /// Does something to a service, up to 25.04. Use [`Client::control`], which knows all generations.
 #[derive(Debug, Clone)]
 pub struct ControlService {
-    /// What.
+    /// The action.
     pub verb: Verb,
     /// Its name.
     pub service: String,

@@ -29,7 +29,7 @@ pub struct SmbShare {
     pub name: String,
     /// Its directory.
     pub path: String,
-    /// What it is for.
+    /// Its purpose.
     #[serde(default, deserialize_with = "super::null_is_default")]
     pub purpose: String,
     /// A comment.
@@ -60,9 +60,9 @@ pub struct SmbOptions {
     pub enabled: Option<bool>,
     /// Whether it is a home of users.
     pub home: Option<bool>,
-    /// Who may connect.
+    /// The hosts that may connect.
     pub hosts_allow: Option<Vec<String>>,
-    /// Who may not.
+    /// The hosts that may not.
     pub hosts_deny: Option<Vec<String>>,
     /// Whether guests may connect.
     pub guest_ok: Option<bool>,
@@ -78,7 +78,7 @@ pub struct SmbOptions {
     pub streams: Option<bool>,
     /// Whether handles survive a lost connection.
     pub durable_handles: Option<bool>,
-    /// What is appended to the path for each user.
+    /// The text that is appended to the path for each user.
     pub path_suffix: Option<String>,
     /// More lines of the share in `smb.conf`.
     pub auxiliary: Option<String>,

@@ -18,7 +18,7 @@ const LONGEST_PROPERTY: usize = 1000;
 /// [`super::resource::QueryResourceSnapshots`] does.
 #[derive(Debug, Clone, Default)]
 pub struct QuerySnapshots {
-    /// Which ones. Name the snapshot (`id`) or the dataset (`dataset`): all of them can be many.
+    /// The filters. Name the snapshot (`id`) or the dataset (`dataset`): all snapshots can be many.
     pub filters: Vec<Filter>,
     /// The properties to read; none if empty.
     pub properties: Vec<String>,
@@ -48,7 +48,7 @@ pub struct NameSnapshots {
 pub struct FoundSnapshot {
     /// `dataset@name`.
     pub id: String,
-    /// What it takes, with the other rows of its answer.
+    /// The memory that it takes, with the other rows of its answer.
     pub memory: RowMemory,
 }
 
@@ -78,7 +78,7 @@ pub struct Snapshot {
     pub user_properties: BTreeMap<String, String>,
     /// The tags that hold it, where they were read.
     pub holds: Option<Vec<String>>,
-    /// What it takes, with the other rows of its answer.
+    /// The memory that it takes, with the other rows of its answer.
     pub memory: RowMemory,
 }
 

@@ -10,7 +10,7 @@ use crate::{Dialect, Error};
 #[derive(Debug, Clone, Copy)]
 pub struct GetVersion;
 
-/// What the appliance is. Asking needs a role from 24.04 on.
+/// The facts about the appliance. Asking needs a role from 24.04 on.
 #[derive(Debug, Clone, Copy)]
 pub struct GetInfo;
 
@@ -22,7 +22,7 @@ pub struct GetRoles;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roles(pub Vec<String>);
 
-/// What the appliance is.
+/// The facts about the appliance.
 #[derive(Debug, Clone, Deserialize)]
 pub struct SystemInfo {
     /// The version as text.
