@@ -24,7 +24,7 @@ const BITS: [(char, &str); 14] = [
     ('o', "WRITE_OWNER"),
     ('s', "SYNCHRONIZE"),
 ];
-/// What `setfacl` of FreeBSD calls these sets.
+/// The names that `setfacl` of FreeBSD has for these sets.
 const SETS: [(&str, &str); 4] = [
     ("full_set", "rwxpDdaARWcCos"),
     ("modify_set", "rwxpDdaARWcs"),
@@ -44,7 +44,7 @@ const NO_ID: i64 = -1;
 /// Entries to be set.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Acl {
-    /// What they are entries of.
+    /// The kind of the list that they are entries of.
     pub(crate) kind: AclKind,
     entries: Vec<Value>,
 }
@@ -68,7 +68,7 @@ impl Acl {
         self.entries.iter().any(|entry| entry.get("who").is_some())
     }
 
-    /// What a list becomes: an entry replaces the one of the same holder, or comes first.
+    /// The list after the change: an entry replaces the one of the same holder, or comes first.
     pub(crate) fn over(&self, current: &[Value]) -> Vec<Value> {
         let mut list: Vec<Value> = current.iter().map(known).collect();
         for entry in self.entries.iter().rev() {
@@ -223,7 +223,7 @@ fn of_posix(text: &str) -> Option<Value> {
 
 const RWX: [(char, &str); 3] = [('r', "READ"), ('w', "WRITE"), ('x', "EXECUTE")];
 
-/// What the API wants of a list of POSIX: the entries of owner, group and others in each half.
+/// Adds the entries that the API wants in a list of POSIX: those of owner, group and others in each half.
 fn complete(list: &mut Vec<Value>) {
     for default in [false, true] {
         let half: Vec<Value> = list

@@ -55,7 +55,7 @@ pub(crate) use waves::{waves, worst};
 /// The sockets of this process: connections with the same NAS and login share one.
 static CLIENTS: LazyLock<Clients> = LazyLock::new(Clients::default);
 
-/// What is being changed, by NAS and dataset.
+/// The locks of changes that run, by NAS and dataset.
 static LOCKS: LazyLock<Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>> =
     LazyLock::new(Mutex::default);
 
@@ -64,7 +64,7 @@ static LOCKS: LazyLock<Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>> =
 pub(crate) struct Api {
     nas: Nas,
     identity: BackendIdentity,
-    /// What new volumes are shared by, as the NAS wants to know it.
+    /// The kind of share of new volumes, as the NAS wants to know it.
     share_type: Option<&'static str>,
     makings: Makings,
 }
@@ -78,7 +78,7 @@ pub(crate) struct Nas {
     hides_pools: Arc<AtomicBool>,
 }
 
-/// What is kept of a list.
+/// The rows of a list that are kept.
 pub(crate) trait Keep<T> {
     /// Takes a row, and says whether it stays.
     fn keep(&mut self, row: T) -> bool;
@@ -108,7 +108,7 @@ impl Nas {
         self.client.logs_in_by_key()
     }
 
-    /// How it is spoken to.
+    /// The dialect of the NAS.
     pub(crate) async fn dialect(&self, call: &Call) -> Result<Dialect, Error> {
         let doing = || format!("connect to {}", self.address);
         match tokio::time::timeout(call.remaining(), self.client.dialect()).await {
@@ -119,7 +119,7 @@ impl Nas {
         }
     }
 
-    /// Which release answers, where, and how.
+    /// The release that answers, its address and its dialect.
     pub(crate) async fn describe(&self, call: &Call) -> Vec<Finding> {
         let Ok(dialect) = self.dialect(call).await else {
             return Vec::new();
@@ -318,7 +318,7 @@ impl Api {
         self
     }
 
-    /// How it is spoken to. A NAS that keeps no properties of users cannot hold volumes.
+    /// The dialect of the NAS. A NAS that keeps no properties of users cannot hold volumes.
     async fn dialect(&self, call: &Call) -> Result<Dialect, Error> {
         let dialect = self.nas.dialect(call).await?;
         if dialect.has_user_properties() {

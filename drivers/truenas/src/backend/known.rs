@@ -1,4 +1,4 @@
-//! What a look has shown, and what a plan leaves of it: that is not looked at again within the same verb.
+//! The results of a look, as far as a plan leaves them: these are not looked at again within the same verb.
 //!
 //! The answers of a plan say the rest. What neither says is looked at after it.
 
@@ -15,7 +15,7 @@ use super::pool_rows::PoolRows;
 use super::steps::Run;
 use crate::command::{Answer, Command, Look};
 
-/// What is known, and to which queries that is the answer.
+/// The known rows, and the queries to which they are the answer.
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     /// When the first look of it began.
@@ -23,7 +23,7 @@ pub(super) struct Known {
     pub(super) rows: PoolRows,
     queries: Vec<Query>,
     properties: Vec<PropertyName>,
-    /// What was changed since, and not seen again.
+    /// The objects that were changed since, and not seen again.
     unknown: BTreeSet<Object>,
     exports: Vec<(Look, Answer)>,
 }
@@ -53,7 +53,7 @@ impl Known {
         Self::kept(request).map(|kept| kept.began)
     }
 
-    /// What the last observation of the same verb has left for this one.
+    /// The state that the last observation of the same verb has left for this one.
     pub(super) fn of(request: &Request) -> Self {
         let has_all = |kept: &&Self| {
             let mut names = request.properties.iter();
@@ -65,7 +65,7 @@ impl Known {
         known
     }
 
-    /// What has to be looked at for these queries.
+    /// The queries among these that have to be looked at.
     pub(super) fn missing(&self, queries: &[Query]) -> Vec<Query> {
         let missing = queries.iter().flat_map(|query| self.missing_of(query));
         missing.collect()
@@ -106,7 +106,7 @@ impl Known {
         self.unknown.iter().filter(of_it).map(query_of).collect()
     }
 
-    /// What was answered to these looks at exports, as far as that is known.
+    /// The answers to these looks at exports, as far as they are known.
     pub(super) fn exports(&self, commands: &[Opaque]) -> Vec<Option<Opaque>> {
         let one = |command: &Opaque| {
             let Ok(Command::Look(look)) = command.get() else {

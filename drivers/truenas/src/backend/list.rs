@@ -20,7 +20,7 @@ use crate::api::snapshot::{QuerySnapshots, Snapshot};
 use crate::error::{Error as ApiError, Kind as ApiKind};
 use crate::failure::understood;
 
-/// What is read of a volume to list it.
+/// The properties of a volume that are read to list it.
 const OF_VOLUMES: [&str; 5] = ["creation", "origin", "mountpoint", "refquota", "volsize"];
 
 /// One scope of a list.
@@ -39,7 +39,7 @@ struct FirstRows<'a> {
     after: Option<Cursor>,
     max: usize,
     rows: BTreeMap<Cursor, Dataset>,
-    /// What is above them, for what they inherit.
+    /// The datasets above them, for the properties that they inherit.
     above: Vec<Dataset>,
     /// Whether some were left out.
     is_cut: bool,
@@ -326,7 +326,7 @@ fn is_whole(scope: &ListScope, was_missing: bool, above: &State) -> Result<(), E
     Ok(())
 }
 
-/// How many levels a dataset lies below the parent of a scope, if it is that or below it.
+/// The number of levels that a dataset lies below the parent of a scope, if it is that or below it.
 fn level_of(scope: &ListScope, name: &DatasetName) -> Option<usize> {
     match name.below(&scope.parent) {
         Some(rest) => Some(rest.split('/').count()),

@@ -5,14 +5,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use driver_zfs::name::DatasetName;
 
-/// What is made, and the looks that are under way.
+/// The datasets that are being made, and the looks that are under way.
 #[derive(Debug, Default)]
 pub(super) struct Makings(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     making: BTreeSet<DatasetName>,
-    /// What was in the making at any time of each look, by its number.
+    /// The datasets that were in the making at any time of each look, by its number.
     looks: BTreeMap<u64, BTreeSet<DatasetName>>,
     /// The number of the next look.
     next: u64,
@@ -75,7 +75,7 @@ impl Makings {
 // === impl Looking ===
 
 impl Looking<'_> {
-    /// What was in the making at any time since this look began: it may have been seen without its marks.
+    /// The datasets in the making at any time since this look began: they may have been seen without their marks.
     pub(super) fn made(&self) -> BTreeSet<DatasetName> {
         let inner = self.of.inner();
         inner.looks.get(&self.number).cloned().unwrap_or_default()

@@ -10,7 +10,7 @@ const RENAMED: [(&str, &str); 3] = [
     ("org.freenas:description", "comments"),
 ];
 
-/// What the API takes as a number of bytes, or of something else.
+/// The properties that the API takes as a number of bytes, or of something else.
 const NUMBERS: [&str; 9] = [
     "quota",
     "refquota",
@@ -23,10 +23,10 @@ const NUMBERS: [&str; 9] = [
     "volsize",
 ];
 
-/// What the API takes as a text, as it is.
+/// The properties that the API takes as a text, as it is.
 const TEXTS: [&str; 2] = ["comments", "managedby"];
 
-/// What the API takes as a word in capitals.
+/// The properties that the API takes as a word in capitals.
 const WORDS: [&str; 15] = [
     "aclmode",
     "acltype",

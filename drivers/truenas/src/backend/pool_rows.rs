@@ -1,4 +1,4 @@
-//! What was read of the pool, as the algorithm sees it.
+//! The rows that were read of the pool, as the algorithm sees them.
 //!
 //! Two things the API does not say are made up for. What tells a dataset from another one of its name is
 //! when it was made, since only some generations show its guid. And whether a property of a user is a
@@ -19,18 +19,18 @@ use crate::api::dataset::{Dataset as ApiDataset, Property, Source};
 use crate::api::snapshot::Snapshot as ApiSnapshot;
 use crate::rows::RowMemory;
 
-/// What was read. A clone has the same rows, so that it takes little memory.
+/// The rows that were read. A clone has the same rows, so that it takes little memory.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PoolRows {
     /// Whether sources of properties of users are not said.
     pub(super) by_resource: bool,
     pub(super) datasets: BTreeMap<String, Arc<ApiDataset>>,
     pub(super) snapshots: BTreeMap<String, Arc<ApiSnapshot>>,
-    /// What stands on snapshots: the snapshot and the clone.
+    /// The clones of snapshots: the snapshot and the clone.
     pub(super) clones: BTreeSet<(String, String)>,
-    /// What was found by the name of a snapshot.
+    /// The objects that were found by the name of a snapshot.
     pub(super) named: Vec<(Object, RowMemory)>,
-    /// What is being copied into.
+    /// The datasets that are being copied into.
     pub(super) copying: BTreeSet<String>,
 }
 
@@ -49,7 +49,7 @@ fn raw(dataset: &ApiDataset, name: &str) -> Option<String> {
     dataset.properties.get(name).map(|p| p.raw.clone())
 }
 
-/// Where a dataset stands in lists, and what tells it from another one of its name: when it was made.
+/// The place of a dataset in lists, and the time when it was made, which tells it from another one of its name.
 pub(super) fn cursor_of(dataset: &ApiDataset) -> Option<Cursor> {
     let creation = dataset.properties.get("creation")?;
     Some(Cursor {

@@ -72,7 +72,7 @@ impl Nas {
         Ok(asked.into_iter().filter_map(known).collect())
     }
 
-    /// What an operator should know if the login may not look at pools. Volumes work without that.
+    /// A remark for the operator if the login may not look at pools. Volumes work without that.
     pub(super) async fn remark_on_pools(&self, call: &Call) -> Option<Finding> {
         let query = QueryPools(vec![Filter::eq("name", "omnibus-csi-check")]);
         let error = self.read(call, &query).await.err()?;

@@ -1,5 +1,5 @@
-//! What has to be read of the pool to answer a question, and the calls that read it. They run concurrently, except for
-//! a call whose arguments depend on the answer of another.
+//! The rows of the pool that have to be read to answer a question, and the calls that read them. They run
+//! concurrently, except for a call whose arguments depend on the answer of another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::error::{Error as ApiError, Kind as ApiKind};
 use crate::failure::understood;
 use crate::rows::RowMemory;
 
-/// What is read of every dataset, by its name in ZFS.
+/// The properties that are read of every dataset, by their names in ZFS.
 const OF_DATASETS: [&str; 10] = [
     "creation",
     "origin",
@@ -38,19 +38,19 @@ const OF_DATASETS: [&str; 10] = [
     "used",
 ];
 
-/// What `zfs.resource` shows besides.
+/// Further properties that `zfs.resource` shows.
 const OF_RESOURCES: [&str; 2] = ["referenced", "logicalreferenced"];
 
 /// The property that says whether the key is loaded.
 const KEY: &str = "keystatus";
 
-/// What `zfs.resource` shows of a mount, where the key is asked for.
+/// The properties of a mount that `zfs.resource` shows, where the key is asked for.
 const OF_MOUNTS: [&str; 2] = ["mounted", "canmount"];
 
-/// What else is asked for until `pool.dataset.query` says whether a dataset is locked.
+/// Further properties that are asked for until `pool.dataset.query` says whether a dataset is locked.
 const OF_KEYS: [&str; 3] = ["encryption", "keyformat", "encryptionroot"];
 
-/// What is read of every snapshot, where it has to be said.
+/// The properties that are read of every snapshot, where they have to be named.
 const OF_SNAPSHOTS: [&str; 8] = [
     "creation",
     "createtxg",
@@ -65,7 +65,7 @@ const OF_SNAPSHOTS: [&str; 8] = [
 /// So many snapshots are read one by one, and datasets of one parent where one that is missing hides the others.
 const FEW: usize = 16;
 
-/// What has to be read to answer a question.
+/// The objects that have to be read to answer a question.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
     /// Datasets by their names.
@@ -90,8 +90,8 @@ pub(super) struct Reads {
 // === impl Reads ===
 
 impl Reads {
-    /// What these queries want to know. What is about something new asks for it in other calls than for what is
-    /// there.
+    /// The reads for these queries. Those that are about something new ask for it in other calls than for objects that
+    /// are there.
     pub(super) fn of(queries: &[Query], properties: &[PropertyName], is_new: bool) -> Self {
         let native = properties.iter().filter(|name| !name.is_user());
         let mut wanted = Self {
@@ -171,8 +171,8 @@ impl Reads {
         none_else && datasets.all(has_one)
     }
 
-    /// What is wanted besides, once this was read: pools in which nothing is, and what says of what was found
-    /// whether it inherits its properties.
+    /// Further reads, once this was read: pools in which nothing is, and datasets that say of those found whether their
+    /// properties are inherited.
     fn later(&self, seen: &PoolRows) -> Self {
         let found = |name: &DatasetName| seen.datasets.get(name.as_str());
         let has_own =
@@ -203,7 +203,7 @@ fn dataset_of(query: &Query) -> Option<&DatasetName> {
     }
 }
 
-/// Which paths go into one call. On 25.10 one that is missing hides the others, so only datasets in each other go
+/// The paths that go into each call. On 25.10 one that is missing hides the others, so only datasets in each other go
 /// together: they are nearly always all there. What is above others is left out where it would be a call of its own,
 /// unless nothing else shows that its pool is there.
 fn in_calls(
@@ -486,7 +486,7 @@ impl Nas {
         Ok(Some(rows))
     }
 
-    /// What is below families and on them.
+    /// The datasets and snapshots below families and on them.
     async fn members(
         &self,
         call: &Call,
@@ -509,7 +509,7 @@ impl Nas {
         Ok((children, snapshots.into_iter().flatten().collect()))
     }
 
-    /// What lies below families, where that does not come with them, and the clones of their snapshots.
+    /// The datasets below families, where they do not come with them, and the clones of their snapshots.
     async fn children(
         &self,
         call: &Call,
@@ -603,7 +603,7 @@ impl Nas {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// What is called like a snapshot that is looked for.
+    /// The objects with the name of a snapshot that is looked for.
     async fn named(
         &self,
         call: &Call,
@@ -644,8 +644,8 @@ impl Nas {
         Ok(ids.filter_map(object).collect())
     }
 
-    /// What was cloned of the snapshots of families, and of helpers, where these do not say it themselves: that is
-    /// a walk over all datasets.
+    /// The clones of the snapshots of families, and of helpers, where these do not say it themselves: that is a walk
+    /// over all datasets.
     async fn clones(
         &self,
         call: &Call,
@@ -707,7 +707,7 @@ pub(super) fn of_resource(paths: Vec<String>) -> QueryResourceSnapshots {
     }
 }
 
-/// What is read of datasets in lists.
+/// The properties that are read of datasets in lists.
 pub(super) fn of_datasets(dialect: &Dialect) -> Vec<String> {
     Nas::names_of_datasets(dialect, &Reads::default())
 }

@@ -38,7 +38,7 @@ const FREE_AGAIN: Duration = Duration::from_secs(3);
 pub(super) const NO_GROUPS: &str =
     "the API of TrueNAS makes no snapshots of just these datasets at one moment";
 
-/// What a plan has done so far, and what it was answered.
+/// The progress of a plan so far, and the answers to it.
 pub(super) struct Run<'a> {
     api: &'a Api,
     call: &'a Call,
@@ -48,7 +48,7 @@ pub(super) struct Run<'a> {
     answered: Mutex<Answered>,
 }
 
-/// What the steps of a plan were answered.
+/// The answers to the steps of a plan.
 #[derive(Default)]
 struct Answered {
     datasets: BTreeMap<DatasetName, Dataset>,
@@ -91,8 +91,8 @@ impl<'a> Run<'a> {
         failed(doing, error, !self.is_done())
     }
 
-    /// Where nfsd keeps a filesystem busy that was just used, each attempt to destroy it is two more changes of
-    /// exports, each of which delays the moment from which it is free by a second.
+    /// The failure of an attempt to destroy a dataset. While nfsd keeps a filesystem busy that was just used, each
+    /// attempt is two more changes of exports, each of which delays the moment from which it is free by a second.
     fn not_destroyed(&self, doing: impl Into<String>, error: &ApiError) -> Failed {
         let failed = self.failed(doing, error);
         match failed.next {
@@ -568,7 +568,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// What is kept free for a zvol is its size: the API has no word for that.
+    /// The space that is kept free for a zvol is its size: the API has no word for that.
     async fn with_room(
         &self,
         doing: &str,
@@ -761,7 +761,7 @@ impl<'a> Run<'a> {
         answered.destroyed.insert(name.clone());
     }
 
-    /// What was destroyed, and is looked at for that: see [`Run::has_ended`].
+    /// The datasets that were destroyed, and are looked at for that: see [`Run::has_ended`].
     pub(super) fn not_proved_gone(&self) -> Vec<Query> {
         let destroyed = self.answered().destroyed.clone().into_iter();
         let destroyed = destroyed.filter(|name| !self.has_ended(name));

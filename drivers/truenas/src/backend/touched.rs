@@ -1,4 +1,4 @@
-//! What a plan touches: the rest can be looked at while it runs.
+//! The objects that a plan touches: the rest can be looked at while it runs.
 
 use driver_zfs::name::{Object, SnapshotRef};
 use driver_zfs::observed::Query;

@@ -1,4 +1,4 @@
-//! What of a plan can be done at once.
+//! The steps of a plan that can be done at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,8 +69,8 @@ pub(super) fn jobs(plan: &Plan) -> Vec<Job<'_>> {
     jobs
 }
 
-/// What can be done at once, in order. Of each, `order` has its places in the plan and those of what it waits
-/// for, which comes before it.
+/// The items that can be done at once, in order. Of each, `order` has its places in the plan and those of the items
+/// that it waits for, which come before it.
 pub(crate) fn waves<T>(
     all: Vec<T>,
     order: impl Fn(&T) -> (&BTreeSet<usize>, &BTreeSet<usize>),
@@ -102,7 +102,7 @@ pub(crate) fn worst(outcomes: impl IntoIterator<Item = Done>) -> Done {
 // === impl Job ===
 
 impl Job<'_> {
-    /// What it destroys, if it does.
+    /// The object that it destroys, if it does.
     pub(super) fn destroys(&self) -> Option<Object> {
         match self.steps[0] {
             Step::DestroySnapshot(snapshot) => Some(snapshot.clone().into()),
