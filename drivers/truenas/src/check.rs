@@ -1,4 +1,4 @@
-//! What an operator should know of a connection before there are volumes: whether the service runs, whether
+//! Facts that an operator should know of a connection before there are volumes: whether the service runs, whether
 //! the numbers in the configuration are there, and which roles the login lacks.
 
 use driver_core::{Call, Error, Kind};
@@ -24,7 +24,7 @@ fn known<T>(sessions: Result<T, ApiError>) -> Result<(), ApiError> {
     }
 }
 
-/// What a connection relies on.
+/// The conditions that a connection relies on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
     /// The service that nodes reach volumes by.
@@ -89,12 +89,12 @@ pub(crate) fn roles(generation: Generation, needs: &Needs) -> Vec<&'static str> 
     roles
 }
 
-/// What disks with detached snapshots need to remove the empty parents of those, and NFS without datasets by the API to know
-/// who uses a share. `check` does not ask for it.
+/// The role to remove the empty parents of detached snapshots of disks, and to know who uses a share of NFS without
+/// datasets by the API. `check` does not ask for it.
 pub(crate) const LOOKS: &str = "FILESYSTEM_ATTRS_READ";
 
-/// What the health of volumes needs where datasets go through the API, from 25.04 on: the state of a pool. `check` has a
-/// note about it, and no error.
+/// The role for the health of volumes where datasets go through the API, from 25.04 on: it shows the state of a pool.
+/// `check` has a note about it, and no error.
 pub(crate) const POOLS: &str = "POOL_READ";
 
 /// Whether these roles hold another one.
@@ -108,7 +108,7 @@ fn hold(roles: &[String], role: &str) -> bool {
 }
 
 impl Nas {
-    /// What is wrong; nothing if all is well.
+    /// The problems; none if all is well.
     pub(crate) async fn check(&self, call: &Call, dialect: &Dialect, needs: &Needs) -> Vec<Error> {
         let mut problems = self.lacks(call, dialect, needs).await;
         problems.extend(self.service(call, needs.service).await);

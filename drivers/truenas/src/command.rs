@@ -1,4 +1,4 @@
-//! What exports ask of the NAS, and what it answers.
+//! The commands of exports to the NAS, and its answers.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -18,7 +18,7 @@ use crate::backend::Nas;
 use crate::check::Needs;
 use crate::error::{Error as ApiError, Kind as ApiKind};
 
-/// What an export asks of the NAS.
+/// The command of an export to the NAS.
 #[derive(Debug, Clone)]
 pub(crate) enum Command {
     /// Looks, and changes nothing.
@@ -102,22 +102,22 @@ pub(crate) enum Look {
         /// Whether to look what the NQN of a new subsystem begins with, too.
         is_new: bool,
     },
-    /// What a connection relies on.
+    /// The conditions that a connection relies on.
     Needs(Needs),
 }
 
-/// What the NAS answers to a look.
+/// The answer of the NAS to a look.
 #[derive(Debug, Clone)]
 pub(crate) enum Answer {
     /// NFS shares.
     Nfs(Shares<NfsShare>),
     /// SMB shares.
     Smb(Shares<SmbShare>),
-    /// What belongs to a target.
+    /// The rows that belong to a target.
     Iscsi(IscsiState),
-    /// What belongs to a subsystem.
+    /// The rows that belong to a subsystem.
     Nvme(NvmeState),
-    /// What is wrong with what a connection relies on.
+    /// Problems with the conditions that a connection relies on.
     Problems(Vec<Arc<Error>>),
     /// Something was changed.
     Done,
@@ -132,7 +132,7 @@ pub(crate) struct Shares<T> {
     pub(crate) connected: Option<Connected>,
 }
 
-/// What there is of a target and its extent.
+/// The state of a target and its extent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IscsiState {
     /// The settings of the service; `None` if they were not looked at.
@@ -141,7 +141,7 @@ pub(crate) struct IscsiState {
     pub(crate) targets: Vec<Target>,
     /// Extents of the name, and those of the zvol.
     pub(crate) extents: Vec<Extent>,
-    /// Which of them are on which; `None` if that was not looked at.
+    /// The links between them; `None` if those were not looked at.
     pub(crate) links: Option<Vec<TargetExtent>>,
     /// The lists of initiators of the volume, as far as they were looked for.
     pub(crate) lists: Vec<Initiators>,
@@ -149,7 +149,7 @@ pub(crate) struct IscsiState {
     pub(crate) connected: Option<Connected>,
 }
 
-/// What there is of a subsystem and its namespace.
+/// The state of a subsystem and its namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct NvmeState {
     /// The settings of the service; `None` if they were not looked at.
@@ -160,7 +160,7 @@ pub(crate) struct NvmeState {
     pub(crate) namespaces: Vec<Namespace>,
     /// Through which ports the subsystem is reachable.
     pub(crate) ports: Vec<PortLink>,
-    /// Which hosts the subsystem lets in; `None` if that was not looked at.
+    /// The links to hosts that the subsystem lets in; `None` if those were not looked at.
     pub(crate) hosts: Option<Vec<HostLink>>,
     /// The hosts that are connected to the subsystem; `None` if they were not looked for.
     pub(crate) connected: Option<Connected>,
@@ -203,7 +203,7 @@ impl Made {
         self.0.extend(step.cloned().zip(number));
     }
 
-    /// What a step was answered, if it was answered anything.
+    /// The answer to a step, if it was answered anything.
     pub(crate) fn get(&self, step: &Of) -> Option<i64> {
         self.0.get(step).copied()
     }

@@ -58,7 +58,7 @@ fn rules_of_disks() -> AccessRules {
     }
 }
 
-/// What templates of comments see.
+/// The data that templates of comments see.
 #[derive(Serialize)]
 struct CommentData<'a> {
     name: &'a str,
@@ -91,7 +91,7 @@ fn comment(template: &Template, subject: &Subject<'_>) -> Result<String, Error> 
     })
 }
 
-/// What has to be remembered, unless it is.
+/// The act that remembers a value, unless it is remembered.
 fn remember(
     subject: &Subject<'_>,
     name: &PropertyName,
@@ -105,7 +105,7 @@ fn remember(
     Ok(Some(Act::Remember(Property::new(name.clone(), value))))
 }
 
-/// What remembers the number of a row: one that is known, unless it is remembered, or one that is made.
+/// The act that remembers the number of a row: one that is known, unless it is remembered, or one that is made.
 fn remember_id(
     subject: &Subject<'_>,
     name: PropertyName,
@@ -117,7 +117,7 @@ fn remember_id(
     }
 }
 
-/// What serves a row again, if it is disabled.
+/// The act that serves a row again, if it is disabled.
 fn enabled(is_enabled: bool, row: Enable) -> Option<Act<Command>> {
     (!is_enabled).then(|| act(row))
 }
@@ -142,7 +142,7 @@ fn number(subject: &Subject<'_>, name: &PropertyName) -> Option<i64> {
     subject.remembered(name)?.parse().ok()
 }
 
-/// What was found wrong by [`Look::Needs`].
+/// The problems that [`Look::Needs`] found.
 fn problems(answers: &[Answer]) -> Vec<Error> {
     let all = answers.iter().filter_map(|answer| match answer {
         Answer::Problems(problems) => Some(problems),
@@ -211,7 +211,7 @@ impl Nas {
     }
 }
 
-/// What is gone already is removed.
+/// A row that is gone already counts as removed.
 fn gone<T>(outcome: Result<T, ApiError>) -> Result<Option<i64>, ApiError> {
     match outcome {
         Err(error) if error.kind() != crate::error::Kind::NotFound => Err(error),

@@ -15,7 +15,7 @@ use driver_zfs::property::PropertyName;
 
 use crate::command::Command;
 
-/// What nodes are called by an export that lets in only those that a volume is published to.
+/// The names of nodes for an export that lets in only those that a volume is published to.
 #[derive(Debug)]
 pub(crate) struct Access(Nodes);
 
@@ -39,7 +39,7 @@ pub(super) struct Revoked {
     pub(super) forget: Option<Act<Command>>,
 }
 
-/// What is read of a dataset, also without access per node: a list that was left by it is removed.
+/// The property that is read of a dataset, also without access per node: a list that was left by it is removed.
 pub(super) fn property() -> Option<PropertyName> {
     Nodes::property().ok()
 }
@@ -108,7 +108,7 @@ impl Access {
         )
     }
 
-    /// What the dataset remembers of these nodes.
+    /// The entries of the dataset's access list, compared with these nodes.
     pub(super) fn listed(
         access: Option<&Self>,
         subject: &Subject<'_>,

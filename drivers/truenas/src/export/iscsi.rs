@@ -29,25 +29,25 @@ use crate::error::Error as ApiError;
 pub(crate) struct IscsiExport {
     /// Whether datasets go through the API, too.
     pub(crate) by_api: bool,
-    /// Where nodes find targets.
+    /// The portals where nodes find targets.
     pub(crate) portals: Listed<Portal>,
-    /// Which interface of its own a node should use.
+    /// The interface of its own that a node should use.
     pub(crate) interface: Option<Interface>,
-    /// How targets are named.
+    /// The way targets are named.
     pub(crate) naming: ExportNaming,
-    /// Where targets listen and which initiators they admit.
+    /// The portals where targets listen and the initiators that they admit.
     pub(crate) groups: Vec<TargetGroup>,
-    /// What extents are like, but for their names, zvols and comments.
+    /// The settings of extents, but for their names, zvols and comments.
     pub(crate) extent: CreateExtent,
     /// Makes the comment of an extent.
     pub(crate) comment: Option<Template>,
-    /// What nodes are called, if access is per node.
+    /// The names of nodes, if access is per node.
     pub(crate) access: Option<Access>,
 }
 
 /// The longest name of an extent.
 const LONGEST: usize = 64;
-/// What the name of a target begins with, unless it is said otherwise on the NAS.
+/// The beginning of the name of a target, unless the NAS says another one.
 const BASENAME: &str = "iqn.2005-10.org.freenas.ctl";
 /// Whether a target has just the groups that would be written, in whatever order.
 pub(super) fn listens(target: &Target, groups: &[TargetGroup]) -> bool {
@@ -76,7 +76,7 @@ impl IscsiState {
         extents.find(|extent| extent.disk.as_deref() == Some(&disk))
     }
 
-    /// What puts the extent on the target.
+    /// The row that puts the extent on the target.
     fn link(&self, target: &Id, extent: &Id) -> Option<&TargetExtent> {
         let (Id::Known(target), Id::Known(extent)) = (target, extent) else {
             return None;
@@ -118,7 +118,7 @@ impl IscsiExport {
         })
     }
 
-    /// What is missing of a target that lets in these initiators, through a list of its own; with `None` the
+    /// The acts that are missing for a target that lets in these initiators, through a list of its own; with `None` the
     /// groups of the configuration say it. Its number, and the acts.
     fn target(
         &self,
@@ -220,7 +220,7 @@ impl IscsiExport {
         Ok(())
     }
 
-    /// What gives an existing target of the volume just these initiators, unless it has them.
+    /// The acts that give an existing target of the volume just these initiators, unless it has them.
     fn admit(
         &self,
         subject: &Subject<'_>,

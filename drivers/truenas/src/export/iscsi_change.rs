@@ -64,7 +64,7 @@ pub(super) struct Lists {
     pub(super) comment: String,
 }
 
-/// What proves that a target is of a volume.
+/// The proof that a target is of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Proof {
     /// It says so itself, also when the volume is gone.

@@ -27,7 +27,7 @@ use crate::backend::{Api, Nas};
 use crate::command::{Answer, Command};
 use crate::config;
 
-/// Where a process ends. The steps of all plans of a verb are numbered.
+/// The step at which a process ends. The steps of all plans of a verb are numbered.
 #[derive(Debug, Clone, Copy)]
 enum Kill {
     /// Before this step.

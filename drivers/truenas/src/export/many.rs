@@ -235,7 +235,7 @@ impl Nas {
         Ok(answers)
     }
 
-    /// What belongs to any of these targets.
+    /// The rows that belong to any of these targets.
     async fn some_iscsi(
         &self,
         call: &Call,
@@ -299,7 +299,7 @@ impl Nas {
         Ok(answers)
     }
 
-    /// What belongs to any of these subsystems.
+    /// The rows that belong to any of these subsystems.
     async fn some_nvme(
         &self,
         call: &Call,

@@ -28,17 +28,17 @@ use crate::error::Error as ApiError;
 pub(crate) struct NvmeExport {
     /// Whether datasets go through the API, too.
     pub(crate) by_api: bool,
-    /// Where nodes find subsystems.
+    /// The addresses where nodes find subsystems.
     pub(crate) transports: Listed<Transport>,
-    /// How subsystems are named.
+    /// The way subsystems are named.
     pub(crate) naming: ExportNaming,
     /// Through which ports they are reachable.
     pub(crate) ports: Vec<i64>,
-    /// What subsystems are like, but for their names.
+    /// The settings of subsystems, but for their names.
     pub(crate) subsystem: CreateSubsystem,
     /// The number of the namespace, if it is said.
     pub(crate) nsid: Option<u32>,
-    /// What nodes are called, if access is per node.
+    /// The names of nodes, if access is per node.
     pub(crate) access: Option<Access>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct NvmeExport {
 const LONGEST: usize = 150;
 /// The longest NQN.
 const LONGEST_NQN: usize = 223;
-/// What an NQN of a UUID begins with. Nothing may follow that, so TrueNAS takes no longer one, and makes such itself.
+/// The beginning of an NQN of a UUID. Nothing may follow that, so TrueNAS takes no longer one, and makes such itself.
 const OF_UUID: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 /// About what an NQN begins with on a NAS.
 const BASENAME: &str = "nqn.2011-06.com.truenas:uuid:00000000-0000-0000-0000-000000000000";
@@ -463,7 +463,7 @@ impl Nas {
         }))
     }
 
-    /// What links ports and hosts to a subsystem. TrueNAS looks for these rows in its database, where only the
+    /// The links of ports and hosts to a subsystem. TrueNAS looks for these rows in its database, where only the
     /// number of the subsystem is a column.
     pub(crate) async fn nvme_links(
         &self,

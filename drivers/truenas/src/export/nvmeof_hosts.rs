@@ -1,4 +1,4 @@
-//! Which hosts an NVMe-oF subsystem lets in.
+//! The hosts that an NVMe-oF subsystem lets in.
 //!
 //! A host is one row for all subsystems. One that was made here is known by its hash without a key, which no
 //! one chooses by hand; it goes with the last subsystem that lets it in. Another one stays.
@@ -43,8 +43,8 @@ impl NvmeState {
         }
     }
 
-    /// What is missing until a subsystem lets in just these hosts; any if `None`. The kernel takes no hosts while
-    /// any host is let in, and does not let any host in while there are some.
+    /// The acts that are missing until a subsystem lets in just these hosts; any if `None`. The kernel takes no hosts
+    /// while any host is let in, and does not let any host in while there are some.
     pub(super) fn admission(
         &self,
         id: &Id,
@@ -87,8 +87,8 @@ impl NvmeState {
             .collect()
     }
 
-    /// What is missing until an existing subsystem lets in just these hosts, and no one else is connected. Where
-    /// none is left, the kernel ends the connections of those that had access when the subsystem is off its ports
+    /// The acts that are missing until an existing subsystem lets in just these hosts, and no one else is connected.
+    /// Where none is left, the kernel ends the connections of those that had access when the subsystem is off its ports
     /// for a moment. `out` are hosts that go, and `is_open` says whether the dataset remembers one of them.
     pub(super) fn revocation(
         &self,
@@ -119,7 +119,7 @@ impl NvmeState {
         acts
     }
 
-    /// What removes a subsystem with all that is in it, and the hosts that were made for it: those that it lets
+    /// The acts that remove a subsystem with all that is in it, and the hosts that were made for it: those that it lets
     /// in, and those that the volume remembers.
     pub(super) fn removal(&self, subsystem: i64, names: Vec<String>) -> Vec<Act<Command>> {
         let links = self.hosts.iter().flatten();

@@ -31,9 +31,9 @@ use crate::error::Error as ApiError;
 pub(crate) struct NfsExport {
     /// Whether datasets go through the API, too.
     pub(crate) by_api: bool,
-    /// Where nodes find the NAS.
+    /// The server where nodes find the NAS.
     pub(crate) server: Server,
-    /// What shares allow, but for the comment.
+    /// The options of shares, but for the comment.
     pub(crate) options: NfsOptions,
     /// Whether directories below can be mounted, where that can be chosen.
     pub(crate) all_dirs: bool,
@@ -41,7 +41,7 @@ pub(crate) struct NfsExport {
     pub(crate) comment: Template,
     /// The options that classes may choose instead.
     pub(crate) choices: NfsChoices,
-    /// What nodes are called, if access is per node.
+    /// The names of nodes, if access is per node.
     pub(crate) access: Option<Access>,
     /// Whether it was said that the NAS does not know who uses a share.
     pub(crate) noted: Noted,
@@ -52,11 +52,11 @@ pub(crate) struct NfsExport {
 pub(crate) struct SmbExport {
     /// Whether datasets go through the API, too.
     pub(crate) by_api: bool,
-    /// Where nodes find the NAS.
+    /// The server where nodes find the NAS.
     pub(crate) server: Server,
-    /// What shares allow, but for the comment and what comes from a template.
+    /// The options of shares, but for the comment and those that come from a template.
     pub(crate) options: SmbOptions,
-    /// How shares are named.
+    /// The way shares are named.
     pub(crate) naming: SmbNaming,
     /// Makes more lines of the share.
     pub(crate) auxiliary: Option<Template>,
@@ -66,7 +66,7 @@ pub(crate) struct SmbExport {
     pub(crate) noted: Noted,
 }
 
-/// How SMB shares are named.
+/// The way SMB shares are named.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SmbNaming {
     /// Makes the name; without it, it is the volume id.
@@ -95,7 +95,7 @@ pub(super) fn called(dialect: &Dialect, name: &str) -> Filter {
     Filter::any_of("name", spellings)
 }
 
-/// Where a filesystem is mounted on TrueNAS.
+/// The path where a filesystem is mounted on TrueNAS.
 fn mountpoint(subject: &Subject<'_>) -> String {
     let volume = subject.volume.and_then(|volume| volume.mountpoint());
     volume.map_or_else(|| format!("/mnt/{}", subject.dataset), str::to_owned)
@@ -138,7 +138,7 @@ impl NfsExport {
             .advise("add it to the configuration again, or choose another one by a VolumeAttributesClass")
     }
 
-    /// What a new share allows.
+    /// The options of a new share.
     fn new_options(&self, subject: &Subject<'_>) -> Result<NfsOptions, Error> {
         let chosen = self.choices.of(subject);
         if let (None, None, Some(name)) = (&self.access, chosen, subject.share_choice()) {
@@ -155,7 +155,7 @@ impl NfsExport {
         Ok(options)
     }
 
-    /// What gives a share just these clients, unless it has them.
+    /// The act that gives a share just these clients, unless it has them.
     fn admit(
         share: &NfsShare,
         hosts: Vec<String>,
@@ -177,7 +177,7 @@ impl NfsExport {
         Self::update(share, options).map(Some)
     }
 
-    /// What gives a share the options that a class chose, unless it has them.
+    /// The act that gives a share the options that a class chose, unless it has them.
     fn choose(share: &NfsShare, chosen: &NfsOptions) -> Result<Option<Act<Command>>, Error> {
         if choices::is_so(chosen, &share.options) {
             return Ok(None);
@@ -207,7 +207,7 @@ impl NfsExport {
         Ok(act(NfsChange::Update(Box::new(update))))
     }
 
-    /// What an existing share lacks of the clients that it has to let in, and of the options that a class chose.
+    /// The acts that give an existing share the clients that it has to let in, and the options that a class chose.
     fn lacks(&self, subject: &Subject<'_>, share: &NfsShare) -> Result<Vec<Act<Command>>, Error> {
         if let Some(access) = &self.access {
             let hosts = hosts(access.names(subject)?);

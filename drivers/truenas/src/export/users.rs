@@ -20,8 +20,8 @@ use crate::command::Connected;
 use crate::error::{Error as ApiError, Kind as ApiKind};
 use crate::failure::unknown;
 
-/// How long a NAS may take to say who uses a share: it parses what every client holds open, which takes about a second
-/// for a thousand files. A deletion does not wait longer for that, nor for its turn to ask.
+/// The time that a NAS may take to say who uses a share: it parses what every client holds open, which takes about a
+/// second for a thousand files. A deletion does not wait longer for that, nor for its turn to ask.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Whether the log has it that the NAS does not say who uses a share.
