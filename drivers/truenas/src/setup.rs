@@ -25,7 +25,7 @@ use crate::{Client, Error, Generation, Kind, Version};
 
 pub use plan::{Made, Plan};
 
-/// Who makes the login.
+/// The administrator who makes the login.
 #[derive(Debug)]
 pub struct Administrator {
     /// The name.
@@ -46,7 +46,7 @@ pub struct Wanted {
     /// The configuration logs in with a password.
     by_password: bool,
     shell: Option<Shell>,
-    /// What the login by SSH needs that no call makes.
+    /// The parts of the login by SSH that no call makes.
     notes: Vec<String>,
 }
 
@@ -58,11 +58,11 @@ pub(crate) struct Shell {
     pool: String,
     public_key: Option<String>,
     password: Option<SecretString>,
-    /// What sudo runs without a password.
+    /// The commands that sudo runs without a password.
     commands: Vec<String>,
 }
 
-/// What of it is there.
+/// The parts of the login that are there.
 #[derive(Debug, Default)]
 pub struct Seen {
     users: Vec<Value>,
@@ -244,7 +244,7 @@ fn kind(files: bool) -> driver_zfs::observed::VolumeKind {
     }
 }
 
-/// What the login by SSH runs as root, where SCALE has it.
+/// The commands that the login by SSH runs as root, where SCALE has it.
 fn commands(zfs: &ZfsConfig, permissions: &[Permission]) -> Vec<String> {
     let tool = zfs
         .dataset_permissions_acls_binary
@@ -284,7 +284,7 @@ pub fn dialect_of(release: &str) -> Result<Dialect, Error> {
 // === impl Shell ===
 
 impl Shell {
-    /// What is to be done where no call makes it.
+    /// The work to do by hand where no call does it.
     fn in_words(&self) -> String {
         let login = match &self.public_key {
             Some(key) => format!(

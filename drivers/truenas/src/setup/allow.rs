@@ -1,13 +1,13 @@
-//! What an API key has to allow up to 24.10, where it has a list of methods instead of a user with roles.
+//! The methods that an API key has to allow up to 24.10, where it has a list of methods instead of a user with roles.
 
 use serde_json::{Value, json};
 
 use crate::Dialect;
 use crate::check::Needs;
 
-/// What every connection calls.
+/// The methods that every connection calls.
 const ALWAYS: [&str; 2] = ["system.version", "service.query"];
-/// What a driver calls that makes datasets through the API; `filesystem.listdir` and `.stat` where it looks
+/// The methods for a driver that makes datasets through the API; `filesystem.listdir` and `.stat` where it looks
 /// for empty parents, `.stat` also to know who uses a share of NFS.
 const DATASETS: [&str; 10] = [
     "core.get_jobs",

@@ -1,4 +1,4 @@
-//! Which calls are missing, in their order.
+//! The calls that are missing, in their order.
 
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
@@ -17,7 +17,7 @@ pub struct Plan {
     pub(super) user: String,
     pub(super) steps: Vec<Step>,
     dialect: Dialect,
-    /// What the operator has to know, or to do by hand.
+    /// Notes for the operator, about things to know or to do by hand.
     pub notes: Vec<String>,
     /// The key is there, is not replaced, and opens nothing any more.
     pub revoked: bool,
@@ -26,24 +26,24 @@ pub struct Plan {
 /// One call.
 #[derive(Debug)]
 pub(super) struct Step {
-    /// What it does.
+    /// Its description.
     pub(super) doing: String,
     pub(super) call: Call,
     /// It answers with the user whose group gets the privilege.
     makes_user: bool,
 }
 
-/// What was made.
+/// The result of the calls.
 #[derive(Debug, Default)]
 pub struct Made {
-    /// What each call did.
+    /// The description of each call that was made.
     pub done: Vec<String>,
     /// The new API key, which the NAS shows only once.
     pub key: Option<SecretString>,
 }
 
 impl Wanted {
-    /// What is missing. `renew`: a key that is there is replaced.
+    /// The calls that are missing. `renew`: a key that is there is replaced.
     pub fn plan(&self, dialect: &Dialect, seen: &Seen, renew: bool) -> Result<Plan, Error> {
         let generation = dialect.generation();
         let mut plan = Plan {
@@ -240,7 +240,7 @@ fn union(mut list: Vec<String>, more: impl IntoIterator<Item = String>) -> Vec<S
 // === impl Plan ===
 
 impl Plan {
-    /// What each call does.
+    /// The description of each call.
     pub fn steps(&self) -> impl Iterator<Item = &str> {
         self.steps.iter().map(|step| step.doing.as_str())
     }
@@ -295,7 +295,7 @@ impl Plan {
         Ok(())
     }
 
-    /// What a user that is there lacks.
+    /// The calls and notes for what a user that is there lacks.
     fn complete(&mut self, name: &str, shell: Option<&Shell>, row: &Value) {
         if row["locked"] == true {
             self.notes
