@@ -52,7 +52,7 @@ async fn a_share_of_smb_gets_the_entries_of_nfs_4() {
     }
 }
 
-/// What a share type gives a new filesystem is none of what a clone or copy takes over from its source.
+/// A clone or copy has the lists of its source, and not those that a share type gives a new filesystem.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clone_or_copy_for_smb_has_access_control_lists_as_its_source_has() {
     for (generation, zfs) in [

@@ -1,4 +1,4 @@
-//! What the verbs ask of the NAS: so many calls each, and no question about one volume reads all snapshots.
+//! The calls of verbs to the NAS: so many each, and no question about one volume reads all snapshots.
 
 use std::time::{Duration, Instant};
 
@@ -143,16 +143,16 @@ async fn life(generation: Generation, kind: &str) -> Vec<(u64, bool)> {
     costs.all
 }
 
-/// What democratic-csi calls for the same on 25.10, by its own code, in the order of the verbs. What deletes a clone is
-/// read from it: a clone of a snapshot is a volume as any other, and with that of a volume goes the snapshot that it was
-/// made of. On other generations, where its calls were not counted, it is the aim too.
+/// The number of calls that democratic-csi makes for the same on 25.10, by its own code, in the order of the verbs. The
+/// deletion of a clone is read from it: a clone of a snapshot is a volume as any other, and with that of a volume goes
+/// the snapshot that it was made of. On other generations, where its calls were not counted, it is the aim too.
 const NFS_THERE: [u64; 15] = [13, 11, 5, 11, 13, 14, 17, 1, 1, 4, 6, 7, 1, 3, 6];
 const ISCSI_THERE: [u64; 15] = [14, 8, 5, 11, 14, 15, 18, 2, 1, 4, 9, 10, 1, 3, 9];
 const NVMEOF_THERE: [u64; 15] = [12, 12, 5, 11, 12, 13, 16, 2, 1, 4, 7, 8, 1, 3, 7];
 
-/// Where less would not be safe: the size is read before a filesystem grows, so that a late retry never makes it
-/// smaller; what is deleted is read before it is, and a dataset that held detached snapshots is looked into. The NQN of a
-/// clone is known before it is made: the NAS says with what it begins.
+/// Verbs for which less would not be safe: the size is read before a filesystem grows, so that a late retry never
+/// makes it smaller; what is deleted is read before it is, and a dataset that held detached snapshots is looked into.
+/// The NQN of a clone is known before it is made: the NAS says with what it begins.
 const FLOORS: [(&str, u64); 4] = [
     ("from volume", 14),
     ("grow", 2),
@@ -167,8 +167,8 @@ const REMOVALS: [&str; 3] = [
     "delete volume",
 ];
 
-/// What 26 needs more: a deletion is read back, since betas of it answered success for a dataset that stayed; and a
-/// clone gets its properties by a call of its own.
+/// More calls that 26 needs: a deletion is read back, since betas of it answered success for a dataset that stayed;
+/// and a clone gets its properties by a call of its own.
 const MORE_ON_26: [(&str, u64); 5] = [
     ("from volume", 1),
     ("delete clone of snapshot", 1),
@@ -177,7 +177,7 @@ const MORE_ON_26: [(&str, u64); 5] = [
     ("delete volume", 1),
 ];
 
-/// What a verb may cost at most, and what it costs there.
+/// The most calls that each verb may cost, and the calls that it costs there.
 type Bounds = ([u64; 15], Option<[u64; 15]>);
 
 fn of(list: &[(&str, u64)], verb: &str) -> u64 {

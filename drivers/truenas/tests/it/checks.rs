@@ -135,7 +135,7 @@ async fn no_role_of_the_documentation_is_one_too_many() {
     }
 }
 
-/// What goes wrong in the life of a volume, its snapshots, a clone of it and a full copy.
+/// The errors in the life of a volume, its snapshots, a clone of it and a full copy.
 async fn life(driver: &dyn Driver) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut add = |outcome: Result<(), driver_core::Error>| {
@@ -181,7 +181,7 @@ async fn life(driver: &dyn Driver) -> Vec<String> {
     wrong
 }
 
-/// What `check` says.
+/// The problems that `check` reports.
 async fn said(driver: &dyn Driver) -> Vec<String> {
     let problems = driver.examine(&call()).await;
     problems.iter().map(driver_core::Error::chain).collect()
@@ -330,7 +330,7 @@ fn read(nas: &Simulator) -> Vec<String> {
     all.filter(reads).collect()
 }
 
-/// What a volume, its copies and, where access is per node, its nodes have the NAS asked for.
+/// The questions that a volume, its copies and, where access is per node, its nodes have asked of the NAS.
 async fn observed(nas: &Simulator, driver: &dyn Driver) -> Vec<String> {
     nas.reset_counts();
     assert_eq!(life(driver).await, Vec::<String>::new());

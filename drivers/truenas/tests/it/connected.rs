@@ -25,7 +25,7 @@ fn disks() -> impl Iterator<Item = (Generation, &'static str)> {
     all.filter(|(generation, kind)| !kind.ends_with("nvmeof") || *generation >= Generation::V25_10)
 }
 
-/// What the export of a volume is called on the network.
+/// The name of the export of a volume on the network.
 async fn target(nas: &Simulator, kind: &str, id: &VolumeId) -> String {
     if kind.ends_with("iscsi") {
         return format!("iqn.2005-10.org.freenas.ctl:{id}");

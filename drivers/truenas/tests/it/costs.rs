@@ -1,4 +1,4 @@
-//! What verbs cost: exchanges in a row, counted by the simulator, whatever the number of volumes.
+//! The cost of verbs: exchanges in a row, counted by the simulator, whatever the number of volumes.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -73,7 +73,7 @@ nfs:
   shareMapallGroup: \"\"
 ";
 
-/// What its examples of the other protocols have instead of `nfs`, with everything that is commented out there.
+/// Sections of its examples of the other protocols instead of `nfs`, with everything that is commented out there.
 const THEIR_SMB: &str = "
 smb:
   shareHost: 10.0.0.5

@@ -12,7 +12,7 @@ use truenas_sim::{Action, Generation, Rule, Simulator, exports};
 use crate::costs::{call, create, request, snapshot};
 use crate::volumes::{appliance, driver};
 
-/// What changes a filesystem and its root, or a zvol.
+/// The methods that change a filesystem and its root, or a zvol.
 const FILES: [&str; 4] = [
     "pool.dataset.create",
     "pool.dataset.update",
@@ -20,7 +20,7 @@ const FILES: [&str; 4] = [
     "filesystem.setperm",
 ];
 
-/// What changes an export.
+/// The methods that change an export.
 fn changes(kind: &str) -> Vec<&'static str> {
     match kind.rsplit('-').next() {
         Some("nfs") => [

@@ -209,7 +209,7 @@ async fn a_service_is_controlled_by_a_call_and_later_by_a_job() {
     );
 }
 
-/// What another process has in the queue of permissions.
+/// A job of another process in the queue of permissions.
 #[tokio::test]
 async fn a_job_of_another_path_whose_number_is_answered_is_waited_for_and_ours_started_again() {
     let mut full = true;

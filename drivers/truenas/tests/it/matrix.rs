@@ -54,10 +54,10 @@ const LIFE: [Rpc; 13] = [
     Rpc::Delete,
 ];
 
-/// What happens at a call.
+/// A fault at a call.
 #[derive(Debug, Clone)]
 enum Fault {
-    /// What the simulator does by itself.
+    /// An action of the simulator itself.
     Rule(Action),
     /// The same at a job.
     Job(Action),
@@ -77,7 +77,7 @@ const A_WHILE: Duration = Duration::from_secs(3);
 /// The methods with jobs.
 const JOBS: [&str; 2] = ["filesystem.setperm", "replication.run_onetime"];
 
-/// How calls that change nothing begin or end.
+/// The beginnings or ends of the names of calls that change nothing.
 const LOOKS: [&str; 9] = [
     ".query",
     ".config",
@@ -252,13 +252,13 @@ impl Rpc {
     }
 }
 
-/// How many rows there are that say the same.
+/// The number of rows that say the same.
 type Shape = BTreeMap<String, usize>;
 
 /// A call of an RPC: its method, and how many calls of that were before it.
 type Point = (String, u32);
 
-/// What an RPC does without faults: its calls, and what there is then.
+/// The result of an RPC without faults: its calls, and the rows that there are then.
 struct Done {
     points: Vec<Point>,
     shape: Shape,
@@ -297,7 +297,7 @@ impl World {
         driver
     }
 
-    /// What is on the NAS, without its numbers.
+    /// The rows on the NAS, without their numbers.
     async fn shape(&self) -> Shape {
         let mut shape = Shape::new();
         let mut add = |row: String| *shape.entry(row).or_default() += 1;
@@ -508,7 +508,7 @@ async fn all_well(works: Vec<impl Future<Output = ()> + Send + 'static>) {
     }
 }
 
-/// How many NAS there are at once.
+/// The number of NAS at once.
 const AT_ONCE: usize = 8;
 
 macro_rules! matrix {

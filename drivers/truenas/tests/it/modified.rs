@@ -30,7 +30,7 @@ async fn modify(driver: &dyn Driver, id: &VolumeId, all: &[(&str, &str)]) -> Res
     changed.map(|()| call.effect())
 }
 
-/// What the NAS shows of a volume: the value and its source.
+/// The field of a volume as the NAS shows it: the value and its source.
 async fn shown(nas: &Simulator, id: &VolumeId, field: &str) -> (String, String) {
     let dataset = format!("tank/csi/v/{id}");
     let row = nas.call("pool.dataset.query", vec![json!([["id", "=", dataset]])]);
@@ -222,7 +222,7 @@ fn choosing(nas: &Simulator, list: &str, choices: &str) -> Result<Arc<dyn Driver
     from_document(&Document::parse(&changed, &NoEnvironment).expect("a document"))
 }
 
-/// What the only share of the NAS allows: whether it is for reading alone, its networks, and who root is.
+/// The options of the only share of the NAS: whether it is for reading alone, its networks, and who root is.
 async fn share_of(nas: &Simulator) -> (bool, Vec<String>, String) {
     let mut shares = rows(nas, "sharing.nfs").await;
     assert_eq!(shares.len(), 1);

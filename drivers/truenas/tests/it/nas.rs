@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
 
-/// What the NAS does about a call.
+/// The reaction of the NAS to a call.
 pub(crate) enum Act {
     /// Answers.
     Answer(Value),
@@ -116,7 +116,7 @@ impl Nas {
             .collect()
     }
 
-    /// How many logins were tried.
+    /// The number of logins that were tried.
     pub(crate) fn logins(&self) -> usize {
         let all = &self.lock().seen;
         all.iter()
@@ -124,7 +124,7 @@ impl Nas {
             .count()
     }
 
-    /// How many connections were opened.
+    /// The number of connections that were opened.
     pub(crate) fn sockets(&self) -> usize {
         self.lock().sockets
     }

@@ -53,7 +53,7 @@ fn for_nodes(nas: &Simulator, kind: &str) -> String {
     }
 }
 
-/// What a node is called by such a connection.
+/// The name of a node for such a connection.
 fn called(kind: &str, node: &str) -> String {
     match kind.rsplit('-').next() {
         Some("nfs") => format!("{node}.lan"),
@@ -100,7 +100,7 @@ fn texts(list: &Value) -> Vec<String> {
     texts
 }
 
-/// Who gets in by what the NAS itself says; `*` for all.
+/// The nodes that get in by what the NAS itself says; `*` for all.
 async fn let_in(nas: &Simulator, kind: &str) -> Vec<String> {
     match kind.rsplit('-').next() {
         Some("nfs") => {

@@ -1,4 +1,4 @@
-//! What belongs to others, or may, stays; and what was done is seen before it counts.
+//! Objects that belong to others, or may, stay; and a change is seen before it counts.
 
 use std::time::Duration;
 

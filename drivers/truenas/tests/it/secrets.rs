@@ -1,4 +1,4 @@
-//! What is said about a connection, at the most verbose level, holds none of its secrets.
+//! The log and the errors of a connection, at the most verbose level, hold none of its secrets.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};

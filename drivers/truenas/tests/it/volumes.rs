@@ -354,7 +354,7 @@ async fn a_volume_whose_share_is_that_of_another_but_for_case_is_refused_before_
     }
 }
 
-/// What a periodic task takes goes with it; what lies below it keeps it.
+/// A snapshot that a periodic task takes goes with it; a dataset that lies below it keeps it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_detached_snapshot_with_something_on_or_below_it_is_looked_at_before_it_goes() {
     for (generation, method) in [
