@@ -40,7 +40,7 @@ impl Default for LoginBackoff {
 }
 
 impl LoginBackoff {
-    /// How long to wait before the next attempt.
+    /// The time to wait before the next attempt.
     pub(crate) fn wait(&self) -> Duration {
         let Some(last) = self.last else {
             return Duration::ZERO;

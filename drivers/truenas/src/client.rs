@@ -19,7 +19,7 @@ use crate::settings::Credentials;
 use crate::wire::{Answered, Unread};
 use crate::{Dialect, Error, Kind, Settings, connect, login, rows, tls};
 
-/// How long things may take.
+/// The times that things may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
     /// To open a socket: TCP, TLS, websocket.
@@ -32,7 +32,7 @@ pub struct Timing {
     pub ping: Duration,
     /// Until a silent NAS is given up.
     pub silence: Duration,
-    /// How long a call waits for the next attempt to connect. If that is farther away, the call fails
+    /// The longest time that a call waits for the next attempt to connect. If that is farther away, the call fails
     /// at once with the cause of the last failure.
     pub patience: Duration,
 }
@@ -218,12 +218,12 @@ impl Client {
         outcome.unwrap_or_else(|| Err(lost()))
     }
 
-    /// Where the NAS is, as a user would write it.
+    /// The address of the NAS, as a user would write it.
     pub(crate) fn address(&self) -> String {
         self.shared.settings.address()
     }
 
-    /// How long until the next attempt to connect may begin.
+    /// The time until the next attempt to connect may begin.
     pub(crate) fn pause(&self) -> Duration {
         self.shared.state().backoff.wait()
     }

@@ -95,7 +95,7 @@ fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Er
     }
 }
 
-/// What nodes are called, if the section says it.
+/// The names of nodes, if the section says them.
 fn access(
     section: &str,
     nodes: Option<&NodesConfig>,
@@ -456,7 +456,7 @@ fn sector() -> u32 {
     512
 }
 
-/// What TrueNAS knows as the speed of a disk.
+/// The words that TrueNAS knows for the speed of a disk.
 const SPEEDS: [&str; 6] = ["UNKNOWN", "SSD", "5400", "7200", "10000", "15000"];
 
 fn ssd() -> String {

@@ -73,7 +73,7 @@ async fn shake_hands(
     }
 }
 
-/// What an HTTP answer to the handshake means.
+/// The meaning of an HTTP answer to the handshake.
 fn refusal(answer: &http::Response<Option<Vec<u8>>>) -> Refused {
     let status = answer.status();
     let location = answer.headers().get(http::header::LOCATION);

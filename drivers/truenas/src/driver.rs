@@ -179,7 +179,7 @@ fn nas(document: &Document) -> Result<Nas, ConfigError> {
         .map_err(|error| ConfigError::at("httpConnection", error.message().to_owned()))
 }
 
-/// What the API takes of what may be configured.
+/// Fits the settings to the API, or refuses those that it does not take.
 fn fit_for_api(document: &Document, settings: &mut Settings) -> Result<(), ConfigError> {
     let policy = &mut settings.policy;
     let has = |mode| policy.class.has(mode);

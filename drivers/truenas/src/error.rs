@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-/// What went wrong, as far as a caller can act on it.
+/// The kind of an error, as far as a caller can act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// The configuration of the connection cannot be right.
@@ -62,7 +62,7 @@ pub enum Effect {
 pub struct Detail {
     /// The argument and field, such as `sharingnfs_create.path`.
     pub attribute: Option<String>,
-    /// What is wrong with it.
+    /// The problem with it.
     pub message: String,
     /// The errno of this entry.
     pub errno: i64,
@@ -100,7 +100,7 @@ const ENOMETHOD: i64 = 201;
 const EDATASETISLOCKED: i64 = 205;
 const ENOTAUTHENTICATED: i64 = 207;
 
-/// What the texts of ZFS and of the middleware mean, where the errno does not say it.
+/// The meaning of the texts of ZFS and of the middleware, where the errno does not say it.
 const TEXTS: [(&str, Kind); 31] = [
     ("already exists", Kind::Exists),
     ("already exports", Kind::Exists),
@@ -291,7 +291,7 @@ impl Error {
         self
     }
 
-    /// What went wrong.
+    /// The kind of error.
     pub fn kind(&self) -> Kind {
         self.0.kind
     }

@@ -41,7 +41,7 @@ fn effect_of(error: &ApiError) -> Effect {
     }
 }
 
-/// What a failed call means.
+/// The meaning of a failed call.
 pub(crate) fn understood(doing: impl Into<String>, error: &ApiError) -> Error {
     meaning(doing, error, effect_of(error))
 }

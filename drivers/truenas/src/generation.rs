@@ -1,4 +1,4 @@
-//! Which TrueNAS answers, and what it calls things.
+//! The TrueNAS that answers, and its names of things.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ pub struct Version {
     minor: u32,
 }
 
-/// How to speak to one NAS.
+/// The way to speak to one NAS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dialect {
     version: Version,
@@ -266,7 +266,7 @@ impl Dialect {
         }
     }
 
-    /// What is not there in this generation.
+    /// The error for a function that is not there in this generation.
     pub(crate) fn lacks(&self, what: &str) -> Error {
         let message = format!("{} has no {what}", self.version.text);
         Error::new(Kind::Unsupported, message)

@@ -19,9 +19,9 @@ use crate::{Error, Kind};
 
 /// Events can be lost, come twice or not at all: a job is asked about as well.
 const ASK_EVERY: Duration = Duration::from_secs(5);
-/// How many of the newest jobs of one method are searched for ours.
+/// The number of the newest jobs of one method that are searched for ours.
 const SEARCHED: u32 = 50;
-/// What is read of jobs.
+/// The fields that are read of jobs.
 const READ: [&str; 7] = [
     "id",
     "method",
@@ -37,8 +37,8 @@ const NUMBER: usize = 1 << 10;
 const LIST: usize = 1 << 20;
 /// The most values of an event that is kept. Arguments and results of jobs of ours have a few dozen.
 const MOST: usize = 1_000;
-/// How many jobs that change permissions are in flight on a NAS. Up to 25.10 it runs one at a time and lets five
-/// wait; there is one place for an administrator.
+/// The number of jobs in flight on a NAS that change permissions. Up to 25.10 it runs one at a time and lets
+/// five wait; there is one place for an administrator.
 const PERMITTING: usize = 5;
 
 /// A job on the NAS, in a form that can be kept and found again.
@@ -51,7 +51,7 @@ pub struct JobId {
     path: Option<String>,
 }
 
-/// What is known of a job.
+/// The state of a job, as far as it is known.
 enum Seen {
     Running,
     Done(Followed),
@@ -59,7 +59,7 @@ enum Seen {
     Gone,
 }
 
-/// What has ended.
+/// The job that has ended.
 enum Followed {
     /// The job.
     Ours(Result<(), Error>),
@@ -317,7 +317,7 @@ impl JobId {
         entry["method"] == self.method.as_str() && self.path.as_ref().is_none_or(same)
     }
 
-    /// What an entry of its number says.
+    /// The state of the job, from an entry of its number.
     fn read(&self, entry: &Value) -> Seen {
         match read(entry) {
             Seen::Done(_) if !self.permits(entry) => Seen::Done(Followed::Another),
@@ -372,7 +372,7 @@ fn done(outcome: Result<(), Error>) -> Seen {
     Seen::Done(Followed::Ours(outcome))
 }
 
-/// What is kept of an event about a job: what is read of jobs, and no more of it than jobs have.
+/// The part of an event about a job that is kept: the fields that are read of jobs, and no more of it than jobs have.
 pub(crate) fn of_event(fields: Value) -> Option<Value> {
     let Value::Object(mut fields) = fields else {
         return None;
@@ -382,7 +382,7 @@ pub(crate) fn of_event(fields: Value) -> Option<Value> {
     (size(&fields) <= MOST).then_some(fields)
 }
 
-/// How many values there are in a value.
+/// The number of values in a value.
 fn size(value: &Value) -> usize {
     let inner: usize = match value {
         Value::Array(all) => all.iter().map(size).sum(),

@@ -18,7 +18,7 @@ const ITERATIONS: std::ops::RangeInclusive<u32> = 50_000..=5_000_000;
 /// login to the NAS at the other end.
 const HEADER: &str = "n,,";
 const LENGTH: usize = 64;
-/// How many random bytes each side gives. The nonce of the NAS is both, encoded as one: its text does not
+/// The number of random bytes that each side gives. The nonce of the NAS is both, encoded as one: its text does not
 /// begin with the text of ours.
 const NONCE: usize = 32;
 
@@ -80,12 +80,12 @@ impl ClientFirst {
         })
     }
 
-    /// What is sent first.
+    /// The first message.
     pub(crate) fn message(&self) -> String {
         format!("{HEADER}{}", self.bare)
     }
 
-    /// What is sent next, and what the NAS must answer to it. Takes a second of work.
+    /// The next message, and the proof that the NAS must answer to it. Takes a second of work.
     pub(crate) fn answer(self, server_first: &str) -> Result<(String, ServerProof), ScramError> {
         let (nonce, salt, iterations) = read_server_first(server_first)?;
         let bytes = BASE64_STANDARD.decode(nonce);

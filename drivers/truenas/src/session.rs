@@ -34,11 +34,11 @@ const EVENTS: usize = 256;
 /// The largest answer that is read as it comes, whatever is in it.
 const UNTYPED: usize = 256 * 1024;
 
-/// What a socket must be able to do.
+/// The traits that a socket must have.
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
-/// How long a socket may be silent.
+/// The time that a socket may be silent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Silence {
     /// The pause between pings. The web server of the NAS cuts a connection on which it sees nothing
@@ -143,7 +143,7 @@ impl Session {
         })
     }
 
-    /// Which envelopes this socket carries.
+    /// The envelopes that this socket carries.
     pub(crate) fn transport(&self) -> Transport {
         self.transport
     }

@@ -38,10 +38,10 @@ pub struct HttpConnection {
     /// The version of the REST API. Read and ignored: the protocol is found out.
     #[serde(default)]
     pub api_version: Option<serde_json::Value>,
-    /// How an API key is presented.
+    /// The way an API key is presented.
     #[serde(default)]
     pub api_key_login: ApiKeyLogin,
-    /// How the certificate is checked.
+    /// The way the certificate is checked.
     #[serde(default)]
     pub tls: TlsOptions,
 }
@@ -56,7 +56,7 @@ pub enum Protocol {
     Https,
 }
 
-/// How an API key is presented to the NAS.
+/// The way an API key is presented to the NAS.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ApiKeyLogin {
@@ -79,7 +79,7 @@ pub struct Settings {
     pub(crate) tls: TlsOptions,
 }
 
-/// Where the NAS listens.
+/// The place where the NAS listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     pub(crate) protocol: Protocol,
@@ -87,7 +87,7 @@ pub(crate) struct Endpoint {
     pub(crate) port: u16,
 }
 
-/// Who logs in.
+/// The credentials of the login.
 #[derive(Clone)]
 pub(crate) enum Credentials {
     ApiKey {
