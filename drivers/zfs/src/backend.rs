@@ -24,7 +24,7 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// The storage below it.
     fn identity(&self) -> BackendIdentity;
 
-    /// The storage that answers, as [`driver_core::Driver::describe`] says it.
+    /// What answers, as [`driver_core::Driver::describe`] says it.
     async fn describe(&self, _call: &Call) -> Vec<Finding> {
         Vec::new()
     }
