@@ -9,9 +9,12 @@ ROUNDS=${ROUNDS:-2}
 cell_torn_iscsi() { torn iscsi; }
 cell_torn_nvmeof() { torn nvmeof; }
 cell_torn_nfs() { torn nfs; }
-# Kubernetes attaches nothing, so nothing but the sessions of a volume says that a node still has it.
+cell_torn_smb() { torn smb; }
+# Kubernetes attaches nothing, so nothing but what the storage knows of its clients says that a node still has a volume.
 cell_torn_unattached_iscsi() { CHART_SET=csiDriver.attachRequired=false torn iscsi; }
 cell_torn_unattached_nvmeof() { CHART_SET=csiDriver.attachRequired=false torn nvmeof; }
+cell_torn_unattached_nfs() { CHART_SET=csiDriver.attachRequired=false torn nfs; }
+cell_torn_unattached_smb() { CHART_SET=csiDriver.attachRequired=false torn smb; }
 
 torn() { # release
     local round number names=() both=()
@@ -63,11 +66,11 @@ only_the_first() { # release
     [ "$(volumes_of_driver "$1" | wc -w)" = 1 ]
 }
 
-# Nothing that says that a disk or a filesystem went away under what used it.
+# Nothing that says that a disk, a filesystem or a share went away under what used it.
 kernel_is_silent() { # round
     local log said
     log=$(in_node lab dmesg) || fail "the kernel of the machine cannot be asked"
     grep -q "the cell begins" <<<"$log" || fail "the kernel has forgotten what it said"
-    said=$(grep -iE 'conn error|recovery timed out|I/O error|critical .* error|EXT4-fs.*(error|remount)|XFS.*(error|shut)|JBD2.*error|lost .*write|nfs:.*not responding|rejecting I/O|Stale' <<<"$log" || true)
+    said=$(grep -iE 'conn error|recovery timed out|I/O error|critical .* error|EXT4-fs.*(error|remount)|XFS.*(error|shut)|JBD2.*error|lost .*write|nfs:.*not responding|rejecting I/O|Stale|CIFS:.*(has not responded|BAD_NETWORK_NAME|error|No writable handle)' <<<"$log" || true)
     [ -z "$said" ] || fail "round $1: the kernel says: $said"
 }

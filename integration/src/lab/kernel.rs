@@ -6,7 +6,7 @@ use super::command::run;
 
 /// The lines that say that a disk, a session or a share went away under what used it: their parts in order, in
 /// small letters.
-const LOSSES: [&[&str]; 13] = [
+const LOSSES: [&[&str]; 17] = [
     &["conn error"],
     &["recovery timed out"],
     &["i/o error"],
@@ -20,6 +20,10 @@ const LOSSES: [&[&str]; 13] = [
     &["nfs:", "not responding"],
     &["rejecting i/o"],
     &["stale"],
+    &["cifs:", "has not responded"],
+    &["cifs:", "bad_network_name"],
+    &["cifs:", "error"],
+    &["cifs:", "no writable handle"],
 ];
 
 /// A moment in the kernel's log.
@@ -90,6 +94,9 @@ mod tests {
             "[ 1.0] JBD2: Detected IO errors while flushing file data on sdb-8",
             "[ 1.0]  connection1:0: detected conn error (1020)",
             "[ 1.0] nfs: server 127.0.0.1 not responding, timed out",
+            "[ 1.0] CIFS: VFS: \\\\127.0.0.1 has not responded in 180 seconds. Reconnecting...",
+            "[ 1.0] CIFS: VFS:  BAD_NETWORK_NAME: \\\\127.0.0.1\\pvc-1",
+            "[ 1.0] CIFS: VFS: No writable handle in writepages rc=-9",
         ] {
             assert!(is_loss(&loss), "{loss}");
         }
@@ -98,6 +105,7 @@ mod tests {
             "[ 1.0] EXT4-fs (sdb): unmounting filesystem",
             "[ 1.0] nvme nvme1: Removing ctrl: NQN \"nqn.2026-01.lab.served:pvc-1\"",
             "[ 1.0] error of critical weight",
+            "[ 1.0] CIFS: Attempting to mount //127.0.0.1/pvc-1",
         ] {
             assert!(!is_loss(&other), "{other}");
         }
