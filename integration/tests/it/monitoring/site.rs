@@ -4,12 +4,21 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use csi_proto::fence::FenceClusterNetworkRequest;
+use csi_proto::fence::fence_controller_client::FenceControllerClient;
+use csi_proto::reclaimspace::ControllerReclaimSpaceRequest;
+use csi_proto::reclaimspace::reclaim_space_controller_client::ReclaimSpaceControllerClient;
+use csi_proto::v1::group_controller_client::GroupControllerClient;
+use csi_proto::v1::snapshot_metadata_client::SnapshotMetadataClient;
 use csi_proto::v1::volume_capability::access_mode::Mode;
 use csi_proto::v1::{
-    CreateVolumeRequest, GetCapacityRequest, NodeStageVolumeRequest, ProbeRequest, Topology,
-    TopologyRequirement,
+    ControllerModifyVolumeRequest, ControllerPublishVolumeRequest,
+    CreateVolumeGroupSnapshotRequest, CreateVolumeRequest, DeleteVolumeGroupSnapshotRequest,
+    GetCapacityRequest, GetMetadataAllocatedRequest, NodeStageVolumeRequest, ProbeRequest,
+    Topology, TopologyRequirement,
 };
 use integration::client::{Answer, Client};
 use integration::observe::free_port;
@@ -19,6 +28,7 @@ use integration::server::{Launch, Server};
 use integration::{volume, wait};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tonic::transport::Channel;
 
 /// The number of times that the proxy is started: `OmnibusCsiRestarts` wants more than three in an hour.
 const STARTS: u32 = 5;
@@ -61,12 +71,14 @@ impl Site {
     /// Starts them, the proxy several times: Prometheus sees each start.
     pub(super) async fn start(&self, prometheus: &Prometheus) -> Running<'_> {
         let metrics = |port: u16| format!("127.0.0.1:{port}");
-        let plain =
-            Launch::local_hostpath(&self.plain).set("--metrics-address", &metrics(self.ports[1]));
+        let plain = Launch::local_hostpath(&self.plain)
+            .set("--metrics-address", &metrics(self.ports[1]))
+            .set("--csi-addons-address", &addons(&self.plain));
         let plain = plain.start(&self.plain).await;
         let launch = self
             .launch()
-            .set("--metrics-address", &metrics(self.ports[0]));
+            .set("--metrics-address", &metrics(self.ports[0]))
+            .set("--csi-addons-address", &addons(&self.proxy));
         let mut proxy = launch.start(&self.proxy).await;
         for number in 1..=STARTS {
             wait::until_answered("Prometheus to see a start", async || {
@@ -130,6 +142,15 @@ impl Site {
     }
 }
 
+/// The address of csi-addons.
+fn addons(place: &Place) -> String {
+    format!("unix://{}", addons_socket(place).display())
+}
+
+fn addons_socket(place: &Place) -> PathBuf {
+    place.path().join("addons.sock")
+}
+
 /// A connection to a storage host at a port of the loopback.
 fn storage_host(port: u16) -> String {
     format!(
@@ -169,6 +190,10 @@ impl Running<'_> {
         let end = Instant::now() + length;
         let proxy = self.proxy.client();
         let plain = self.plain.client();
+        let proxy_addons = Client::connect(&addons_socket(&self.site.proxy)).await;
+        let proxy_addons = proxy_addons.expect("a socket").channel;
+        let plain_addons = Client::connect(&addons_socket(&self.site.plain)).await;
+        let plain_addons = plain_addons.expect("a socket").channel;
         let mut kept: Vec<String> = Vec::new();
         let mut round = 0_u32;
         while Instant::now() < end {
@@ -194,6 +219,9 @@ impl Running<'_> {
                 let gone = proxy.delete_snapshot(volume::delete_snapshot(&id)).await;
                 gone.expect("deleted");
             }
+            if let Some(id) = kept.iter().rfind(|id| id.starts_with("v:near/")) {
+                services(&proxy, &proxy_addons, id, round).await;
+            }
             proxy.probe(ProbeRequest {}).await.expect("an answer");
             self.in_vain(&proxy).await;
             plain.probe(ProbeRequest {}).await.expect("an answer");
@@ -205,6 +233,7 @@ impl Running<'_> {
                 .volume(volume::create("pvc-1", &BTreeMap::new()))
                 .await;
             let one = one.expect("a volume").volume_id;
+            services(&plain, &plain_addons, &one, round).await;
             plain
                 .delete_volume(volume::delete(&one))
                 .await
@@ -254,6 +283,60 @@ impl Running<'_> {
         assert!(self.proxy.is_alive());
         self.proxy.kill().await;
     }
+}
+
+/// Calls about access and data services. Some are refused: a call counts whatever it is answered.
+async fn services(client: &Client, addons: &Channel, id: &str, round: u32) {
+    let request = ControllerPublishVolumeRequest {
+        volume_id: id.to_owned(),
+        node_id: "node-a".to_owned(),
+        volume_capability: Some(volume::mounted(Mode::SingleNodeWriter)),
+        ..ControllerPublishVolumeRequest::default()
+    };
+    let _ = client.controller_publish_volume(request).await;
+    let request = ControllerModifyVolumeRequest {
+        volume_id: id.to_owned(),
+        mutable_parameters: volume::parameters(&[("compression", "lz4")]),
+        ..ControllerModifyVolumeRequest::default()
+    };
+    let mut controller = client.controller.clone();
+    let _ = controller.controller_modify_volume(request).await;
+    let mut groups = GroupControllerClient::new(client.channel.clone());
+    let request = CreateVolumeGroupSnapshotRequest {
+        name: format!("group-{round}"),
+        source_volume_ids: vec![id.to_owned()],
+        parameters: volume::parameters(&[("consistency", "none")]),
+        ..CreateVolumeGroupSnapshotRequest::default()
+    };
+    let taken = groups.create_volume_group_snapshot(request).await;
+    if let Some(group) = taken
+        .ok()
+        .and_then(|taken| taken.into_inner().group_snapshot)
+    {
+        let snapshots = group.snapshots.into_iter();
+        let request = DeleteVolumeGroupSnapshotRequest {
+            group_snapshot_id: group.group_snapshot_id,
+            snapshot_ids: snapshots.map(|one| one.snapshot_id).collect(),
+            ..DeleteVolumeGroupSnapshotRequest::default()
+        };
+        let _ = groups.delete_volume_group_snapshot(request).await;
+    }
+    let request = GetMetadataAllocatedRequest {
+        snapshot_id: format!("{id}@moment"),
+        ..GetMetadataAllocatedRequest::default()
+    };
+    let mut blocks = SnapshotMetadataClient::new(client.channel.clone());
+    let _ = blocks.get_metadata_allocated(request).await;
+    // Without a network it asks no storage.
+    let mut fences = FenceControllerClient::new(addons.clone());
+    let request = FenceClusterNetworkRequest::default();
+    let _ = fences.fence_cluster_network(request).await;
+    let request = ControllerReclaimSpaceRequest {
+        volume_id: id.to_owned(),
+        ..ControllerReclaimSpaceRequest::default()
+    };
+    let mut reclaims = ReclaimSpaceControllerClient::new(addons.clone());
+    let _ = reclaims.controller_reclaim_space(request).await;
 }
 
 async fn made(client: &Client, name: &str, connection: &str) -> Answer<String> {
