@@ -29,6 +29,8 @@ const NODE_MISSING: &str = "ControllerPublishVolume should fail when the node do
 pub struct Questions<'a> {
     /// Parameters of its class, as YAML.
     pub class: Option<&'a str>,
+    /// Parameters of its class of attributes, as YAML.
+    pub attributes: Option<&'a str>,
     /// Secrets of each call, as YAML.
     pub secrets: Option<&'a str>,
     /// Whether its volumes are devices.
@@ -129,6 +131,7 @@ pub async fn ask(sanity: &Path, place: &Place, questions: &Questions<'_>) -> (Ve
     }
     for (flag, text) in [
         ("testvolumeparameters", questions.class),
+        ("testvolumemutableparameters", questions.attributes),
         ("secrets", questions.secrets),
     ] {
         if let Some(text) = text {

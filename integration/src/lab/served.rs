@@ -223,13 +223,18 @@ const NVMET: &str = "nvmeof:
 // === impl Served ===
 
 impl Served {
-    /// Whether it makes volumes on its own machine, for that alone.
     /// Whether it takes snapshots of several volumes at one moment.
     pub fn takes_groups(&self) -> bool {
         let without = ["freenas-api-", "synology-"];
         !without.iter().any(|kinds| self.kind.starts_with(kinds))
     }
 
+    /// Whether classes of attributes can change its volumes.
+    pub fn takes_changes(&self) -> bool {
+        !self.kind.starts_with("synology-")
+    }
+
+    /// Whether it makes volumes on its own machine, for that alone.
     fn is_of_the_node(&self) -> bool {
         self.kind.starts_with("zfs-local")
     }
@@ -277,7 +282,9 @@ impl Served {
                 self.kind, self.section
             )
         };
-        let mut text = self.whole.map_or_else(made, str::to_owned);
+        // A whole configuration has the section first, if it has one.
+        let with_more = |whole: &str| whole.replacen("zfs:\n", &format!("zfs:\n{more}"), 1);
+        let mut text = self.whole.map_or_else(made, with_more);
         if self.is_remote() {
             text.push_str(&self.login.section(place.path(), self.root, road));
         }

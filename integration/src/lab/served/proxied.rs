@@ -81,7 +81,7 @@ pub async fn is_whole(served: Served) {
     let (mut homes, mut beside) = (Vec::new(), Vec::new());
     for other in connections().filter(|other| other.name != served.name) {
         let home = Place::new();
-        beside.push((other.name, file_of(other, &home)));
+        beside.push((other.name, file_of(other, &home, "")));
         homes.push(home);
     }
     let home = Place::new();
@@ -95,7 +95,11 @@ fn all_of_them(tested: Served, place: &Place, homes: &[Place]) -> Launch {
     let folders = Launch::local_hostpath(place).config;
     let made: Vec<_> = connections()
         .zip(homes)
-        .map(|(served, home)| (served.name, file_of(served, home)))
+        .map(|(served, home)| {
+            let is_tested = served.name == tested.name;
+            let more = if is_tested { sanity::ALLOWED } else { "" };
+            (served.name, file_of(served, home, more))
+        })
         .chain([
             (DIRECTORY, folders),
             (BY_HAND, "driver: node-manual\n".to_owned()),
@@ -105,10 +109,10 @@ fn all_of_them(tested: Served, place: &Place, homes: &[Place]) -> Launch {
     Launch::proxy(&place.path().join("connections"), tested.name, files).set("--log-level", "info")
 }
 
-/// A connection with datasets of its own, which are made.
-fn file_of(served: Served, home: &Place) -> String {
+/// A connection with datasets of its own, which are made, and with more lines in its section `zfs`.
+fn file_of(served: Served, home: &Place, more: &str) -> String {
     let own = format!("{ROOT}/{}", served.name);
-    let text = served.start_on(home).config.replace(ROOT, &own);
+    let text = served.launch_with(home, more).config.replace(ROOT, &own);
     for name in ["v", "s"] {
         run(&["zfs", "create", "-p", &format!("{own}/{name}")]);
     }

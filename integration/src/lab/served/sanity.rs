@@ -12,16 +12,22 @@ use crate::server::log_of;
 
 /// The skipped specs, and why.
 const SKIPPED: [(&str, &str); 3] = [
-    ("ModifyVolume", "nothing of a volume can be modified"),
-    (
-        "volume attribute class",
-        "nothing of a volume can be modified",
-    ),
     (
         "accessibility requirements",
         "a snapshot is where its volume is",
     ),
+    (
+        "node max attach limit",
+        "a node reports no number of volumes",
+    ),
+    (
+        "already published but is incompatible",
+        "nothing is published read-only",
+    ),
 ];
+
+/// The specs that are also skipped where no class of attributes changes a volume.
+const SKIPPED_WITHOUT_CHANGES: [&str; 2] = ["ModifyVolume", "volume attribute class"];
 
 /// The specs that are also skipped where no snapshots are taken at one moment.
 const SKIPPED_WITHOUT_GROUPS: &str = "GroupController";
@@ -38,12 +44,17 @@ const SKIPPED_OF_SHARES: &str = "NodeExpandVolume";
 const SKIPPED_OF_THE_NODE: &str = "ExpandVolume [Controller Server]";
 
 /// How many run, how many of these expand by the controller, and how many more run where a node expands, volumes are
-/// attached, or groups are taken.
+/// attached, groups are taken, or classes of attributes change volumes.
 const RAN: usize = 73;
 const RAN_OF_THE_CONTROLLER: usize = 3;
 const RAN_OF_EXPANSION: usize = 4;
 const RAN_ATTACHED: usize = 7;
 const RAN_OF_GROUPS: usize = 6;
+const RAN_OF_CHANGES: usize = 8;
+
+/// A line of the section `zfs`: what classes may set, and a class that sets it.
+pub(super) const ALLOWED: &str = "  volumeParameters: [compression]\n";
+const ATTRIBUTES: &str = "compression: lz4\n";
 
 /// Every spec runs that the driver's capabilities call for, and none fails.
 ///
@@ -53,7 +64,7 @@ pub async fn nothing_fails(served: Served) {
     let program = requirement::tool_from("csi-sanity", "OMNIBUS_CSI_SANITY")
         .expect("the lab is given csi-sanity");
     let place = Place::new();
-    let launch = served.start_on(&place);
+    let launch = served.launch_with(&place, ALLOWED);
     let before = (Leftovers::read(), storage());
     let secrets = secrets(served);
     let report = sanity::run(
@@ -81,7 +92,13 @@ pub(super) fn due(served: Served) -> usize {
     } else {
         0
     };
+    let of_changes = if served.takes_changes() {
+        RAN_OF_CHANGES
+    } else {
+        0
+    };
     of_groups
+        + of_changes
         + match (served.is_expanded_by_the_controller(), served.is_device()) {
             (true, true) => RAN + RAN_OF_EXPANSION + RAN_ATTACHED,
             (true, false) => RAN + RAN_ATTACHED,
@@ -101,6 +118,7 @@ pub(super) fn secrets(served: Served) -> Option<String> {
 /// The settings of the suite for a kind of volumes.
 pub(super) fn questions(served: Served, secrets: Option<&String>) -> Questions<'_> {
     Questions {
+        attributes: served.takes_changes().then_some(ATTRIBUTES),
         secrets: secrets.map(String::as_str),
         is_block: served.access == Access::Block,
         size: i64::try_from(served.sizes().0).ok(),
@@ -141,6 +159,10 @@ pub(super) fn judge(
         let always = SKIPPED.iter().any(|(words, _)| name.contains(words));
         always
             || (!served.takes_groups() && name.contains(SKIPPED_WITHOUT_GROUPS))
+            || (!served.takes_changes()
+                && SKIPPED_WITHOUT_CHANGES
+                    .iter()
+                    .any(|words| name.contains(words)))
             || (share && name.contains(SKIPPED_OF_SHARES))
             || (of_the_node && name.contains(SKIPPED_OF_THE_NODE))
             || (of_the_node && SKIPPED_UNATTACHED.iter().any(|words| name.contains(words)))
