@@ -17,8 +17,9 @@ use integration::{requirement, wait};
 use site::Site;
 
 /// Panels that show nothing of a job or of a connection, and why; without a name whatever is chosen.
-const EMPTY: [(&str, &str, &str); 5] = [
+const EMPTY: [(&str, &str, &str); 6] = [
     ("", "Orphans", "a directory has none that could be listed"),
+    ("", "Lost exports", "a directory has none"),
     ("plain", "Failures", "no call of it fails for its storage"),
     ("plain", "Failed programs", "it runs no program"),
     ("near", "Failures", "its storage works"),

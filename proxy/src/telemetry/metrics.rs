@@ -401,6 +401,9 @@ impl Drop for RpcInFlight {
 // === impl Outcome ===
 
 impl Outcome {
+    /// Every outcome.
+    const ALL: [Self; 3] = [Self::Done, Self::Failed, Self::Unknown];
+
     fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",

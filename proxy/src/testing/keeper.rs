@@ -24,6 +24,8 @@ pub(crate) struct Held {
     pub(crate) lost: BTreeSet<&'static str>,
     /// The volumes that cannot be read, or removed.
     pub(crate) stuck: BTreeSet<&'static str>,
+    /// The volumes whose export cannot be restored.
+    pub(crate) refused: BTreeSet<&'static str>,
     /// The volumes that the host does not answer about.
     pub(crate) silent: BTreeSet<&'static str>,
     /// The volumes that make the program panic.
@@ -213,6 +215,9 @@ impl Exports for Keeper {
 
     async fn repair_export(&self, _: &Call, id: &VolumeId) -> Result<(), Error> {
         self.trouble(id.as_str())?;
+        if self.held().refused.contains(id.as_str()) {
+            return Err(Error::new(Kind::Denied, format!("export {id}")));
+        }
         self.held().lost.remove(id.as_str());
         Ok(())
     }

@@ -23,6 +23,7 @@ use crate::routing::connection::Connection;
 use crate::routing::connections::{ConnectionName, LazyConnection};
 use crate::rpc::Rpc;
 use crate::rpc::in_flight::{Hold, InFlight, Keys, Object};
+use crate::telemetry::metrics::{Metrics, Outcome};
 
 /// How often. A pod that starts in between restores its own export; this is for the others.
 const EVERY: Duration = Duration::from_mins(10);
@@ -101,10 +102,10 @@ async fn check(
     lazy: Arc<LazyConnection>,
     from: Option<PageToken>,
 ) -> (ConnectionName, Checked) {
-    let in_flight = plugin.runner.in_flight();
+    let runner = &plugin.runner;
     let checked = async {
         let connection = lazy.look().await?;
-        restore_from(&connection, in_flight, from).await
+        restore_from(&connection, runner.in_flight(), &runner.metrics, from).await
     };
     let checked = checked.await.unwrap_or_else(|error| {
         // The periodic probe reports a backend that does not answer.
@@ -122,6 +123,7 @@ async fn check(
 async fn restore_from(
     connection: &Connection,
     in_flight: &InFlight,
+    metrics: &Metrics,
     from: Option<PageToken>,
 ) -> Result<Checked, Error> {
     let mut page = PageRequest {
@@ -136,7 +138,7 @@ async fn restore_from(
         let listed = listed.await?;
         let mut were_lost = false;
         for volume in &listed.entries {
-            match restore(connection, in_flight, &volume.id).await {
+            match restore(connection, in_flight, metrics, &volume.id).await {
                 Ok(was_lost) => were_lost |= was_lost,
                 Err(error) => {
                     warn!(
@@ -184,6 +186,7 @@ fn is_of_storage(error: &Error) -> bool {
 async fn restore(
     connection: &Connection,
     in_flight: &InFlight,
+    metrics: &Metrics,
     id: &VolumeId,
 ) -> Result<bool, Error> {
     let driver = connection.driver();
@@ -205,11 +208,15 @@ async fn restore(
     let restored = connection.ask_within(CHANGE, "restore an export", async |call| {
         driver.repair_export(call, id).await
     });
-    match restored.await {
-        Ok(()) => {}
+    let restored = restored.await;
+    let outcome = match &restored {
+        Ok(()) => Outcome::Done,
         Err(error) if error.kind() == Kind::NotFound => return Ok(false),
-        Err(error) => return Err(error),
-    }
+        Err(error) if error.kind() == Kind::Timeout => Outcome::Unknown,
+        Err(_) => Outcome::Failed,
+    };
+    metrics.lost_export(connection.name().text(), outcome);
+    restored?;
     warn!(
         connection = connection.name().field(),
         volume = id.as_str(),

@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::Metrics;
+use super::{Metrics, Outcome};
 
 /// The counts about connections.
 #[derive(Debug, Default)]
@@ -24,6 +24,7 @@ pub(super) struct OfConnections {
     volumes: Family<Of, Gauge>,
     orphans: Family<Of, Gauge>,
     unhealthy: Family<Of, Gauge>,
+    lost_exports: Family<LostExport, Counter>,
     gone: Mutex<BTreeSet<Arc<str>>>,
 }
 
@@ -43,6 +44,12 @@ struct Kind {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Load {
+    connection: Arc<str>,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LostExport {
     connection: Arc<str>,
     outcome: &'static str,
 }
@@ -121,6 +128,11 @@ impl OfConnections {
             "omnibus_csi_connection_unhealthy_volumes",
             "Volumes with which something is wrong, as the storage of a connection sees it, counted every five minutes",
             self.unhealthy.clone(),
+        );
+        to.register(
+            "omnibus_csi_lost_exports",
+            "Lost exports that the controller found without a call, and whether it could restore them",
+            self.lost_exports.clone(),
         );
     }
 }
@@ -250,6 +262,16 @@ impl Metrics {
         }
     }
 
+    /// An export was lost; whether it could be restored.
+    pub(crate) fn lost_export(&self, connection: &Arc<str>, outcome: Outcome) {
+        let all = &self.inner.connections;
+        let lost = LostExport {
+            connection: all.label(connection),
+            outcome: outcome.as_str(),
+        };
+        all.lost_exports.get_or_create(&lost).inc();
+    }
+
     /// Sets the number of unreadable folders.
     pub(crate) fn folders_unread(&self, count: usize) {
         let unread = &self.inner.connections.folders_unread;
@@ -272,6 +294,12 @@ impl Metrics {
         }
         for outcome in [DONE, REFUSED] {
             all.loads.remove(&Load::new(connection, outcome));
+        }
+        for outcome in Outcome::ALL {
+            all.lost_exports.remove(&LostExport {
+                connection: connection.clone(),
+                outcome: outcome.as_str(),
+            });
         }
         self.inner.forget_calls(connection);
         if let Some(history) = &self.inner.history {

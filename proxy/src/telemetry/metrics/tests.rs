@@ -103,6 +103,8 @@ fn a_connection_that_is_gone_has_no_metrics() {
         metrics.backend_call(&name, "create_volume", Outcome::Done, Duration::ZERO);
         metrics.connection_refused(&name);
         metrics.connection_health(&name, true);
+        metrics.lost_export(&name, Outcome::Done);
+        metrics.lost_export(&name, Outcome::Failed);
     };
     call("nas");
     call("other");
@@ -138,6 +140,7 @@ fn full() -> Metrics {
     metrics.folders_unread(0);
     metrics.connection_loaded(&nas, &Arc::from("memory"), None);
     metrics.connection_health(&nas, true);
+    metrics.lost_export(&nas, Outcome::Done);
     for usage in [
         Usage::Available,
         Usage::Volumes,

@@ -23,7 +23,7 @@ async fn a_host_that_lost_all_exports_gets_all_back_in_one_round() {
     let all = ["a", "b", "c", "d", "e"];
     let keeper = keeper(&all);
     let connection = keeper.connection("nas");
-    let next = restore_from(&connection, &InFlight::default(), None).await;
+    let next = restore_from(&connection, &InFlight::default(), &Metrics::new(), None).await;
     assert_eq!(next.expect("checked").next, None);
     assert!(lost(&keeper).is_empty());
 }
@@ -32,11 +32,11 @@ async fn a_host_that_lost_all_exports_gets_all_back_in_one_round() {
 async fn a_round_checks_one_page_and_the_next_goes_on_after_it() {
     let keeper = keeper(&["d"]);
     let (connection, in_flight) = (keeper.connection("nas"), InFlight::default());
-    let next = restore_from(&connection, &in_flight, None).await;
+    let next = restore_from(&connection, &in_flight, &Metrics::new(), None).await;
     let next = next.expect("checked").next;
     assert_eq!(lost(&keeper), ["d"], "it is on the second page");
     assert!(next.is_some());
-    restore_from(&connection, &in_flight, next)
+    restore_from(&connection, &in_flight, &Metrics::new(), next)
         .await
         .expect("checked");
     assert!(lost(&keeper).is_empty());
@@ -49,12 +49,12 @@ async fn a_volume_that_a_call_works_on_is_left_to_that_call() {
     let id = VolumeId::parse("a").expect("an id");
     let keys = Keys::none().and(connection.scope(), Object::Volume(id), Hold::Exclusive);
     let guard = in_flight.take(Rpc::DeleteVolume, keys).expect("free");
-    restore_from(&connection, &in_flight, None)
+    restore_from(&connection, &in_flight, &Metrics::new(), None)
         .await
         .expect("checked");
     assert_eq!(lost(&keeper), ["a"]);
     drop(guard);
-    restore_from(&connection, &in_flight, None)
+    restore_from(&connection, &in_flight, &Metrics::new(), None)
         .await
         .expect("checked");
     assert!(lost(&keeper).is_empty());
@@ -65,7 +65,7 @@ async fn a_failure_stops_no_other_volume_but_three_end_the_round() {
     let keeper = keeper(&["a", "b", "c", "d", "e"]);
     keeper.held().silent = BTreeSet::from(["a", "c", "d"]);
     let connection = keeper.connection("nas");
-    let checked = restore_from(&connection, &InFlight::default(), None).await;
+    let checked = restore_from(&connection, &InFlight::default(), &Metrics::new(), None).await;
     assert!(checked.expect("checked").has_failed);
     assert_eq!(lost(&keeper), ["a", "c", "d", "e"]);
 }
@@ -75,15 +75,43 @@ async fn volumes_with_something_wrong_of_their_own_keep_no_other_from_being_rest
     let keeper = keeper(&["a", "b", "c", "d", "e"]);
     keeper.held().stuck = BTreeSet::from(["a", "c", "d"]);
     let connection = keeper.connection("nas");
-    let checked = restore_from(&connection, &InFlight::default(), None).await;
+    let checked = restore_from(&connection, &InFlight::default(), &Metrics::new(), None).await;
     let checked = checked.expect("checked");
     // The second page has lost ones only, and none of it is restored: the next round goes on after it.
     assert!(!checked.has_failed);
     assert!(checked.next.is_some());
     assert_eq!(lost(&keeper), ["a", "c", "d", "e"]);
-    let next = restore_from(&connection, &InFlight::default(), checked.next).await;
+    let next = restore_from(
+        &connection,
+        &InFlight::default(),
+        &Metrics::new(),
+        checked.next,
+    )
+    .await;
     assert_eq!(next.expect("checked").next, None);
     assert_eq!(lost(&keeper), ["a", "c", "d"]);
+}
+
+#[tokio::test]
+async fn what_was_lost_is_counted_with_its_outcome_and_what_is_there_is_not() {
+    let keeper = keeper(&["a", "b"]);
+    keeper.held().refused = BTreeSet::from(["a"]);
+    let (connection, metrics) = (keeper.connection("nas"), Metrics::new());
+    for _ in 0..2 {
+        restore_from(&connection, &InFlight::default(), &metrics, None)
+            .await
+            .expect("checked");
+    }
+    let page = metrics.encode().expect("a page");
+    let lines = page
+        .lines()
+        .filter(|line| line.starts_with("omnibus_csi_lost_exports_total{"));
+    let counted: BTreeSet<_> = lines.collect();
+    let wanted = [
+        "omnibus_csi_lost_exports_total{connection=\"nas\",outcome=\"done\"} 1",
+        "omnibus_csi_lost_exports_total{connection=\"nas\",outcome=\"failed\"} 2",
+    ];
+    assert_eq!(counted, BTreeSet::from(wanted));
 }
 
 #[test]
@@ -105,7 +133,13 @@ fn a_failure_is_of_the_storage_unless_it_is_known_to_be_of_one_volume() {
 async fn a_volume_deleted_in_between_is_no_failure_and_no_loss() {
     let keeper = keeper(&["a"]);
     keeper.held().gone = BTreeSet::from(["a"]);
-    let next = restore_from(&keeper.connection("nas"), &InFlight::default(), None).await;
+    let next = restore_from(
+        &keeper.connection("nas"),
+        &InFlight::default(),
+        &Metrics::new(),
+        None,
+    )
+    .await;
     assert!(
         next.expect("checked").next.is_some(),
         "only the first page was checked"
@@ -116,7 +150,13 @@ async fn a_volume_deleted_in_between_is_no_failure_and_no_loss() {
 async fn a_backend_that_cannot_list_is_an_error() {
     let keeper = keeper(&["a"]);
     keeper.held().pages = Some(0);
-    let checked = restore_from(&keeper.connection("nas"), &InFlight::default(), None).await;
+    let checked = restore_from(
+        &keeper.connection("nas"),
+        &InFlight::default(),
+        &Metrics::new(),
+        None,
+    )
+    .await;
     assert_eq!(checked.expect_err("no list").kind(), Kind::Unreachable);
     assert_eq!(lost(&keeper), ["a"]);
 }
