@@ -321,6 +321,9 @@ impl Merged {
         let mut driver = merged.object("csiDriver");
         driver.insert("name".into(), json!(name));
         let config = at(&only.values, &["driver", "config"]).cloned();
+        if let Some(config) = &config {
+            merged.check(&only.name, config);
+        }
         merged
             .values
             .insert("csiDriver".into(), Value::Object(driver));
@@ -550,7 +553,9 @@ impl Merged {
             .insert("csiDriver".into(), Value::Object(driver));
         self.finish_secrets();
         let connections = std::mem::take(&mut self.connections);
-        self.check_connections(&connections);
+        for (name, config) in &connections {
+            self.check(name, config);
+        }
         self.notes
             .extend(rights::grant(&mut self.values, &connections));
         self.values
@@ -576,17 +581,15 @@ impl Merged {
         self.fit();
     }
 
-    /// The findings of `check --offline` in each connection. Variables are those of the controller, not of this
+    /// The findings of `check --offline` in a configuration. Variables are those of the controller, not of this
     /// machine.
-    fn check_connections(&mut self, connections: &Map<String, Value>) {
-        for (name, config) in connections {
-            for (is_error, finding) in check::offline(&config.to_string()) {
-                let said = format!("{name}: check: {finding}");
-                if is_error {
-                    self.problems.push(said);
-                } else {
-                    self.notes.push(said);
-                }
+    fn check(&mut self, name: &str, config: &Value) {
+        for (is_error, finding) in check::offline(&config.to_string()) {
+            let said = format!("{name}: check: {finding}");
+            if is_error {
+                self.problems.push(said);
+            } else {
+                self.notes.push(said);
             }
         }
     }

@@ -433,6 +433,19 @@ fn of_drivers() -> Vec<Shape> {
             )
         },
         Shape {
+            notes: &["it stays a driver of its own"],
+            problems: &["file: check: zfs.datasetParentName"],
+            ..shape(
+                "volumes that pods describe, without their dataset",
+                values(
+                    "e",
+                    "\n    driver: zfs-local-ephemeral-inline\n",
+                    "\ncontroller: {enabled: false}\n",
+                ),
+                &[],
+            )
+        },
+        Shape {
             holds: &[(
                 "/storageClasses/0/secrets/node-stage-secret/node-db.node.session.auth.username",
                 "foo",
