@@ -387,7 +387,8 @@ fn of_drivers() -> Vec<Shape> {
                 values(
                     "n",
                     NFS_CLIENT,
-                    "\ncontroller: {strategy: node}\nnode: {driver: {extraVolumeMounts: [{name: s, mountPath: /storage}]}}\n",
+                    "\ncontroller: {strategy: node}\nnode:\n  driver: {extraVolumeMounts: [{name: s, mountPath: /storage}]}\n  \
+                     extraVolumes: [{name: s, hostPath: {path: /mnt/s}}]\n",
                 ),
                 &["file"],
             )
@@ -414,7 +415,8 @@ fn of_drivers() -> Vec<Shape> {
                 values(
                     "h",
                     LOCAL,
-                    "\ncontroller: {strategy: node}\nnode: {driver: {extraVolumeMounts: [{name: h, mountPath: /var/lib/csi}]}}\n",
+                    "\ncontroller: {strategy: node}\nnode:\n  driver: {extraVolumeMounts: [{name: h, mountPath: /var/lib/csi}]}\n  \
+                     extraVolumes: [{name: h, hostPath: {path: /var/lib/csi}}]\n",
                 ),
                 &["file"],
             )
