@@ -5,6 +5,7 @@ mod addons;
 mod adopt;
 mod authority;
 mod background_copy;
+mod commands_documented;
 mod console;
 mod csi_sanity;
 mod every_kind;
