@@ -19,7 +19,8 @@ job "omnibus-csi-controller" {
 
     task "controller" {
       driver       = "docker"
-      # Longer than the program takes to end: it waits 25 s for calls, and then unmounts.
+      # Longer than the program takes to end: it waits 25 s for calls, and then unmounts. A client of Nomad makes no more
+      # of it than its max_kill_timeout, 30s unless configured.
       kill_timeout = "45s"
 
       config {

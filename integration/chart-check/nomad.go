@@ -12,7 +12,8 @@ import (
 )
 
 // printNomad parses a file for Nomad and prints what its tasks have, a line each: `image NAME`, `kill-timeout SECONDS`,
-// `memory MIB`, `mount-dir FOLDER`, `plugin ID`, `argument TEXT`. What Nomad itself would say of the file, nothing here knows.
+// `memory MIB`, `mount-dir FOLDER`, `stage-dir FOLDER`, `plugin ID`, `argument TEXT`. What Nomad itself
+// would say of the file, nothing here knows.
 func printNomad(path string, out io.Writer) error {
 	source, err := os.ReadFile(path)
 	if err != nil {
@@ -84,6 +85,8 @@ func (r nomadReader) print(kind, name string, value cty.Value) error {
 		fmt.Fprintln(r.out, "memory", value.AsBigFloat().Text('f', -1))
 	case "csi_plugin.mount_dir":
 		fmt.Fprintln(r.out, "mount-dir", value.AsString())
+	case "csi_plugin.stage_publish_base_dir":
+		fmt.Fprintln(r.out, "stage-dir", value.AsString())
 	case "csi_plugin.id", ".plugin_id":
 		fmt.Fprintln(r.out, "plugin", value.AsString())
 	case "task.kill_timeout":

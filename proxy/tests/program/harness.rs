@@ -5,9 +5,13 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
+use csi_proto::v1::VolumeCapability;
+use csi_proto::v1::node_client::NodeClient;
+use csi_proto::v1::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
+use tonic::transport::{Channel, Endpoint};
 
 pub(super) const PROGRAM: &str = env!("CARGO_BIN_EXE_omnibus-csi");
 
@@ -137,6 +141,21 @@ impl Drop for Server {
         // One that has ended already cannot be killed.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+pub(super) async fn node_client(socket: &Path) -> NodeClient<Channel> {
+    let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display())).unwrap();
+    NodeClient::new(endpoint.connect().await.unwrap())
+}
+
+/// A mount for one node that may write.
+pub(super) fn by_one_writer() -> VolumeCapability {
+    VolumeCapability {
+        access_mode: Some(AccessMode {
+            mode: Mode::SingleNodeWriter.into(),
+        }),
+        access_type: Some(AccessType::Mount(MountVolume::default())),
     }
 }
 

@@ -7,12 +7,11 @@ use std::path::PathBuf;
 
 use csi_proto::v1;
 use csi_proto::v1::node_client::NodeClient;
-use csi_proto::v1::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
 use rustix::process::Signal;
 use tonic::Code;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
-use super::harness::{Place, Server};
+use super::harness::{Place, Server, by_one_writer, node_client};
 
 const CTR: &str = include_str!("inline/ctr.sh");
 
@@ -59,9 +58,7 @@ impl Node {
     }
 
     async fn client(&self) -> NodeClient<Channel> {
-        let socket = format!("unix://{}", self.place.socket().display());
-        let endpoint = Endpoint::from_shared(socket).unwrap();
-        NodeClient::new(endpoint.connect().await.unwrap())
+        node_client(&self.place.socket()).await
     }
 
     fn target(&self) -> PathBuf {
@@ -84,12 +81,7 @@ impl Node {
         v1::NodePublishVolumeRequest {
             volume_id: id(),
             target_path: self.target().display().to_string(),
-            volume_capability: Some(v1::VolumeCapability {
-                access_mode: Some(AccessMode {
-                    mode: Mode::SingleNodeWriter.into(),
-                }),
-                access_type: Some(AccessType::Mount(MountVolume::default())),
-            }),
+            volume_capability: Some(by_one_writer()),
             volume_context: attributes.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
             ..Default::default()
         }
