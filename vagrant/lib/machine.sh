@@ -143,7 +143,10 @@ first_start() {
   make_disks "$machine"
   start_qemu "$machine"
   wait_for "SSH of $machine (see 'lab console $machine')" 600 on_machine "$machine" true
-  on_machine "$machine" "hostnamectl set-hostname $machine; ip link set eth1 up; ip addr replace $address/24 dev eth1
+  # networkd has the address, too: it removes those that it does not know when it starts again.
+  on_machine "$machine" "hostnamectl set-hostname $machine; mkdir -p /etc/systemd/network/20-eth1.network.d
+    printf '[Network]\\nAddress=$address/24\\n' >/etc/systemd/network/20-eth1.network.d/address.conf
+    networkctl reload && networkctl reconfigure eth1
     systemctl is-system-running --wait >/dev/null || true
     lab-pool /dev/vdb && systemctl start nfs-server smbd open-iscsi multipathd && sync"
   monitor "$machine" "savevm ready"

@@ -72,7 +72,6 @@ pub(in crate::lab) async fn pods_go_on(class: Class) {
     let storage = Far::reached();
     class::prepare(&storage);
     class::name_nodes(&storage);
-    keeps_its_address(&storage);
     let before = (Leftovers::read(), datasets(&storage));
     let controller = Arc::new(Node::start_with(class.launch("controller", FIRST)).await);
     let node = Arc::new(Node::start_with(class.launch("node", FIRST)).await);
@@ -120,14 +119,6 @@ pub(in crate::lab) async fn pods_go_on(class: Class) {
         let program = Arc::into_inner(program).expect("the only owner");
         program.end().await;
     }
-}
-
-/// From its start on the machine has the address in the network of the pair, before it serves anything there.
-fn keeps_its_address(storage: &Far) {
-    let folder = "/etc/systemd/network/20-eth1.network.d";
-    storage.run(&["mkdir", "-p", folder]);
-    let text = format!("[Network]\nAddress={STORAGE}/24\n");
-    storage.write(&Path::new(folder).join("address.conf"), text.as_bytes());
 }
 
 fn datasets(storage: &Far) -> String {
