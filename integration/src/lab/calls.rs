@@ -80,7 +80,11 @@ impl Node {
             fixture.volume.volume_id.replace('/', "_")
         ));
         if let Some(far) = &self.far {
-            far.run(&["mkdir", "-p", &path.display().to_string()]);
+            // As below: what is mounted there may be dead.
+            let shown = path.display();
+            far.run(&[&format!(
+                "grep -qF ' {shown} ' /proc/mounts || mkdir -p {shown}"
+            )]);
             return path;
         }
         std::fs::create_dir_all(self.place.node()).expect("a folder of the tests");
