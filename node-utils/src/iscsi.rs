@@ -21,7 +21,7 @@ mod tool;
 
 use std::time::Duration;
 
-pub use attach::attach;
+pub use attach::{attach, lacking};
 pub use detach::detach;
 pub use disk::{facts_of, rescan};
 pub use facts::IscsiFacts;

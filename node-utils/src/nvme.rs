@@ -18,7 +18,7 @@ mod tests;
 
 use std::fmt;
 
-pub use attach::attach;
+pub use attach::{attach, lacking};
 pub use detach::detach;
 pub use namespace::{facts_of, rescan};
 
@@ -51,6 +51,11 @@ pub fn connections_of(
     let controllers = Controller::of(kernel, facts.nqn())?;
     let states = controllers.iter().map(|one| one.state == State::Live);
     Ok(Some((facts.nqn().to_string(), states.collect())))
+}
+
+/// Whether a volume says a key, of a host or of a connection.
+pub(crate) fn says_key(volume: &Nvmeof) -> bool {
+    volume.transports.iter().any(connect::says_key)
 }
 
 /// The facts that a detach needs, as the record of a staged volume keeps them: one line of text.

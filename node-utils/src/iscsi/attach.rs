@@ -67,6 +67,50 @@ pub async fn attach(
     }
 }
 
+/// How many portals of a volume in use have no session, beside one that works. None that counts without a multipath map,
+/// which would take up the new disk, and where a session proves itself by a password, which is not kept on the node.
+pub async fn lacking(
+    kernel: &Kernel,
+    device: &BlockDevice,
+    volume: &Iscsi,
+    deadline: Instant,
+) -> Result<usize, Error> {
+    let facts = &IscsiFacts::of(volume);
+    let is_map = {
+        let (kernel, device) = (kernel.clone(), device.clone());
+        let doing = format!("look for the multipath map of {facts}");
+        look(deadline, &doing, move || {
+            device.disk(&kernel)?.is_multipath_map(&kernel)
+        })
+        .await?
+    };
+    let sessions = sessions(kernel, facts, deadline).await?;
+    let works = sessions
+        .iter()
+        .any(|session| session.state == State::LoggedIn);
+    if !is_map || !works || sessions.iter().any(|session| session.has_password) {
+        return Ok(0);
+    }
+    Ok(without_session(facts, &sessions, deadline).await.len())
+}
+
+/// The portals of a volume that none of these sessions goes through.
+async fn without_session<'a>(
+    facts: &'a IscsiFacts,
+    sessions: &[Session],
+    deadline: Instant,
+) -> Vec<&'a Portal> {
+    let mut missing = Vec::new();
+    for portal in facts.portals() {
+        let place = Place::among(portal, sessions, deadline).await;
+        let has = |session: &Session| session.state != State::Other && session.is_through(&place);
+        if !sessions.iter().any(has) {
+            missing.push(portal);
+        }
+    }
+    missing
+}
+
 /// The requested volume.
 #[derive(Debug)]
 pub(super) struct Request {
@@ -106,15 +150,7 @@ impl Attaching<'_> {
         // Only here: waiting for the disk does not block attaching another one.
         let _turn = lock.turn(facts.iqn().as_str(), self.deadline).await?;
         let before = sessions(self.kernel, facts, self.deadline).await?;
-        let mut missing = Vec::new();
-        for portal in facts.portals() {
-            let place = Place::among(portal, &before, self.deadline).await;
-            let has =
-                |session: &Session| session.state != State::Other && session.is_through(&place);
-            if !before.iter().any(has) {
-                missing.push(portal);
-            }
-        }
+        let missing = without_session(facts, &before, self.deadline).await;
         if missing.is_empty() {
             let sessions = self.ours(before).await;
             return Ok(Opened {

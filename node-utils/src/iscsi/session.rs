@@ -38,6 +38,8 @@ pub(super) struct Session {
     pub(super) sid: u32,
     pub(super) target: String,
     pub(super) state: State,
+    /// This machine proves itself by a password.
+    pub(super) has_password: bool,
     /// The host adapter it belongs to; each session by software has its own.
     host: u32,
     /// Its number among the targets of the adapter.
@@ -112,11 +114,14 @@ impl Session {
         });
         // Its adapter is gone, and so is it.
         let Some(host) = host else { return Ok(None) };
+        // The kernel prints a name that is not set.
+        let user = attribute("username")?.unwrap_or_default();
         let target_id = attribute("target_id")?.and_then(|id| id.parse().ok());
         Ok(Some(Self {
             sid,
             target,
             state,
+            has_password: !matches!(&*user, "" | "(null)" | "<NULL>"),
             host,
             target_id: target_id.unwrap_or(0),
             places: places(&home)?,

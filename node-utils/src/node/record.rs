@@ -10,8 +10,8 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 use super::devices::Facts;
-use crate::mount;
-use csi_types::attachment::AbsolutePath;
+use crate::{mount, nvme};
+use csi_types::attachment::{AbsolutePath, Attachment};
 use csi_types::error::{Error, Kind};
 
 /// Only root sees the first; filesystems without it may have the second.
@@ -28,6 +28,9 @@ const MARK: [&str; 2] = ["trusted.omnibus-csi.target", "user.omnibus-csi.target"
 
 /// Says that a volume is handed to the guest of a pod: on its staging directory and on the target.
 const HANDED: [&str; 2] = ["trusted.omnibus-csi.kata", "user.omnibus-csi.kata"];
+
+/// The volume as its storage has described it: the ways to it that may be opened again while it is mounted.
+const WAYS: [&str; 2] = ["trusted.omnibus-csi.ways", "user.omnibus-csi.ways"];
 
 /// The size of the read buffer. A record has a few lines and is always smaller.
 const BUFFER_SIZE: usize = 16 * 1024;
@@ -66,6 +69,7 @@ pub(super) fn read(directory: impl AsFd) -> Result<Vec<Facts>, Error> {
 pub(super) fn clear(directory: impl AsFd) -> Result<(), Error> {
     remove(UNFINISHED, &directory)?;
     remove(HANDED, &directory)?;
+    remove(WAYS, &directory)?;
     remove(NAMES, directory)
 }
 
@@ -113,8 +117,12 @@ pub(super) fn keep_handed(directory: impl AsFd, text: &str) -> Result<bool, Erro
 
 /// What [`keep_handed`] has written.
 pub(super) fn handed(directory: impl AsFd) -> Result<Option<String>, Error> {
+    read_as(HANDED, directory)
+}
+
+fn read_as(names: [&str; 2], directory: impl AsFd) -> Result<Option<String>, Error> {
     let path = link(&directory);
-    for name in HANDED {
+    for name in names {
         let mut text = vec![0; BUFFER_SIZE];
         match rustix::fs::getxattr(&path, name, &mut text) {
             Ok(length) => return Ok(Some(String::from_utf8_lossy(&text[..length]).into_owned())),
@@ -128,6 +136,25 @@ pub(super) fn handed(directory: impl AsFd) -> Result<Option<String>, Error> {
 /// Removes what [`keep_handed`] has written.
 pub(super) fn forget_handed(directory: impl AsFd) -> Result<(), Error> {
     remove(HANDED, directory)
+}
+
+/// Keeps the ways to a volume, before the mount covers the opened directory. Best effort: without them a way that is lost
+/// stays so until the next stage. A volume that says a key is not kept.
+pub(super) fn keep_ways(directory: impl AsFd, volume: &Attachment) {
+    if matches!(volume, Attachment::Nvmeof(volume) if nvme::says_key(volume)) {
+        return;
+    }
+    let text = serde_json::to_string(&volume.to_context()).unwrap_or_default();
+    if let Err(error) = write_as(WAYS, directory, text.as_bytes()) {
+        tracing::debug!(error = %error.chain(), "the ways to a volume are not kept");
+    }
+}
+
+/// The volume that [`keep_ways`] has written below the mount at `path`.
+pub(super) fn ways(path: &AbsolutePath) -> Option<Attachment> {
+    let covered = mount::open_covered(path.as_path()).ok()?;
+    let text = read_as(WAYS, covered).ok()??;
+    Attachment::parse(&serde_json::from_str(&text).ok()?).ok()
 }
 
 /// Marks a stage as unfinished, before the mount covers the opened directory.

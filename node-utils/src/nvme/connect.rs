@@ -162,6 +162,12 @@ impl Resolved {
     }
 }
 
+/// Whether a way says a key.
+pub(super) fn says_key(way: &Transport) -> bool {
+    let mut options = way.options.iter();
+    options.any(|option| request::may_be(&option.name, &SECRET))
+}
+
 /// The place where a way leads, without its options: one may be a key.
 fn place(way: &Transport) -> String {
     let (fabric, address) = (way.fabric.as_str(), &way.address);

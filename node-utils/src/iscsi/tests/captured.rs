@@ -1,11 +1,11 @@
 //! What a tree shows that was captured from Linux 6.12 with open-iscsi 2.1.11 and multipathd 0.11.1.
 
-use super::super::facts_of;
 use super::super::lookup::Place;
 use super::super::session::{Session, State, origin};
+use super::super::{facts_of, lacking};
 use super::{named, soon};
 use crate::kernel::testing::Tree;
-use csi_types::attachment::{Lun, Portal};
+use csi_types::attachment::{Iqn, Iscsi, Listed, Lun, Portal};
 
 /// A target with disks 0 and 300 by two portals, and a map over each.
 const TWO: &str = include_str!("../captured/two.listing");
@@ -120,4 +120,41 @@ fn each_state_of_a_session_is_understood() {
         let sessions = Session::of(&tree.kernel(), TARGET).expect("look");
         assert_eq!(sessions[0].state, state);
     }
+}
+
+#[tokio::test]
+async fn a_portal_without_a_session_is_missing_below_a_map_and_not_behind_a_password() {
+    let tree = Tree::from_listing(TWO);
+    let kernel = tree.kernel();
+    let missing = async |device: &str, portals: &[&str]| {
+        let volume = Iscsi {
+            iqn: Iqn::parse(TARGET).expect("name"),
+            lun: lun(0),
+            portals: Listed::portals("", portals.iter().copied()).expect("portals"),
+            interface: None,
+            device_id: None,
+        };
+        let found = lacking(&kernel, &named(&kernel, device), &volume, soon()).await;
+        found.expect("look")
+    };
+    let three = [FIRST, SECOND, "10.77.0.9:3271"];
+    assert_eq!(missing("dm-0", &[FIRST, SECOND]).await, 0);
+    assert_eq!(missing("dm-0", &three).await, 1);
+    assert_eq!(missing("sda", &three).await, 0, "nothing would use it");
+    tree.file(
+        "sys/devices/platform/host7/session9/iscsi_session/session9/state",
+        "FREE\n",
+    );
+    assert_eq!(missing("dm-0", &three).await, 2);
+    let user = "sys/devices/platform/host6/session8/iscsi_session/session8/username";
+    for (name, expected) in [("(null)\n", 2), ("a-user\n", 0)] {
+        tree.file(user, name);
+        assert_eq!(missing("dm-0", &three).await, expected, "{name}");
+    }
+    tree.remove(user);
+    tree.file(
+        "sys/devices/platform/host6/session8/iscsi_session/session8/state",
+        "FAILED\n",
+    );
+    assert_eq!(missing("dm-0", &three).await, 0, "the target is away");
 }

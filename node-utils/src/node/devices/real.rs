@@ -179,6 +179,21 @@ impl Devices for Attachers {
         Ok((attached, Some(lock)))
     }
 
+    async fn lacking(
+        &self,
+        device: &BlockDevice,
+        volume: &Attachment,
+        deadline: Instant,
+    ) -> Result<usize, Error> {
+        match volume {
+            Attachment::Iscsi(volume) => {
+                iscsi::lacking(&self.kernel, device, volume, deadline).await
+            }
+            Attachment::Nvmeof(volume) => nvme::lacking(&self.kernel, volume, deadline).await,
+            _ => Ok(0),
+        }
+    }
+
     async fn detach(&self, facts: &Facts, deadline: Instant) -> Result<(), Error> {
         match Known::parse(facts) {
             Some(Known::Iscsi(facts)) => {

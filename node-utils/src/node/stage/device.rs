@@ -136,6 +136,7 @@ fn keep_record(context: &Context, request: &StageRequest) -> Result<(), Error> {
     let place = Place::open(staging.as_path())
         .map_err(|errno| Error::new(Kind::Internal, format!("open `{staging}`")).because(errno))?;
     let kept = record::add(&place, &facts)?;
+    record::keep_ways(&place, &request.attachment);
     if request.capability.access != Access::Block {
         record::begin(&place)?;
     }

@@ -6,8 +6,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::super::devices::{Devices, Facts};
 use crate::device::{Attached, BlockDevice, DetachLock, StageLock};
 use crate::kernel::{self, Kernel};
-use crate::mount::MountTable;
+use crate::mount::{self, MountTable};
 use crate::sys::loops;
 use csi_types::attachment::{Attachment, VolumeContext, ZfsLocal};
 use csi_types::error::{Effect, Error, Kind};
@@ -32,6 +32,10 @@ pub(super) struct LoopStorage {
     pub(super) attaches: Arc<AtomicUsize>,
     /// The next attach brings the device and then says that it failed.
     pub(super) fails_after_attach: Arc<AtomicBool>,
+    /// The number of ways that are missing, until the next attach.
+    pub(super) lacks: Arc<AtomicUsize>,
+    /// The next attach comes too late: what is mounted here was unmounted, and its device detached.
+    pub(super) is_late_for: Arc<Mutex<Option<PathBuf>>>,
 }
 
 impl LoopStorage {
@@ -42,6 +46,8 @@ impl LoopStorage {
             kernel: Kernel::here(),
             attaches: Arc::default(),
             fails_after_attach: Arc::default(),
+            lacks: Arc::default(),
+            is_late_for: Arc::default(),
         }
     }
 
@@ -176,6 +182,13 @@ impl Devices for LoopStorage {
     ) -> Result<(Attached, Option<StageLock>), Error> {
         self.attaches.fetch_add(1, Ordering::Relaxed);
         let name = Self::name_of(volume);
+        let late = self.is_late_for.lock().expect("no test has failed").take();
+        if let Some(path) = late {
+            mount::unmount(&path).expect("unmount");
+            self.detach(&self.facts(volume).expect("facts"), deadline)
+                .await?;
+        }
+        self.lacks.store(0, Ordering::Relaxed);
         let lock = StageLock::of(&self.target(&name), deadline).await?;
         let known = self
             .attached()
@@ -194,6 +207,10 @@ impl Devices for LoopStorage {
             identity: None,
         };
         Ok((attached, Some(lock)))
+    }
+
+    async fn lacking(&self, _: &BlockDevice, _: &Attachment, _: Instant) -> Result<usize, Error> {
+        Ok(self.lacks.load(Ordering::Relaxed))
     }
 
     async fn detach(&self, facts: &Facts, deadline: Instant) -> Result<(), Error> {

@@ -4,10 +4,10 @@ use super::facts_of;
 use crate::device::BlockDevice;
 use crate::kernel::Kernel;
 use crate::kernel::testing::Tree;
-use crate::nvme::NvmeFacts;
 use crate::nvme::controller::{Controller, State};
 use crate::nvme::namespace::Namespace;
-use csi_types::attachment::{Nqn, Transport};
+use crate::nvme::{NvmeFacts, lacking, says_key};
+use csi_types::attachment::{Listed, Nqn, Nsid, Nvmeof, Transport};
 
 /// One subsystem with two namespaces by two routes, captured with native multipath.
 const NATIVE: &str = include_str!("../captured/native.listing");
@@ -158,5 +158,53 @@ fn the_text_of_facts_is_read_back_and_other_text_is_refused() {
         "",
     ] {
         assert_eq!(NvmeFacts::parse(bad), None, "{bad}");
+    }
+}
+
+fn volume(ways: &[&str]) -> Nvmeof {
+    Nvmeof {
+        nqn: nqn(),
+        nsid: Nsid::parse("1").expect("nsid"),
+        transports: Listed::transports("", ways.iter().copied()).expect("transports"),
+        device_id: None,
+    }
+}
+
+#[tokio::test]
+async fn a_way_without_a_connection_is_missing_beside_one_that_works() {
+    let tree = Tree::from_listing(NATIVE);
+    let ways = [
+        "tcp://10.77.0.1:4440",
+        "tcp://10.0.2.15:4440",
+        "tcp://10.0.2.16:4440",
+    ];
+    let missing = async |tree: &Tree, ways: &[&str]| {
+        let deadline = tokio::time::Instant::now() + std::time::Duration::from_mins(1);
+        let found = lacking(&tree.kernel(), &volume(ways), deadline).await;
+        found.expect("look")
+    };
+    assert_eq!(missing(&tree, &ways[..2]).await, 0);
+    assert_eq!(missing(&tree, &ways).await, 1);
+    let separate = Tree::from_listing(SEPARATE);
+    assert_eq!(missing(&separate, &ways).await, 0, "nothing joins it");
+    for number in [0, 1] {
+        let state = format!("sys/devices/virtual/nvme-fabrics/ctl/nvme{number}/state");
+        tree.file(&state, "connecting\n");
+    }
+    assert_eq!(missing(&tree, &ways).await, 0, "the target is away");
+}
+
+#[test]
+fn a_volume_with_a_key_of_any_kind_says_so() {
+    for (way, expected) in [
+        ("tcp://10.0.0.1?nr-io-queues=2", false),
+        ("tcp://10.0.0.1?dhchap-secret=a", true),
+        ("tcp://10.0.0.1?tls_key=a", true),
+    ] {
+        assert_eq!(
+            says_key(&volume(&["tcp://10.0.0.2", way])),
+            expected,
+            "{way}"
+        );
     }
 }
