@@ -24,6 +24,7 @@ mod release;
 mod request;
 mod share;
 mod stage;
+mod staged;
 mod stats;
 mod storages;
 #[cfg(test)]

@@ -24,6 +24,8 @@ pub const DIRECTORY_DELETED: Reason = Reason::constant("DirectoryDeleted");
 pub const READ_ONLY: Reason = Reason::constant("FilesystemReadOnly");
 /// Some of the sessions or connections do not work.
 pub const PATH_DOWN: Reason = Reason::constant("PathDown");
+/// Sessions or connections that the volume should have are not there.
+pub const PATH_MISSING: Reason = Reason::constant("PathMissing");
 
 /// Filesystems of device nodes: what is bound from there is a raw device.
 const OF_NODES: [&str; 2] = ["devtmpfs", "tmpfs"];

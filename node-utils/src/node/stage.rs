@@ -26,7 +26,7 @@ use csi_types::attachment::{Attachment, Hostpath};
 use csi_types::error::Error;
 
 /// What taking away what a failed call made may take beyond the deadline of the call.
-const UNDOING: Duration = Duration::from_secs(20);
+pub(super) const UNDOING: Duration = Duration::from_secs(20);
 
 pub(super) async fn stage(
     context: &Arc<Context>,

@@ -56,6 +56,32 @@ fn of_table(kernel: &Kernel, table: &MountTable, driver: &str) -> Storages {
     found
 }
 
+/// The paths at which the kubelet has staged mounted volumes for drivers; of a mount that is visible at several the first.
+pub(super) fn staged(drivers: &[String]) -> Result<Vec<AbsolutePath>, Error> {
+    let unreadable = |error| Error::new(Kind::Internal, "find out what is mounted").because(error);
+    let table = MountTable::read().map_err(unreadable)?;
+    Ok(staged_in(&table, drivers))
+}
+
+fn staged_in(table: &MountTable, drivers: &[String]) -> Vec<AbsolutePath> {
+    let (mut paths, mut locations) = (Vec::new(), Vec::new());
+    for entry in table.entries() {
+        let point = entry.point();
+        if !drivers.iter().any(|driver| is_staged_for(&point, driver)) {
+            continue;
+        }
+        let Some(Ok(path)) = point.to_str().map(AbsolutePath::parse) else {
+            continue;
+        };
+        let location = table.location(&entry);
+        if !paths.contains(&path) && (location.is_none() || !locations.contains(&location)) {
+            paths.push(path);
+            locations.push(location);
+        }
+    }
+    paths
+}
+
 /// The conditions of the storage of a disk that is mounted.
 fn of_disk(kernel: &Kernel, entry: &MountEntry<'_>) -> Result<Conditions, Error> {
     match of_entry(kernel, entry)? {
@@ -220,6 +246,28 @@ mod tests {
         let found = joined(vec![degraded, down("a"), down("b")]);
         let texts: Vec<_> = found.iter().map(Condition::message).collect();
         assert_eq!(texts, ["2 of them, such as: a", "c"]);
+    }
+
+    #[test]
+    fn each_staged_volume_of_these_drivers_is_there_once() {
+        let staged = |text: &str, drivers: &[&str]| {
+            let drivers: Vec<String> = drivers.iter().map(|name| (*name).to_owned()).collect();
+            staged_in(&MountTable::from_text(text), &drivers).len()
+        };
+        assert_eq!(staged(MOUNTS, &["org.example"]), 4);
+        assert_eq!(staged(MOUNTS, &["org.example", "org.other"]), 6);
+        assert_eq!(staged(MOUNTS, &["org"]), 0);
+        let roots = "\
+20 1 8:1 / / rw - overlay overlay rw
+19 20 8:1 / /host rw - ext4 /dev/root rw
+";
+        let below_root = MOUNTS.replace(" 1 ", " 20 ");
+        let below_host = format!("\n{below_root}").replace("\n2", "\n3");
+        let below_host = below_host
+            .replace(" 20 ", " 19 ")
+            .replace(" /var/", " /host/var/");
+        let twice = format!("{roots}{below_root}{below_host}");
+        assert_eq!(staged(&twice, &["org.example", "org.other"]), 6);
     }
 
     #[test]

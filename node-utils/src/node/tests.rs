@@ -15,6 +15,7 @@ mod ownership;
 mod publish;
 mod share;
 mod silent;
+mod staged;
 mod states;
 mod stats;
 mod trim;
