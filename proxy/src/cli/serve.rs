@@ -30,7 +30,7 @@ use crate::console::Console;
 use crate::csi::addons;
 use crate::csi::controller::lost_exports;
 use crate::csi::environment::Environment;
-use crate::csi::node::inline;
+use crate::csi::node::{inline, staged};
 use crate::csi::plugin::Plugin;
 use crate::csi::registration::{KubeletRegistration, Registered};
 use crate::process::{self, Signals};
@@ -74,6 +74,7 @@ struct Running {
     _watch: AbortOnDropHandle<()>,
     _reaper: Option<AbortOnDropHandle<()>>,
     _exports: Option<AbortOnDropHandle<()>>,
+    _staged: Option<AbortOnDropHandle<()>>,
 }
 
 /// Everything bound.
@@ -342,7 +343,7 @@ impl Running {
             Watch::begin,
         );
         let legacy = std::mem::take(&mut app.legacy);
-        let plugin = plugin(serve, app, metrics);
+        let plugin = plugin(serve, app, metrics.clone());
         #[cfg(feature = "console")]
         if let Some(listener) = bindings.console {
             tokio::spawn(Console::new(&plugin).serve(listener));
@@ -353,6 +354,11 @@ impl Running {
             .modes
             .controller
             .then(|| lost_exports::watch(&plugin));
+        let staged = plugin.modes.node.then(|| {
+            let names = std::iter::once(&plugin.name).chain(legacy.keys());
+            let names = names.map(ToString::to_string).collect();
+            staged::watch(&plugin, names, metrics)
+        });
         let mut services = plugin.services();
         services.push(health_server::SERVICE_NAME);
         let routes = |plugin: Arc<Plugin>| {
@@ -389,6 +395,7 @@ impl Running {
             _watch: watch,
             _reaper: reaper,
             _exports: exports,
+            _staged: staged,
         }
     }
 

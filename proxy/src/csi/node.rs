@@ -9,6 +9,7 @@ pub(crate) mod inline;
 pub(crate) mod jobs;
 pub mod programs;
 pub mod service;
+pub(crate) mod staged;
 #[cfg(test)]
 mod tests;
 

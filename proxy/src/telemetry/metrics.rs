@@ -25,6 +25,7 @@ use crate::telemetry::history::{CallEnded, History};
 mod connections;
 mod process;
 mod sessions;
+mod staged;
 mod text_format;
 
 pub(crate) use connections::Usage;
@@ -52,6 +53,7 @@ struct Inner {
     commands: Family<Command, Counter>,
     command_durations: Family<CommandNamed, Histogram, fn() -> Histogram>,
     connections: connections::OfConnections,
+    staged: staged::OfStaged,
     seen: Seen,
     history: Option<Arc<History>>,
 }
@@ -160,6 +162,7 @@ impl Metrics {
             commands: Family::default(),
             command_durations: Family::new_with_constructor(histogram),
             connections: connections::OfConnections::default(),
+            staged: staged::OfStaged::default(),
             seen: Seen::default(),
             history,
         };
@@ -337,6 +340,7 @@ impl Inner {
             self.command_durations.clone(),
         );
         self.connections.register(to);
+        self.staged.register(to);
         let build = Info::new([
             ("version", env!("CARGO_PKG_VERSION")),
             ("csi", csi_proto::SPEC_VERSION),

@@ -1,0 +1,215 @@
+//! A look at the volumes that are staged on this node, without waiting for a call.
+//!
+//! Every minute each mounted volume is looked at, one a second. What is wrong is a metric, and a line of the log when it
+//! changes. Sessions and connections that are missing beside others that work are opened again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use csi_types::AbsolutePath;
+use driver_core::{Condition, Conditions, Error, Kind};
+use node_utils::Limits;
+use node_utils::node::{Node, health};
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::task::AbortOnDropHandle;
+use tracing::{debug, info, warn};
+
+use crate::csi::plugin::Plugin;
+use crate::telemetry::metrics::{Metrics, Outcome};
+
+/// How often each volume is looked at. A node with more than 60 takes a second for each.
+const EVERY: Duration = Duration::from_mins(1);
+/// The time from one volume to the next. It is work in the background, and a storage that comes back has enough to do.
+const ONE: Duration = Duration::from_secs(1);
+/// The time to find the staged volumes: the kernel lists its mounts in milliseconds.
+const LIST: Duration = Duration::from_secs(10);
+/// The time of a look. It ends within two seconds, whatever hangs.
+const LOOK: Duration = Duration::from_secs(3);
+/// The time of a repair: a login that hangs ends within it, and an unstage of the target waits so long at most.
+const REPAIR: Duration = Duration::from_secs(30);
+/// The pause after a repair of a volume before the next one. A storage whose other address is away for good logs each try.
+const AGAIN: Duration = Duration::from_mins(10);
+
+/// Nothing is wrong.
+const HEALTHY: &str = "Healthy";
+/// The look failed.
+const UNKNOWN: &str = "Unknown";
+
+/// What is known of the staged volumes.
+#[derive(Debug, Default)]
+struct Known {
+    states: HashMap<AbsolutePath, &'static str>,
+    repaired: HashMap<AbsolutePath, Instant>,
+    counts: BTreeMap<&'static str, usize>,
+}
+
+/// Looks at the volumes of drivers of these names until what is returned is dropped.
+pub(crate) fn watch(
+    plugin: &Arc<Plugin>,
+    drivers: Vec<String>,
+    metrics: Metrics,
+) -> AbortOnDropHandle<()> {
+    let verbs = plugin.node.verbs().clone();
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        let mut known = Known::default();
+        let mut round = tokio::time::interval(EVERY);
+        round.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            round.tick().await;
+            if let Err(error) = known.round(&verbs, &drivers, &metrics).await {
+                debug!(error = error.chain(), "could not find the staged volumes");
+            }
+        }
+    }))
+}
+
+// === impl Known ===
+
+impl Known {
+    /// Looks at each volume once. After a repair that failed the others wait for the next round.
+    async fn round(
+        &mut self,
+        verbs: &Node,
+        drivers: &[String],
+        metrics: &Metrics,
+    ) -> Result<(), Error> {
+        let staged = verbs.staged(within(LIST), drivers).await?;
+        self.keep(&staged);
+        metrics.node_volumes(self.count());
+        let mut may_repair = true;
+        for path in &staged {
+            let next = Instant::now() + ONE;
+            let found = verbs.look(within(LOOK), path).await;
+            self.note(path, &found);
+            metrics.node_volumes(self.count());
+            let is_missing = |one: &Condition| one.reason() == health::PATH_MISSING;
+            if may_repair
+                && found.is_ok_and(|found| found.iter().any(is_missing))
+                && self.is_due(path)
+            {
+                let repaired = verbs.reconnect(within(REPAIR), path).await;
+                may_repair = repaired.is_ok();
+                metrics.node_repair(told(path, repaired));
+            }
+            tokio::time::sleep_until(next).await;
+        }
+        Ok(())
+    }
+
+    /// Forgets the volumes that are not staged any more.
+    fn keep(&mut self, staged: &[AbsolutePath]) {
+        self.states.retain(|path, _| staged.contains(path));
+        self.repaired.retain(|path, _| staged.contains(path));
+    }
+
+    /// Remembers what a look has found, and logs that it is another thing than before.
+    fn note(&mut self, path: &AbsolutePath, found: &Result<Conditions, Error>) {
+        let (state, why) = match found {
+            Ok(found) => found.worst().map_or((HEALTHY, String::new()), |worst| {
+                (worst.reason().as_str(), worst.message().to_owned())
+            }),
+            Err(error) => (UNKNOWN, error.chain()),
+        };
+        // It was unmounted in between.
+        if state == health::NOT_MOUNTED.as_str() {
+            self.states.remove(path);
+            return;
+        }
+        let before = self.states.insert(path.clone(), state);
+        if before.unwrap_or(HEALTHY) == state {
+            return;
+        }
+        if state == HEALTHY {
+            info!(%path, "nothing is wrong with this staged volume any more");
+        } else {
+            warn!(%path, why, "something is wrong with this staged volume");
+        }
+    }
+
+    /// How many volumes are in each state that any was in.
+    fn count(&mut self) -> &BTreeMap<&'static str, usize> {
+        self.counts.entry(HEALTHY).or_default();
+        for count in self.counts.values_mut() {
+            *count = 0;
+        }
+        for state in self.states.values().copied() {
+            *self.counts.entry(state).or_default() += 1;
+        }
+        &self.counts
+    }
+
+    /// Whether a volume may be repaired now, which counts as done.
+    fn is_due(&mut self, path: &AbsolutePath) -> bool {
+        let last = self.repaired.get(path);
+        let is_due = last.is_none_or(|last| last.elapsed() >= AGAIN);
+        if is_due {
+            self.repaired.insert(path.clone(), Instant::now());
+        }
+        is_due
+    }
+}
+
+/// Logs how a repair has ended.
+fn told(path: &AbsolutePath, repaired: Result<(), Error>) -> Outcome {
+    match repaired {
+        Ok(()) => {
+            info!(%path, "missing sessions or connections of this staged volume are open again");
+            Outcome::Done
+        }
+        Err(error) => {
+            let is_known = error.kind() != Kind::Timeout;
+            warn!(%path, error = error.chain(), "missing sessions or connections of this staged volume cannot be opened");
+            if is_known {
+                Outcome::Failed
+            } else {
+                Outcome::Unknown
+            }
+        }
+    }
+}
+
+fn within(time: Duration) -> Limits {
+    Limits::until(Instant::now() + time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use driver_core::ConditionKind;
+
+    fn path(text: &str) -> AbsolutePath {
+        AbsolutePath::parse(text).expect("a path")
+    }
+
+    fn wrong(reason: csi_types::Reason) -> Result<Conditions, Error> {
+        let one = Condition::new(ConditionKind::Degraded, reason, "a test");
+        Ok([one].into_iter().collect())
+    }
+
+    #[test]
+    fn each_volume_counts_in_its_last_state_and_one_that_is_gone_in_none() {
+        let mut known = Known::default();
+        let (a, b) = (path("/a"), path("/b"));
+        known.note(&a, &wrong(health::PATH_DOWN));
+        known.note(&b, &Err(Error::new(Kind::Timeout, "look")));
+        let counts = [("Healthy", 0), ("PathDown", 1), ("Unknown", 1)];
+        assert_eq!(known.count(), &BTreeMap::from(counts));
+        known.note(&a, &Ok(Conditions::default()));
+        known.note(&b, &wrong(health::NOT_MOUNTED));
+        let counts = [("Healthy", 1), ("PathDown", 0), ("Unknown", 0)];
+        assert_eq!(known.count(), &BTreeMap::from(counts));
+        known.keep(&[b]);
+        assert!(known.count().values().all(|count| *count == 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_volume_is_not_repaired_again_at_once_and_another_one_is() {
+        let mut known = Known::default();
+        assert!(known.is_due(&path("/a")) && known.is_due(&path("/b")));
+        tokio::time::advance(AGAIN / 2).await;
+        assert!(!known.is_due(&path("/a")));
+        tokio::time::advance(AGAIN / 2).await;
+        assert!(known.is_due(&path("/a")));
+    }
+}
