@@ -1,9 +1,9 @@
 //! Restores exports that a storage host has lost, without waiting for a call.
 //!
 //! A minute after the start, and every few minutes from then on, one page of each connection's volumes is
-//! checked. If an export of that page was lost, the next page follows at once: a host that boots without its
-//! saved configuration has lost all. Where a storage can be used again, its first page is checked at once: it
-//! may have restarted.
+//! checked, one volume a second. If an export of that page was lost, the rest and the next page follow at once: a
+//! host that boots without its saved configuration has lost all. Where a storage can be used again, its first page
+//! is checked at once: it may have restarted.
 
 #[cfg(test)]
 mod tests;
@@ -34,6 +34,9 @@ const PAGE: usize = 32;
 /// The number of connections that are checked at once. It is work in the background, and each takes permits of its
 /// connection.
 const AT_ONCE: usize = 4;
+/// The time from one volume of a connection to the next, unless exports were lost: then pods wait. A storage has enough to
+/// do with its calls.
+const PACE: Duration = Duration::from_secs(1);
 /// The time that one question to a backend may take. As long as a query of an orchestrator may take.
 const QUESTION: Duration = Duration::from_mins(1);
 /// The time that restoring one export may take. Half of what the same change may take in a call.
@@ -59,41 +62,65 @@ struct Checked {
 pub(crate) fn watch(plugin: &Arc<Plugin>) -> AbortOnDropHandle<()> {
     let plugin = Arc::clone(plugin);
     AbortOnDropHandle::new(tokio::spawn(async move {
-        let mut cursors = Cursors::new();
-        let mut round = tokio::time::interval_at(Instant::now() + FIRST, EVERY);
-        round.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut unready = BTreeSet::new();
-        loop {
-            let returned = tokio::select! {
-                returned = plugin.states.returned() => Some(returned),
-                () = tokio::time::sleep(AGAIN), if !unready.is_empty() => Some(std::mem::take(&mut unready)),
-                _ = round.tick() => None,
-            };
-            let mut exporting = plugin.connections.all();
-            exporting.retain(|lazy| lazy.can().exports && lazy.can().list_volumes);
-            if let Some(returned) = &returned {
-                exporting.retain(|lazy| returned.contains(lazy.name()));
-            }
-            // What has returned is checked from its first page on.
-            let mut begin = Cursors::new();
-            if returned.is_none() {
-                begin = std::mem::take(&mut cursors);
-                unready.clear();
-            }
-            let checks = exporting.into_iter().map(|lazy| {
-                let from = begin.remove(lazy.name());
-                check(&plugin, lazy, from)
-            });
-            let mut checks = stream::iter(checks.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
-            while let Some((name, checked)) = checks.next().await {
-                if checked.has_failed && returned.is_some() {
-                    unready.insert(name);
-                } else if let Some(next) = checked.next {
-                    cursors.insert(name, next);
-                }
-            }
-        }
+        tokio::join!(check_in_turn(&plugin), check_returned(&plugin));
     }))
+}
+
+/// Checks a page of each connection now and then.
+async fn check_in_turn(plugin: &Plugin) {
+    let mut cursors = Cursors::new();
+    let mut round = tokio::time::interval_at(Instant::now() + FIRST, EVERY);
+    round.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        round.tick().await;
+        let from = std::mem::take(&mut cursors);
+        for (name, checked) in check_each(plugin, None, from, PACE).await {
+            cursors.extend(checked.next.map(|next| (name, next)));
+        }
+    }
+}
+
+/// Checks what can be used again at once, from its first page on. What is not ready for that is checked again soon, until
+/// its turn comes.
+async fn check_returned(plugin: &Plugin) {
+    let mut unready = BTreeSet::new();
+    let mut until = Instant::now();
+    loop {
+        let names = tokio::select! {
+            returned = plugin.states.returned() => {
+                until = Instant::now() + EVERY;
+                returned
+            }
+            () = tokio::time::sleep(AGAIN), if !unready.is_empty() && Instant::now() < until => {
+                std::mem::take(&mut unready)
+            }
+        };
+        let checked = check_each(plugin, Some(&names), Cursors::new(), Duration::ZERO).await;
+        let failed = checked
+            .into_iter()
+            .filter(|(_, checked)| checked.has_failed);
+        unready.extend(failed.map(|(name, _)| name));
+    }
+}
+
+/// Checks all connections, or those of these names.
+async fn check_each(
+    plugin: &Plugin,
+    names: Option<&BTreeSet<ConnectionName>>,
+    mut from: Cursors,
+    pace: Duration,
+) -> Vec<(ConnectionName, Checked)> {
+    let mut exporting = plugin.connections.all();
+    exporting.retain(|lazy| {
+        let is_meant = names.is_none_or(|names| names.contains(lazy.name()));
+        is_meant && lazy.can().exports && lazy.can().list_volumes
+    });
+    let checks = exporting.into_iter().map(|lazy| {
+        let from = from.remove(lazy.name());
+        check(plugin, lazy, from, pace)
+    });
+    let checks = stream::iter(checks.collect::<Vec<_>>());
+    checks.buffer_unordered(AT_ONCE).collect().await
 }
 
 /// Checks one connection from a cursor on.
@@ -101,11 +128,12 @@ async fn check(
     plugin: &Plugin,
     lazy: Arc<LazyConnection>,
     from: Option<PageToken>,
+    pace: Duration,
 ) -> (ConnectionName, Checked) {
     let runner = &plugin.runner;
     let checked = async {
         let connection = lazy.look().await?;
-        restore_from(&connection, runner.in_flight(), &runner.metrics, from).await
+        restore_from(&connection, runner.in_flight(), &runner.metrics, from, pace).await
     };
     let checked = checked.await.unwrap_or_else(|error| {
         // The periodic probe reports a backend that does not answer.
@@ -125,6 +153,7 @@ async fn restore_from(
     in_flight: &InFlight,
     metrics: &Metrics,
     from: Option<PageToken>,
+    pace: Duration,
 ) -> Result<Checked, Error> {
     let mut page = PageRequest {
         max: Some(PAGE),
@@ -138,6 +167,7 @@ async fn restore_from(
         let listed = listed.await?;
         let mut were_lost = false;
         for volume in &listed.entries {
+            let next = Instant::now() + pace;
             match restore(connection, in_flight, metrics, &volume.id).await {
                 Ok(was_lost) => were_lost |= was_lost,
                 Err(error) => {
@@ -155,6 +185,9 @@ async fn restore_from(
                     next: listed.next,
                     has_failed: true,
                 });
+            }
+            if !were_lost {
+                tokio::time::sleep_until(next).await;
             }
         }
         if !were_lost || listed.next.is_none() {

@@ -23,7 +23,14 @@ async fn a_host_that_lost_all_exports_gets_all_back_in_one_round() {
     let all = ["a", "b", "c", "d", "e"];
     let keeper = keeper(&all);
     let connection = keeper.connection("nas");
-    let next = restore_from(&connection, &InFlight::default(), &Metrics::new(), None).await;
+    let next = restore_from(
+        &connection,
+        &InFlight::default(),
+        &Metrics::new(),
+        None,
+        Duration::ZERO,
+    )
+    .await;
     assert_eq!(next.expect("checked").next, None);
     assert!(lost(&keeper).is_empty());
 }
@@ -32,13 +39,26 @@ async fn a_host_that_lost_all_exports_gets_all_back_in_one_round() {
 async fn a_round_checks_one_page_and_the_next_goes_on_after_it() {
     let keeper = keeper(&["d"]);
     let (connection, in_flight) = (keeper.connection("nas"), InFlight::default());
-    let next = restore_from(&connection, &in_flight, &Metrics::new(), None).await;
+    let next = restore_from(
+        &connection,
+        &in_flight,
+        &Metrics::new(),
+        None,
+        Duration::ZERO,
+    )
+    .await;
     let next = next.expect("checked").next;
     assert_eq!(lost(&keeper), ["d"], "it is on the second page");
     assert!(next.is_some());
-    restore_from(&connection, &in_flight, &Metrics::new(), next)
-        .await
-        .expect("checked");
+    restore_from(
+        &connection,
+        &in_flight,
+        &Metrics::new(),
+        next,
+        Duration::ZERO,
+    )
+    .await
+    .expect("checked");
     assert!(lost(&keeper).is_empty());
 }
 
@@ -49,14 +69,26 @@ async fn a_volume_that_a_call_works_on_is_left_to_that_call() {
     let id = VolumeId::parse("a").expect("an id");
     let keys = Keys::none().and(connection.scope(), Object::Volume(id), Hold::Exclusive);
     let guard = in_flight.take(Rpc::DeleteVolume, keys).expect("free");
-    restore_from(&connection, &in_flight, &Metrics::new(), None)
-        .await
-        .expect("checked");
+    restore_from(
+        &connection,
+        &in_flight,
+        &Metrics::new(),
+        None,
+        Duration::ZERO,
+    )
+    .await
+    .expect("checked");
     assert_eq!(lost(&keeper), ["a"]);
     drop(guard);
-    restore_from(&connection, &in_flight, &Metrics::new(), None)
-        .await
-        .expect("checked");
+    restore_from(
+        &connection,
+        &in_flight,
+        &Metrics::new(),
+        None,
+        Duration::ZERO,
+    )
+    .await
+    .expect("checked");
     assert!(lost(&keeper).is_empty());
 }
 
@@ -65,7 +97,14 @@ async fn a_failure_stops_no_other_volume_but_three_end_the_round() {
     let keeper = keeper(&["a", "b", "c", "d", "e"]);
     keeper.held().silent = BTreeSet::from(["a", "c", "d"]);
     let connection = keeper.connection("nas");
-    let checked = restore_from(&connection, &InFlight::default(), &Metrics::new(), None).await;
+    let checked = restore_from(
+        &connection,
+        &InFlight::default(),
+        &Metrics::new(),
+        None,
+        Duration::ZERO,
+    )
+    .await;
     assert!(checked.expect("checked").has_failed);
     assert_eq!(lost(&keeper), ["a", "c", "d", "e"]);
 }
@@ -75,7 +114,14 @@ async fn volumes_with_something_wrong_of_their_own_keep_no_other_from_being_rest
     let keeper = keeper(&["a", "b", "c", "d", "e"]);
     keeper.held().stuck = BTreeSet::from(["a", "c", "d"]);
     let connection = keeper.connection("nas");
-    let checked = restore_from(&connection, &InFlight::default(), &Metrics::new(), None).await;
+    let checked = restore_from(
+        &connection,
+        &InFlight::default(),
+        &Metrics::new(),
+        None,
+        Duration::ZERO,
+    )
+    .await;
     let checked = checked.expect("checked");
     // The second page has lost ones only, and none of it is restored: the next round goes on after it.
     assert!(!checked.has_failed);
@@ -86,6 +132,7 @@ async fn volumes_with_something_wrong_of_their_own_keep_no_other_from_being_rest
         &InFlight::default(),
         &Metrics::new(),
         checked.next,
+        Duration::ZERO,
     )
     .await;
     assert_eq!(next.expect("checked").next, None);
@@ -138,6 +185,7 @@ async fn a_volume_deleted_in_between_is_no_failure_and_no_loss() {
         &InFlight::default(),
         &Metrics::new(),
         None,
+        Duration::ZERO,
     )
     .await;
     assert!(
@@ -155,6 +203,7 @@ async fn a_backend_that_cannot_list_is_an_error() {
         &InFlight::default(),
         &Metrics::new(),
         None,
+        Duration::ZERO,
     )
     .await;
     assert_eq!(checked.expect_err("no list").kind(), Kind::Unreachable);
@@ -201,5 +250,32 @@ async fn a_host_that_is_not_ready_for_that_is_looked_at_again_soon() {
     keeper.held().silent.clear();
     assert_eq!(lost(&keeper), ["a", "b", "c"]);
     tokio::time::sleep(AGAIN).await;
+    assert!(lost(&keeper).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn exports_that_are_there_are_checked_one_a_second_and_lost_ones_without_a_pause() {
+    let all = ["a", "b", "c", "d", "e"];
+    for (of, seconds) in [(&all[..0], 2), (&all[..], 0)] {
+        let (connection, in_flight) = (keeper(of).connection("nas"), InFlight::default());
+        let began = Instant::now();
+        let checked = restore_from(&connection, &in_flight, None, PACE).await;
+        checked.expect("checked");
+        assert_eq!(began.elapsed().as_secs(), seconds, "{of:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_round_that_takes_its_time_keeps_no_returned_host_waiting() {
+    let keeper = keeper(&[]);
+    let plugin = multi_of(&[("nas", keeper.clone())]);
+    let name = ConnectionName::parse("nas").expect("a name");
+    let _watch = watch(&plugin);
+    tokio::time::sleep(FIRST + PACE / 2).await;
+    keeper.held().lost.insert("a");
+    for health in [Health::Bad("it starts".to_owned()), Health::Good] {
+        plugin.states.found(&name, health, || true);
+    }
+    tokio::time::sleep(PACE / 4).await;
     assert!(lost(&keeper).is_empty());
 }
