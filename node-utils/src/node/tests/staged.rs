@@ -43,7 +43,7 @@ fn a_way_that_is_missing_is_seen_and_opened_below_the_mount() {
 }
 
 #[test]
-fn a_volume_that_is_unstaged_meanwhile_does_not_stay_attached() {
+fn a_volume_that_is_unstaged_during_a_repair_does_not_stay_attached() {
     bench(|bench| {
         bench.storage.put("one", 64 * MIB);
         bench.stage_device("one", "s").expect("stage");

@@ -90,7 +90,7 @@ impl Known {
             {
                 let repaired = verbs.reconnect(within(REPAIR), path).await;
                 may_repair = repaired.is_ok();
-                metrics.node_repair(told(path, repaired));
+                metrics.node_repair(report(path, repaired));
             }
             tokio::time::sleep_until(next).await;
         }
@@ -151,7 +151,7 @@ impl Known {
 }
 
 /// Logs how a repair has ended.
-fn told(path: &AbsolutePath, repaired: Result<(), Error>) -> Outcome {
+fn report(path: &AbsolutePath, repaired: Result<(), Error>) -> Outcome {
     match repaired {
         Ok(()) => {
             info!(%path, "missing sessions or connections of this staged volume are open again");
