@@ -65,7 +65,8 @@ const INTRODUCTION: &str = "\
 A test writes and compares these tables (`node-utils`, `node::tests::states`). Each row is a state that was prepared on a real kernel.
 Each cell is the answer of the call and, after the arrow, what it changed. `done` is success; the other words are kinds of errors,
 whose codes are in [gRPC codes](grpc-codes.md). Unless the state says otherwise, the volume is staged at the staging path, published
-at the target path, and used by several writers. Loop devices stand in for network disks.
+at the target path, and used by several writers. Loop devices stand in for network disks. What the node repairs without a call
+is [said with its health](health.md#between-the-calls).
 ";
 
 fn limits(state: &State, verb: Verb) -> Limits {
