@@ -21,12 +21,12 @@ use csi_types::secrets::StageSecrets;
 // === impl Node ===
 
 impl Node {
-    /// The paths at which the kubelet has staged mounted volumes for drivers of these names.
+    /// The paths at which the kubelet has staged mounted volumes for drivers of these names, each with its server or disk.
     pub async fn staged(
         &self,
         limits: Limits,
         drivers: &[String],
-    ) -> Result<Vec<AbsolutePath>, Error> {
+    ) -> Result<Vec<(AbsolutePath, String)>, Error> {
         let doing = Doing::reading("find the volumes that are staged here".to_owned());
         let drivers = drivers.to_vec();
         let found = blocking::run(limits, doing, move || storages::staged(&drivers));

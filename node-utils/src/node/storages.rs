@@ -56,15 +56,17 @@ fn of_table(kernel: &Kernel, table: &MountTable, driver: &str) -> Storages {
     found
 }
 
-/// The paths at which the kubelet has staged mounted volumes for drivers; of a mount that is visible at several the first.
-pub(super) fn staged(drivers: &[String]) -> Result<Vec<AbsolutePath>, Error> {
+/// The paths at which the kubelet has staged mounted volumes for drivers, each with its server or disk; of a mount that is
+/// visible at several the first.
+pub(super) fn staged(drivers: &[String]) -> Result<Vec<(AbsolutePath, String)>, Error> {
     let unreadable = |error| Error::new(Kind::Internal, "find out what is mounted").because(error);
     let table = MountTable::read().map_err(unreadable)?;
     Ok(staged_in(&table, drivers))
 }
 
-fn staged_in(table: &MountTable, drivers: &[String]) -> Vec<AbsolutePath> {
-    let (mut paths, mut locations) = (Vec::new(), Vec::new());
+fn staged_in(table: &MountTable, drivers: &[String]) -> Vec<(AbsolutePath, String)> {
+    let mut found: Vec<(AbsolutePath, String)> = Vec::new();
+    let mut locations = Vec::new();
     for entry in table.entries() {
         let point = entry.point();
         if !drivers.iter().any(|driver| is_staged_for(&point, driver)) {
@@ -74,12 +76,14 @@ fn staged_in(table: &MountTable, drivers: &[String]) -> Vec<AbsolutePath> {
             continue;
         };
         let location = table.location(&entry);
-        if !paths.contains(&path) && (location.is_none() || !locations.contains(&location)) {
-            paths.push(path);
+        let is_known = found.iter().any(|(known, _)| *known == path)
+            || location.is_some() && locations.contains(&location);
+        if !is_known {
             locations.push(location);
+            found.push((path, Source::of_mount(&entry).name().to_owned()));
         }
     }
-    paths
+    found
 }
 
 /// The conditions of the storage of a disk that is mounted.
@@ -252,11 +256,13 @@ mod tests {
     fn each_staged_volume_of_these_drivers_is_there_once() {
         let staged = |text: &str, drivers: &[&str]| {
             let drivers: Vec<String> = drivers.iter().map(|name| (*name).to_owned()).collect();
-            staged_in(&MountTable::from_text(text), &drivers).len()
+            staged_in(&MountTable::from_text(text), &drivers)
         };
-        assert_eq!(staged(MOUNTS, &["org.example"]), 4);
-        assert_eq!(staged(MOUNTS, &["org.example", "org.other"]), 6);
-        assert_eq!(staged(MOUNTS, &["org"]), 0);
+        let servers = staged(MOUNTS, &["org.example"]);
+        let servers: Vec<_> = servers.iter().map(|(_, server)| &**server).collect();
+        assert_eq!(servers, ["8:0", "8:0", "nas", "nas"]);
+        assert_eq!(staged(MOUNTS, &["org.example", "org.other"]).len(), 6);
+        assert_eq!(staged(MOUNTS, &["org"]), []);
         let roots = "\
 20 1 8:1 / / rw - overlay overlay rw
 19 20 8:1 / /host rw - ext4 /dev/root rw
@@ -267,7 +273,7 @@ mod tests {
             .replace(" 20 ", " 19 ")
             .replace(" /var/", " /host/var/");
         let twice = format!("{roots}{below_root}{below_host}");
-        assert_eq!(staged(&twice, &["org.example", "org.other"]), 6);
+        assert_eq!(staged(&twice, &["org.example", "org.other"]).len(), 6);
     }
 
     #[test]

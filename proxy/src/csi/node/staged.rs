@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use csi_types::AbsolutePath;
+use csi_types::{AbsolutePath, said};
 use driver_core::{Condition, Conditions, Error, Kind};
 use node_utils::Limits;
-use node_utils::node::{Node, health};
+use node_utils::node::{Node, PROBE, health};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info, warn};
@@ -67,7 +67,8 @@ pub(crate) fn watch(
 // === impl Known ===
 
 impl Known {
-    /// Looks at each volume once. After a repair that failed the others wait for the next round.
+    /// Looks at each volume once, and of a server that does not answer at one. After a repair that failed the others wait
+    /// for the next round.
     async fn round(
         &mut self,
         verbs: &Node,
@@ -77,10 +78,20 @@ impl Known {
         let staged = verbs.staged(within(LIST), drivers).await?;
         self.keep(&staged);
         metrics.node_volumes(self.count());
-        let mut may_repair = true;
-        for path in &staged {
+        let (mut silent, mut may_repair) = (HashMap::new(), true);
+        for (path, server) in &staged {
             let next = Instant::now() + ONE;
-            let found = verbs.look(within(LOOK), path).await;
+            let found = match silent.get(server) {
+                Some(found) => Ok(Conditions::clone(found)),
+                None => verbs.look(within(LOOK), path).await,
+            };
+            if let Ok(found) = &found
+                && found
+                    .iter()
+                    .any(|one| one.message() == said::no_answer(path, PROBE))
+            {
+                silent.insert(server, found.clone());
+            }
             self.note(path, &found);
             metrics.node_volumes(self.count());
             let is_missing = |one: &Condition| one.reason() == health::PATH_MISSING;
@@ -98,9 +109,10 @@ impl Known {
     }
 
     /// Forgets the volumes that are not staged any more.
-    fn keep(&mut self, staged: &[AbsolutePath]) {
-        self.states.retain(|path, _| staged.contains(path));
-        self.repaired.retain(|path, _| staged.contains(path));
+    fn keep(&mut self, staged: &[(AbsolutePath, String)]) {
+        let is_staged = |path: &AbsolutePath| staged.iter().any(|(known, _)| known == path);
+        self.states.retain(|path, _| is_staged(path));
+        self.repaired.retain(|path, _| is_staged(path));
     }
 
     /// Remembers what a look has found, and logs that it is another thing than before.
@@ -199,7 +211,7 @@ mod tests {
         known.note(&b, &wrong(health::NOT_MOUNTED));
         let counts = [("Healthy", 1), ("PathDown", 0), ("Unknown", 0)];
         assert_eq!(known.count(), &BTreeMap::from(counts));
-        known.keep(&[b]);
+        known.keep(&[(b, "nas".to_owned())]);
         assert!(known.count().values().all(|count| *count == 0));
     }
 
