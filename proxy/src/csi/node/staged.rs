@@ -78,17 +78,17 @@ impl Known {
         let staged = verbs.staged(within(LIST), drivers).await?;
         self.keep(&staged);
         metrics.node_volumes(self.count());
-        let (mut silent, mut may_repair) = (HashMap::new(), true);
+        let mut silent: HashMap<&str, Conditions> = HashMap::new();
+        let mut may_repair = true;
         for (path, server) in &staged {
             let next = Instant::now() + ONE;
-            let found = match silent.get(server) {
-                Some(found) => Ok(Conditions::clone(found)),
+            let found = match silent.get(server.as_str()) {
+                Some(found) => Ok(found.clone()),
                 None => verbs.look(within(LOOK), path).await,
             };
+            let is_silence = |one: &Condition| one.message() == said::no_answer(path, PROBE);
             if let Ok(found) = &found
-                && found
-                    .iter()
-                    .any(|one| one.message() == said::no_answer(path, PROBE))
+                && found.iter().any(is_silence)
             {
                 silent.insert(server, found.clone());
             }
