@@ -145,7 +145,7 @@ async fn what_was_lost_is_counted_with_its_outcome_and_what_is_there_is_not() {
     keeper.held().refused = BTreeSet::from(["a"]);
     let (connection, metrics) = (keeper.connection("nas"), Metrics::new());
     for _ in 0..2 {
-        restore_from(&connection, &InFlight::default(), &metrics, None)
+        restore_from(&connection, &InFlight::default(), &metrics, None, Duration::ZERO)
             .await
             .expect("checked");
     }
@@ -259,7 +259,7 @@ async fn exports_that_are_there_are_checked_one_a_second_and_lost_ones_without_a
     for (of, seconds) in [(&all[..0], 2), (&all[..], 0)] {
         let (connection, in_flight) = (keeper(of).connection("nas"), InFlight::default());
         let began = Instant::now();
-        let checked = restore_from(&connection, &in_flight, None, PACE).await;
+        let checked = restore_from(&connection, &in_flight, &Metrics::new(), None, PACE).await;
         checked.expect("checked");
         assert_eq!(began.elapsed().as_secs(), seconds, "{of:?}");
     }
