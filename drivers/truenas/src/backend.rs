@@ -20,18 +20,23 @@ mod touched;
 mod waves;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use async_trait::async_trait;
 use driver_core::config::Finding;
+use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Error, Kind};
-use driver_zfs::backend::{Backend, ListQuery, Listed, Serves};
+use driver_zfs::backend::{
+    Backend, Base, Incoming, Interrupted, ListQuery, Listed, Serves, Tried, lists_no_blocks,
+    receives_nothing, sends_nothing, without_first_try,
+};
 use driver_zfs::export::Opaque;
-use driver_zfs::name::DatasetName;
+use driver_zfs::name::{DatasetName, Since, SnapshotRef};
 use driver_zfs::observed::{Observed, Query, Request};
-use driver_zfs::step::{Failed, Plan};
+use driver_zfs::step::{Failed, FirstTry, Plan};
 use tokio::sync::OwnedMutexGuard;
 
 use crate::Dialect;
@@ -441,6 +446,15 @@ impl Backend for Api {
         applied.map_err(|failed| failed.after_change(run.is_done()))
     }
 
+    async fn try_first(
+        &self,
+        call: &Call,
+        request: &Request,
+        _first: &FirstTry,
+    ) -> Result<Tried, Failed> {
+        without_first_try(self, call, request).await
+    }
+
     fn asks_one_by_one(&self) -> bool {
         true
     }
@@ -451,6 +465,52 @@ impl Backend for Api {
 
     fn refuses_groups(&self) -> Option<&'static str> {
         Some(steps::NO_GROUPS)
+    }
+
+    fn streams(&self) -> bool {
+        false
+    }
+
+    async fn send(
+        &self,
+        _call: &Call,
+        _of: &SnapshotRef,
+        _since: Option<&Base>,
+        _resume: Option<&Bookmark>,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        Err(sends_nothing())
+    }
+
+    fn lists_blocks(&self) -> bool {
+        false
+    }
+
+    async fn send_records(
+        &self,
+        _call: &Call,
+        _of: &SnapshotRef,
+        _since: Option<&Since>,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        Err(lists_no_blocks())
+    }
+
+    async fn freed_since(
+        &self,
+        _call: &Call,
+        _of: &SnapshotRef,
+        _txg: u64,
+        _block: u64,
+    ) -> Result<Vec<Range<u64>>, Error> {
+        Err(lists_no_blocks())
+    }
+
+    async fn receive(
+        &self,
+        _call: &Call,
+        _incoming: &Incoming,
+        _stream: &mut dyn Bytes,
+    ) -> Result<(), Interrupted> {
+        Err(receives_nothing())
     }
 
     async fn list(&self, call: &Call, query: &ListQuery) -> Result<Listed, Error> {

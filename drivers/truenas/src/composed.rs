@@ -14,12 +14,14 @@ use async_trait::async_trait;
 use driver_core::config::Finding;
 use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Error};
-use driver_zfs::backend::{Backend, Base, Incoming, Interrupted, ListQuery, Listed, Serves};
+use driver_zfs::backend::{
+    Backend, Base, Incoming, Interrupted, ListQuery, Listed, Serves, Tried, without_first_try,
+};
 use driver_zfs::export::Opaque;
 use driver_zfs::name::{Object, Since, SnapshotRef};
 use driver_zfs::observed::{Observed, Request};
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
-use driver_zfs::step::{Failed, Guard, Node, Of, Plan, Step, Still};
+use driver_zfs::step::{Failed, FirstTry, Guard, Node, Of, Plan, Step, Still};
 use futures_util::future::join_all;
 use serde_json::{Map, json};
 
@@ -135,6 +137,15 @@ fn changed(step: &Step) -> Option<Object> {
         | Step::GoOn { to: dataset, .. } => Some(dataset.clone().into()),
         _ => None,
     }
+}
+
+/// Whether a step gives a zvol a size, which the API does.
+fn grows_zvol(step: &Step) -> bool {
+    let Step::Set { properties, .. } = step else {
+        return false;
+    };
+    let is_size = |property: &Property| property.name == PropertyName::VOLSIZE;
+    properties.iter().any(is_size)
 }
 
 /// Guards by what tells objects apart. What a property was does not count here: an earlier part may have
@@ -343,6 +354,24 @@ impl<B: Backend> Backend for Composed<B> {
         applied.map_err(|failed| failed.after_change(done))
     }
 
+    async fn try_first(
+        &self,
+        call: &Call,
+        request: &Request,
+        first: &FirstTry,
+    ) -> Result<Tried, Failed> {
+        let is_of_host = request.export.is_empty() && !grows_zvol(&first.step);
+        if is_of_host {
+            self.host.try_first(call, request, first).await
+        } else {
+            without_first_try(self, call, request).await
+        }
+    }
+
+    fn asks_one_by_one(&self) -> bool {
+        self.host.asks_one_by_one()
+    }
+
     fn streams(&self) -> bool {
         self.host.streams()
     }
@@ -405,7 +434,7 @@ mod tests {
         TopologyRequirement, UnpublishVolume, VolumeName,
     };
     use driver_zfs::name::DatasetName;
-    use driver_zfs::observed::VolumeKind;
+    use driver_zfs::observed::{Query, VolumeKind};
     use driver_zfs::testing::{MemoryHost, settings};
     use driver_zfs::{Export, ZfsDriver};
     use serde_json::Value;
@@ -653,6 +682,35 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
             refused.chain()
         );
         assert!(host.state().pool.things().contains_key(&name.into()));
+    }
+
+    /// The NAS tells initiators of a new size only if it has set it itself.
+    #[tokio::test]
+    async fn a_first_try_is_one_of_the_host_but_not_if_it_grows_a_zvol() {
+        let nas = Simulator::start(Options::new(Generation::V24_10)).await;
+        let nas = nas.expect("an appliance");
+        let settings = config::connection(&document(&nas, "")).expect("a connection");
+        let host = MemoryHost::new();
+        host.state().tries_first = true;
+        let composed = Composed::new(host, Nas::new(settings).expect("a NAS"));
+        let call = Call::within(Duration::from_mins(1));
+        let name = DatasetName::parse("tank/csi/v/pvc-1").expect("a name");
+        let kind = VolumeKind::Filesystem;
+        composed.host.state().pool.insert(&name, kind, &[], None);
+        let request = Request::of([Query::Dataset(name.clone())]);
+        for (size, is_done) in [
+            (PropertyName::REFQUOTA, true),
+            (PropertyName::VOLSIZE, false),
+        ] {
+            let step = Step::Set {
+                object: name.clone().into(),
+                properties: vec![Property::new(size.clone(), 2_u64.into())],
+            };
+            let first = FirstTry::of(name.clone(), step);
+            let tried = composed.try_first(&call, &request, &first).await;
+            let tried = tried.expect("a try");
+            assert_eq!(matches!(tried, Tried::Done(_)), is_done, "{size}");
+        }
     }
 
     #[test]

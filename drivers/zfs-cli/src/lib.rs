@@ -216,6 +216,18 @@ impl<R: Runner + 'static> Backend for Cli<R> {
         self.tried(call, request, first).await
     }
 
+    fn asks_one_by_one(&self) -> bool {
+        false
+    }
+
+    fn reserves_by_size(&self) -> bool {
+        false
+    }
+
+    fn refuses_groups(&self) -> Option<&'static str> {
+        None
+    }
+
     fn streams(&self) -> bool {
         true
     }

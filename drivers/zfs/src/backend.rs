@@ -18,16 +18,14 @@ use crate::observed::{Dataset, Guid, Observed, Request, Snapshot, VolumeKind};
 use crate::property::{Property, PropertyName};
 use crate::step::{Failed, FirstTry, Plan};
 
-/// Reads pools and changes them.
+/// Reads pools and changes them. No method has a body here: what wraps a backend would forget to pass it on.
 #[async_trait]
 pub trait Backend: Any + Send + Sync + Debug {
     /// The storage below it.
     fn identity(&self) -> BackendIdentity;
 
     /// What answers, as [`driver_core::Driver::describe`] says it.
-    async fn describe(&self, _call: &Call) -> Vec<Finding> {
-        Vec::new()
-    }
+    async fn describe(&self, call: &Call) -> Vec<Finding>;
 
     /// Reads in one exchange, without changes. An object that does not exist is missing in the
     /// state; one that could not be read is an error, `Unreachable` if its pool does not exist.
@@ -40,91 +38,68 @@ pub trait Backend: Any + Send + Sync + Debug {
     async fn apply(&self, call: &Call, plan: &Plan, then: &Request) -> Result<Observed, Failed>;
 
     /// Observes, and does the first try of a verb if the state is as that expects, all under the lock and in one
-    /// exchange. A backend that does not offer that observes.
+    /// exchange. A backend that does not offer that observes: [`without_first_try`].
     async fn try_first(
         &self,
         call: &Call,
         request: &Request,
-        _first: &FirstTry,
-    ) -> Result<Tried, Failed> {
-        let seen = self.observe(call, request).await;
-        seen.map(Tried::Seen).map_err(Failed::terminal)
-    }
+        first: &FirstTry,
+    ) -> Result<Tried, Failed>;
 
     /// Whether each query is a call of its own. Then what the storage refuses by itself is not asked before.
-    fn asks_one_by_one(&self) -> bool {
-        false
-    }
+    fn asks_one_by_one(&self) -> bool;
 
     /// Whether it reserves the size of a zvol, and no more. ZFS reserves what it needs beside that, too, and only then lets
     /// the reservation grow with the zvol.
-    fn reserves_by_size(&self) -> bool {
-        false
-    }
+    fn reserves_by_size(&self) -> bool;
 
     /// Why it does not take the snapshots of [`Step::Snapshot`](crate::step::Step::Snapshot) at one moment, if there
     /// are several.
-    fn refuses_groups(&self) -> Option<&'static str> {
-        None
-    }
+    fn refuses_groups(&self) -> Option<&'static str>;
 
-    /// Whether it exports and imports content as streams.
-    fn streams(&self) -> bool {
-        false
-    }
+    /// Whether it exports and imports content as streams. If not: [`sends_nothing`], [`receives_nothing`].
+    fn streams(&self) -> bool;
 
     /// Sends all of a snapshot, or what differs from an older one of the same dataset; from the beginning, or from the
     /// bookmark of an interrupted stream. `NotFound`: a snapshot does not exist, or the bookmark is of others.
     async fn send(
         &self,
-        _call: &Call,
-        _of: &SnapshotRef,
-        _since: Option<&Base>,
-        _resume: Option<&Bookmark>,
-    ) -> Result<Box<dyn Bytes>, Error> {
-        Err(Error::unsupported("send a snapshot"))
-    }
+        call: &Call,
+        of: &SnapshotRef,
+        since: Option<&Base>,
+        resume: Option<&Bookmark>,
+    ) -> Result<Box<dyn Bytes>, Error>;
 
-    /// Whether it says which blocks of a zvol a snapshot holds.
-    fn lists_blocks(&self) -> bool {
-        false
-    }
+    /// Whether it says which blocks of a zvol a snapshot holds. If not: [`lists_no_blocks`].
+    fn lists_blocks(&self) -> bool;
 
     /// Sends a snapshot for its records alone: all of it, or what differs from an older one. A dataset whose key is
     /// not loaded is no hindrance. `NotFound`: one of the two does not exist.
     async fn send_records(
         &self,
-        _call: &Call,
-        _of: &SnapshotRef,
-        _since: Option<&Since>,
-    ) -> Result<Box<dyn Bytes>, Error> {
-        Err(Error::unsupported("list the blocks of a snapshot"))
-    }
+        call: &Call,
+        of: &SnapshotRef,
+        since: Option<&Since>,
+    ) -> Result<Box<dyn Bytes>, Error>;
 
     /// The ranges of a snapshot of a zvol that were freed after this transaction and hold nothing since, in order.
     /// `block` is the size of its blocks. `Busy` where that is not known.
     async fn freed_since(
         &self,
-        _call: &Call,
-        _of: &SnapshotRef,
-        _txg: u64,
-        _block: u64,
-    ) -> Result<Vec<Range<u64>>, Error> {
-        Err(Error::unsupported("list the blocks of a snapshot"))
-    }
+        call: &Call,
+        of: &SnapshotRef,
+        txg: u64,
+        block: u64,
+    ) -> Result<Vec<Range<u64>>, Error>;
 
     /// Receives a snapshot and its dataset, under the lock of that dataset. An interrupted part
     /// stays, with its properties, and shows where it can resume. Calls [`Call::changing`] first.
     async fn receive(
         &self,
-        _call: &Call,
-        _incoming: &Incoming,
-        _stream: &mut dyn Bytes,
-    ) -> Result<(), Interrupted> {
-        Err(Interrupted::Here(Failed::terminal(Error::unsupported(
-            "receive a snapshot",
-        ))))
-    }
+        call: &Call,
+        incoming: &Incoming,
+        stream: &mut dyn Bytes,
+    ) -> Result<(), Interrupted>;
 
     /// One page of a list; the backend filters, sorts and limits. A missing pool is `Unreachable`,
     /// not an empty list.
@@ -137,6 +112,32 @@ impl dyn Backend {
         let backend: &dyn Any = self;
         backend.downcast_ref()
     }
+}
+
+/// The first try of a backend that offers none: it observes.
+pub async fn without_first_try<B: Backend>(
+    backend: &B,
+    call: &Call,
+    request: &Request,
+) -> Result<Tried, Failed> {
+    let seen = backend.observe(call, request).await;
+    seen.map(Tried::Seen).map_err(Failed::terminal)
+}
+
+/// The error of a backend that sends no snapshots.
+pub fn sends_nothing() -> Error {
+    Error::unsupported("send a snapshot")
+}
+
+/// The error of a backend that receives no snapshots.
+pub fn receives_nothing() -> Interrupted {
+    let error = Error::unsupported("receive a snapshot");
+    Interrupted::Here(Failed::terminal(error))
+}
+
+/// The error of a backend that does not say which blocks a snapshot holds.
+pub fn lists_no_blocks() -> Error {
+    Error::unsupported("list the blocks of a snapshot")
 }
 
 /// The exports that a backend serves: those with these requests and answers.

@@ -18,6 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use driver_core::config::Finding;
 use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Error};
 
@@ -28,7 +29,9 @@ pub use records::RecordWriter;
 pub use state::HostState;
 
 use crate::ZfsDriver;
-use crate::backend::{Backend, Base, Incoming, Interrupted, ListQuery, Listed, Serves, Tried};
+use crate::backend::{
+    Backend, Base, Incoming, Interrupted, ListQuery, Listed, Serves, Tried, without_first_try,
+};
 use crate::name::{DatasetName, Since, SnapshotRef};
 use crate::observed::{Observed, Query, Request, VolumeKind};
 use crate::step::{Failed, FirstTry, Next, Plan};
@@ -156,6 +159,10 @@ impl Backend for MemoryHost {
         BackendIdentity(format!("memory {:p}", &raw const self.state))
     }
 
+    async fn describe(&self, _call: &Call) -> Vec<Finding> {
+        Vec::new()
+    }
+
     async fn observe(&self, _call: &Call, request: &Request) -> Result<Observed, Error> {
         // Other tasks run between an observation and a plan.
         tokio::task::yield_now().await;
@@ -186,14 +193,25 @@ impl Backend for MemoryHost {
     ) -> Result<Tried, Failed> {
         let tries = self.state().tries_first;
         if !tries {
-            let seen = self.observe(call, request).await;
-            return seen.map(Tried::Seen).map_err(Failed::terminal);
+            return without_first_try(self, call, request).await;
         }
         call.changing();
         tokio::task::yield_now().await;
         let mut state = self.state();
         state.exchanges += 1;
         state.try_first(request, first)
+    }
+
+    fn asks_one_by_one(&self) -> bool {
+        false
+    }
+
+    fn reserves_by_size(&self) -> bool {
+        false
+    }
+
+    fn refuses_groups(&self) -> Option<&'static str> {
+        None
     }
 
     fn streams(&self) -> bool {

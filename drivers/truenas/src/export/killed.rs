@@ -2,22 +2,25 @@
 //! that. A retry leads to the same end, and a deletion leaves nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use csi_types::NodeIdentity;
 use csi_types::capability::{Access, AccessMode, MountAccess, VolumeCapability};
-use driver_core::config::{Document, NoEnvironment};
+use driver_core::config::{Document, Finding, NoEnvironment};
+use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{
     AdoptVolume, BackendIdentity, Call, CreateVolume, DeleteVolume, Driver, Effect, Error,
     ExpandVolume, Kind, MadeFor, NodeId, Parameters, PublishVolume, Secrets, SizeRange,
     TopologyRequirement, UnpublishVolume, VolumeId, VolumeName,
 };
-use driver_zfs::backend::{Backend, ListQuery, Listed, Serves};
+use driver_zfs::backend::{Backend, Base, Incoming, Interrupted, ListQuery, Listed, Serves, Tried};
+use driver_zfs::name::{Since, SnapshotRef};
 use driver_zfs::observed::{Observed, Request, VolumeKind};
 use driver_zfs::property::PropertyName;
-use driver_zfs::step::{Failed, Node, Plan};
+use driver_zfs::step::{Failed, FirstTry, Node, Plan};
 use driver_zfs::testing::settings;
 use driver_zfs::{Export, ZfsDriver};
 use serde_json::{Value, json};
@@ -103,6 +106,10 @@ impl Backend for Killed {
         self.inner.identity()
     }
 
+    async fn describe(&self, call: &Call) -> Vec<Finding> {
+        self.inner.describe(call).await
+    }
+
     async fn observe(&self, call: &Call, request: &Request) -> Result<Observed, Error> {
         self.check()?;
         self.inner.observe(call, request).await
@@ -119,11 +126,81 @@ impl Backend for Killed {
         Err(Failed::terminal(lost().with_effect(Effect::Possible)))
     }
 
+    async fn try_first(
+        &self,
+        call: &Call,
+        request: &Request,
+        first: &FirstTry,
+    ) -> Result<Tried, Failed> {
+        self.check().map_err(Failed::terminal)?;
+        self.inner.try_first(call, request, first).await
+    }
+
+    fn asks_one_by_one(&self) -> bool {
+        self.inner.asks_one_by_one()
+    }
+
     fn reserves_by_size(&self) -> bool {
         self.inner.reserves_by_size()
     }
 
+    fn refuses_groups(&self) -> Option<&'static str> {
+        self.inner.refuses_groups()
+    }
+
+    fn streams(&self) -> bool {
+        self.inner.streams()
+    }
+
+    async fn send(
+        &self,
+        call: &Call,
+        of: &SnapshotRef,
+        since: Option<&Base>,
+        resume: Option<&Bookmark>,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        self.check()?;
+        self.inner.send(call, of, since, resume).await
+    }
+
+    fn lists_blocks(&self) -> bool {
+        self.inner.lists_blocks()
+    }
+
+    async fn send_records(
+        &self,
+        call: &Call,
+        of: &SnapshotRef,
+        since: Option<&Since>,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        self.check()?;
+        self.inner.send_records(call, of, since).await
+    }
+
+    async fn freed_since(
+        &self,
+        call: &Call,
+        of: &SnapshotRef,
+        txg: u64,
+        block: u64,
+    ) -> Result<Vec<Range<u64>>, Error> {
+        self.check()?;
+        self.inner.freed_since(call, of, txg, block).await
+    }
+
+    async fn receive(
+        &self,
+        call: &Call,
+        incoming: &Incoming,
+        stream: &mut dyn Bytes,
+    ) -> Result<(), Interrupted> {
+        let is_alive = self.check().map_err(Failed::terminal);
+        is_alive.map_err(Interrupted::Here)?;
+        self.inner.receive(call, incoming, stream).await
+    }
+
     async fn list(&self, call: &Call, query: &ListQuery) -> Result<Listed, Error> {
+        self.check()?;
         self.inner.list(call, query).await
     }
 }

@@ -2,15 +2,21 @@
 //! driver on it. The scripts of exports run for real.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
-use driver_core::config::{Document, NoEnvironment};
+use driver_core::config::{Document, Finding, NoEnvironment};
+use driver_core::transfer::{Bookmark, Bytes};
 use driver_core::{BackendIdentity, Call, Driver, Effect, Error, Kind};
-use driver_zfs::backend::{Backend, ListQuery, Listed, Serves};
+use driver_zfs::backend::{
+    Backend, Base, Incoming, Interrupted, ListQuery, Listed, Serves, Tried, lists_no_blocks,
+    receives_nothing, sends_nothing, without_first_try,
+};
 use driver_zfs::export::Opaque;
+use driver_zfs::name::{Since, SnapshotRef};
 use driver_zfs::observed::{Observed, Request, VolumeKind};
-use driver_zfs::step::{Failed, Plan, Step};
+use driver_zfs::step::{Failed, FirstTry, Plan, Step};
 use driver_zfs::testing::MemoryPool;
 use driver_zfs::{Export, ZfsConfig, ZfsDriver};
 use driver_zfs_cli::ZfsTools;
@@ -149,6 +155,10 @@ impl Backend for Half {
         BackendIdentity("half".into())
     }
 
+    async fn describe(&self, _call: &Call) -> Vec<Finding> {
+        Vec::new()
+    }
+
     async fn observe(&self, _call: &Call, question: &Request) -> Result<Observed, Error> {
         self.observe(question).await
     }
@@ -165,6 +175,73 @@ impl Backend for Half {
             self.step(&node.step).await?;
         }
         self.observe(then).await.map_err(reported)
+    }
+
+    async fn try_first(
+        &self,
+        call: &Call,
+        request: &Request,
+        _first: &FirstTry,
+    ) -> Result<Tried, Failed> {
+        without_first_try(self, call, request).await
+    }
+
+    fn asks_one_by_one(&self) -> bool {
+        false
+    }
+
+    fn reserves_by_size(&self) -> bool {
+        false
+    }
+
+    fn refuses_groups(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn streams(&self) -> bool {
+        false
+    }
+
+    async fn send(
+        &self,
+        _call: &Call,
+        _of: &SnapshotRef,
+        _since: Option<&Base>,
+        _resume: Option<&Bookmark>,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        Err(sends_nothing())
+    }
+
+    fn lists_blocks(&self) -> bool {
+        false
+    }
+
+    async fn send_records(
+        &self,
+        _call: &Call,
+        _of: &SnapshotRef,
+        _since: Option<&Since>,
+    ) -> Result<Box<dyn Bytes>, Error> {
+        Err(lists_no_blocks())
+    }
+
+    async fn freed_since(
+        &self,
+        _call: &Call,
+        _of: &SnapshotRef,
+        _txg: u64,
+        _block: u64,
+    ) -> Result<Vec<Range<u64>>, Error> {
+        Err(lists_no_blocks())
+    }
+
+    async fn receive(
+        &self,
+        _call: &Call,
+        _incoming: &Incoming,
+        _stream: &mut dyn Bytes,
+    ) -> Result<(), Interrupted> {
+        Err(receives_nothing())
     }
 
     async fn list(&self, _call: &Call, query: &ListQuery) -> Result<Listed, Error> {
