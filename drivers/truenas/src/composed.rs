@@ -33,7 +33,7 @@ use crate::failure::failed;
 /// A NAS by its shell and its API.
 #[derive(Debug)]
 pub(crate) struct Composed<B> {
-    host: B,
+    pub(crate) host: B,
     nas: Nas,
 }
 

@@ -1,8 +1,10 @@
 //! Every plan of every export, killed: after each prefix of it, and with all done but one step and what waits for
-//! that. A retry leads to the same end, and a deletion leaves nothing.
+//! that. A retry leads to the same end, and a deletion leaves nothing. So it is with datasets through the API, and with
+//! datasets of a host, in memory, beside exports through the API.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -17,17 +19,18 @@ use driver_core::{
     TopologyRequirement, UnpublishVolume, VolumeId, VolumeName,
 };
 use driver_zfs::backend::{Backend, Base, Incoming, Interrupted, ListQuery, Listed, Serves, Tried};
-use driver_zfs::name::{Since, SnapshotRef};
+use driver_zfs::name::{DatasetName, Object, Since, SnapshotRef};
 use driver_zfs::observed::{Observed, Request, VolumeKind};
-use driver_zfs::property::PropertyName;
-use driver_zfs::step::{Failed, FirstTry, Node, Plan};
-use driver_zfs::testing::settings;
+use driver_zfs::property::{Property, PropertyName};
+use driver_zfs::step::{Failed, FirstTry, Node, Plan, Step};
+use driver_zfs::testing::{MemoryHost, settings};
 use driver_zfs::{Export, ZfsDriver};
 use serde_json::{Value, json};
 use truenas_sim::{Generation, Options, Simulator, exports};
 
 use crate::backend::{Api, Nas};
 use crate::command::{Answer, Command};
+use crate::composed::Composed;
 use crate::config;
 
 /// The step at which a process ends. The steps of all plans of a verb are numbered.
@@ -42,7 +45,9 @@ enum Kill {
 /// A process that ends.
 #[derive(Debug)]
 struct Killed {
-    inner: Api,
+    inner: Arc<dyn Backend>,
+    /// A NAS whose datasets are in memory.
+    split: Option<(Arc<Simulator>, Arc<Composed<MemoryHost>>)>,
     kill: Option<Kill>,
     steps: AtomicUsize,
     is_dead: AtomicBool,
@@ -50,6 +55,36 @@ struct Killed {
 
 fn lost() -> Error {
     Error::new(Kind::Unreachable, "do what is planned").because("the process was killed")
+}
+
+async fn rows(nas: &Simulator, service: &str) -> Vec<Value> {
+    let rows = nas.call(&format!("{service}.query"), vec![]).await;
+    let rows = rows.unwrap_or_else(|failure| panic!("{service}: {failure:?}"));
+    rows.as_array().expect("rows").clone()
+}
+
+/// The zvols in memory get the sizes that they were given through the API. Says whether one has grown.
+async fn carry_sizes(nas: &Simulator, host: &MemoryHost) -> bool {
+    let mut has_grown = false;
+    for row in rows(nas, "pool.dataset").await {
+        let Some(size) = row["volsize"]["parsed"].as_u64() else {
+            continue;
+        };
+        let name = DatasetName::parse(row["id"].as_str().expect("a name")).expect("a name");
+        let object = Object::from(name);
+        let pool = &mut host.state().pool;
+        let is_smaller = pool.things().get(&object).is_some_and(|zvol| {
+            let before = zvol.own.get(&PropertyName::VOLSIZE);
+            before.is_some_and(|before| before.parse::<u64>().expect("a size") < size)
+        });
+        if is_smaller {
+            let properties = vec![Property::new(PropertyName::VOLSIZE, size.into())];
+            let set = Step::Set { object, properties };
+            pool.apply(&set).expect("a size");
+            has_grown = true;
+        }
+    }
+    has_grown
 }
 
 /// A plan without these of its steps.
@@ -93,6 +128,13 @@ impl Killed {
         }
         Ok(())
     }
+
+    async fn carry_sizes(&self) -> bool {
+        match &self.split {
+            Some((nas, composed)) => carry_sizes(nas, &composed.host).await,
+            None => false,
+        }
+    }
 }
 
 impl Serves for Killed {
@@ -118,9 +160,14 @@ impl Backend for Killed {
     async fn apply(&self, call: &Call, plan: &Plan, then: &Request) -> Result<Observed, Failed> {
         self.check().map_err(Failed::terminal)?;
         let Some(part) = self.part(plan) else {
-            return self.inner.apply(call, plan, then).await;
+            let seen = self.inner.apply(call, plan, then).await?;
+            if self.carry_sizes().await {
+                return self.observe(call, then).await.map_err(Failed::terminal);
+            }
+            return Ok(seen);
         };
         let done = self.inner.apply(call, &part, &Request::of([])).await;
+        self.carry_sizes().await;
         self.is_dead.store(true, Ordering::Relaxed);
         done?;
         Err(Failed::terminal(lost().with_effect(Effect::Possible)))
@@ -309,11 +356,13 @@ static NUMBERS: [(&str, PropertyName); 7] = [
 
 /// A NAS with volumes of one kind, whose exports let in only nodes that a volume was published to where they can.
 struct World {
-    nas: Simulator,
+    nas: Arc<Simulator>,
     /// Kept, so that all processes have one login.
     client: Nas,
     kind: &'static str,
     document: Document,
+    /// Where datasets are in memory.
+    composed: Option<Arc<Composed<MemoryHost>>>,
 }
 
 impl World {
@@ -351,9 +400,22 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
         let connection = config::connection(&document).expect("a connection");
         Self {
             client: Nas::new(connection).expect("a NAS"),
-            nas,
+            nas: Arc::new(nas),
             kind,
             document,
+            composed: None,
+        }
+    }
+
+    /// The same with datasets in memory.
+    async fn composed(generation: Generation, kind: &'static str) -> Self {
+        let world = Self::new(generation, kind).await;
+        let host = MemoryHost::new();
+        "/mnt".clone_into(&mut host.state().pool.altroot);
+        let composed = Composed::new(host, world.client.clone());
+        Self {
+            composed: Some(Arc::new(composed)),
+            ..world
         }
     }
 
@@ -378,8 +440,18 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
             VolumeKind::Zvol => "",
         };
         let settings = settings(export.kind(), more).expect("settings");
+        let split = self.composed.as_ref();
+        let split = split.map(|composed| (Arc::clone(&self.nas), Arc::clone(composed)));
+        let inner: Arc<dyn Backend> = match split.clone() {
+            Some((_, composed)) => composed,
+            None => {
+                let identity = BackendIdentity(self.kind.to_owned());
+                Arc::new(Api::new(self.client.clone(), identity))
+            }
+        };
         let killed = Killed {
-            inner: Api::new(self.client.clone(), BackendIdentity(self.kind.to_owned())),
+            inner,
+            split,
             kill,
             steps: AtomicUsize::new(0),
             is_dead: AtomicBool::new(false),
@@ -398,25 +470,70 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
         killed.steps.load(Ordering::Relaxed)
     }
 
-    /// Makes all that a verb of this volume needs.
+    /// Makes all that a verb of this volume needs. A NAS exports only what it has.
     async fn prepare(&self, before: &[Verb], verb: Verb, name: &str) {
-        self.run(before, name).await;
-        if verb == Verb::Adopt {
-            let name = format!("tank/csi/v/{name}");
-            let dataset = if matches!(self.kind, "nfs" | "smb") {
-                json!({"name": name})
+        let dataset = format!("tank/csi/v/{name}");
+        let is_zvol = !matches!(self.kind, "nfs" | "smb");
+        if verb == Verb::Adopt || self.composed.is_some() {
+            let new = if is_zvol {
+                json!({"name": dataset, "type": "VOLUME", "volsize": 1 << 30})
             } else {
-                json!({"name": name, "type": "VOLUME", "volsize": 1 << 30})
+                json!({"name": dataset})
             };
-            let made = self.nas.call("pool.dataset.create", vec![dataset]).await;
+            let made = self.nas.call("pool.dataset.create", vec![new]).await;
             made.unwrap_or_else(|failure| panic!("{failure:?}"));
+        }
+        self.run(before, name).await;
+        if let (Verb::Adopt, Some(composed)) = (verb, &self.composed) {
+            let dataset = DatasetName::parse(&dataset).expect("a name");
+            let size = Property::new(PropertyName::VOLSIZE, (1_u64 << 30).into());
+            let (kind, properties) = if is_zvol {
+                (VolumeKind::Zvol, vec![size])
+            } else {
+                (VolumeKind::Filesystem, Vec::new())
+            };
+            let pool = &mut composed.host.state().pool;
+            pool.insert(&dataset, kind, &properties, None);
         }
     }
 
-    async fn rows(&self, service: &str) -> Vec<Value> {
-        let rows = self.nas.call(&format!("{service}.query"), vec![]).await;
-        let rows = rows.unwrap_or_else(|failure| panic!("{service}: {failure:?}"));
-        rows.as_array().expect("rows").clone()
+    /// Removes what the NAS has beside a dataset in memory.
+    async fn clear(&self, name: &str) {
+        if self.composed.is_some() {
+            let dataset = vec![json!(format!("tank/csi/v/{name}"))];
+            let gone = self.nas.call("pool.dataset.delete", dataset).await;
+            gone.unwrap_or_else(|failure| panic!("{failure:?}"));
+        }
+    }
+
+    /// The own properties of a volume, and its sizes.
+    async fn properties(&self, name: &str) -> Vec<(String, String)> {
+        let mut all = Vec::new();
+        if let Some(composed) = &self.composed {
+            let things = composed.host.state().pool.things();
+            for (object, thing) in things {
+                if object.to_string().contains(name) {
+                    all.push(("name".to_owned(), object.to_string()));
+                    let own = thing.own.into_iter();
+                    all.extend(own.map(|(key, value)| (key.to_string(), value)));
+                }
+            }
+            return all;
+        }
+        for dataset in rows(&self.nas, "pool.dataset").await {
+            if !dataset["id"].to_string().contains(name) {
+                continue;
+            }
+            let own = dataset["user_properties"].as_object().expect("properties");
+            for (key, value) in own {
+                let value = value["value"].as_str().expect("a text");
+                all.push((key.clone(), value.to_owned()));
+            }
+            for key in ["volsize", "refquota"] {
+                all.push((key.to_owned(), dataset[key]["parsed"].to_string()));
+            }
+        }
+        all
     }
 
     /// All that is there of a volume, without its name and the numbers of its rows.
@@ -424,7 +541,7 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
         let mut shape = BTreeSet::new();
         let mut numbers: BTreeMap<(&str, i64), String> = BTreeMap::new();
         for service in exports::services(self.nas.generation()) {
-            for row in self.rows(service).await {
+            for row in rows(&self.nas, service).await {
                 // Links have the numbers of what they link, and no names.
                 let linked = ["target", "extent"].iter().any(|end| {
                     let number = row[*end].as_i64();
@@ -442,28 +559,19 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
                 shape.insert(text);
             }
         }
-        for dataset in self.rows("pool.dataset").await {
-            if !dataset["id"].to_string().contains(name) {
-                continue;
+        for (key, mut value) in self.properties(name).await {
+            let mut of = NUMBERS.iter();
+            let of = of.find(|(_, of)| of.as_str() == key);
+            if let Some((service, _)) = of {
+                let number: i64 = value.parse().expect("a number");
+                let row = numbers.get(&(*service, number));
+                value = row
+                    .unwrap_or_else(|| panic!("{name}: {key} is {number}"))
+                    .clone();
             }
-            let properties = dataset["user_properties"].as_object().expect("properties");
-            for (key, value) in properties {
-                let mut value = value["value"].as_str().expect("a text").to_owned();
-                let mut of = NUMBERS.iter();
-                let of = of.find(|(_, of)| of.as_str() == key);
-                if let Some((service, _)) = of {
-                    let number: i64 = value.parse().expect("a number");
-                    let row = numbers.get(&(*service, number));
-                    value = row
-                        .unwrap_or_else(|| panic!("{name}: {key} is {number}"))
-                        .clone();
-                }
-                // The mark of a node is a hash of its name.
-                let value = value.split('#').next().unwrap_or_default();
-                shape.insert(format!("{key}={value}"));
-            }
-            let size = |key: &str| dataset[key]["parsed"].clone();
-            shape.insert(format!("{} {}", size("volsize"), size("refquota")));
+            // The mark of a node is a hash of its name.
+            let value = value.split('#').next().unwrap_or_default();
+            shape.insert(format!("{key}={value}"));
         }
         shape
             .into_iter()
@@ -473,8 +581,8 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
 }
 
 /// The number of kills.
-async fn survives(generation: Generation, kind: &'static str) -> usize {
-    let world = World::new(generation, kind).await;
+async fn survives(world: World) -> usize {
+    let (kind, generation) = (world.kind, world.nas.generation());
     let mut kills = 0;
     let adopts = (VERBS.len(), Verb::Adopt);
     for (place, verb) in VERBS.into_iter().enumerate().chain([adopts]) {
@@ -483,8 +591,12 @@ async fn survives(generation: Generation, kind: &'static str) -> usize {
         world.prepare(before, verb, &name).await;
         let steps = world.run(&[verb], &name).await;
         let end = world.shape(&name).await;
-        let both = |at| [Kill::Before(at), Kill::But(at)];
-        for (number, kill) in (0..steps).flat_map(both).enumerate() {
+        let all = |at| {
+            // What is composed does one part after the other.
+            let but = world.composed.is_none().then_some(Kill::But(at));
+            [Some(Kill::Before(at)), but].into_iter().flatten()
+        };
+        for (number, kill) in (0..steps).flat_map(all).enumerate() {
             let what = format!("{kind} on {generation}: {verb:?} of {steps} steps, {kill:?}");
             let name = format!("v{place}-{number}-killed");
             world.prepare(before, verb, &name).await;
@@ -496,6 +608,7 @@ async fn survives(generation: Generation, kind: &'static str) -> usize {
             assert_eq!(world.shape(&name).await, end, "{what}");
             world.run(&[Verb::Delete], &name).await;
             assert!(world.shape(&name).await.is_empty(), "{what}");
+            world.clear(&name).await;
             kills += 1;
         }
     }
@@ -504,20 +617,41 @@ async fn survives(generation: Generation, kind: &'static str) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_killed_plan_of_an_nfs_share_leads_to_the_same_end() {
-    assert!(survives(Generation::V24_10, "nfs").await >= 20);
+    assert!(survives(World::new(Generation::V24_10, "nfs").await).await >= 20);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_killed_plan_of_an_smb_share_leads_to_the_same_end() {
-    assert!(survives(Generation::V25_10, "smb").await >= 10);
+    assert!(survives(World::new(Generation::V25_10, "smb").await).await >= 10);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_killed_plan_of_an_iscsi_target_leads_to_the_same_end() {
-    assert!(survives(Generation::V24_10, "iscsi").await >= 30);
+    assert!(survives(World::new(Generation::V24_10, "iscsi").await).await >= 30);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_killed_plan_of_an_nvmeof_subsystem_leads_to_the_same_end() {
-    assert!(survives(Generation::V25_10, "nvmeof").await >= 30);
+    assert!(survives(World::new(Generation::V25_10, "nvmeof").await).await >= 30);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_prefix_of_every_plan_of_an_nfs_share_of_a_composed_nas_leads_to_the_same_end() {
+    assert!(survives(World::composed(Generation::V24_10, "nfs").await).await >= 10);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_prefix_of_every_plan_of_an_smb_share_of_a_composed_nas_leads_to_the_same_end() {
+    assert!(survives(World::composed(Generation::V25_10, "smb").await).await >= 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_prefix_of_every_plan_of_an_iscsi_target_of_a_composed_nas_leads_to_the_same_end() {
+    assert!(survives(World::composed(Generation::V24_10, "iscsi").await).await >= 15);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_prefix_of_every_plan_of_an_nvmeof_subsystem_of_a_composed_nas_leads_to_the_same_end()
+{
+    assert!(survives(World::composed(Generation::V25_10, "nvmeof").await).await >= 15);
 }

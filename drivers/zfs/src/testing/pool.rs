@@ -47,6 +47,8 @@ pub struct MemoryPool {
     pub refuse_property: Option<PropertyName>,
     /// Its state. A pool that is suspended answers nothing else.
     pub state: PoolState,
+    /// The folder below which its filesystems are mounted: `/mnt` on TrueNAS, empty elsewhere.
+    pub altroot: String,
     /// Encrypted datasets whose key is not loaded.
     pub locked: BTreeSet<DatasetName>,
     /// The bytes that are left for some datasets.

@@ -152,7 +152,8 @@ impl MemoryPool {
 
     /// Permissions without a mount are lost.
     fn permit(&self, path: &AbsolutePath) -> Result<(), Failed> {
-        let name = DatasetName::parse(path.as_str().trim_start_matches('/'));
+        let below = path.as_str().strip_prefix(self.altroot.as_str());
+        let name = DatasetName::parse(below.unwrap_or_default().trim_start_matches('/'));
         if name.is_ok_and(|name| self.is_mounted(&name)) {
             return Ok(());
         }

@@ -103,7 +103,7 @@ impl MemoryPool {
             VolumeKind::Filesystem => {
                 // Its own value is used, and inherited below.
                 if !held.own.contains_key(&PropertyName::MOUNTPOINT) {
-                    fact(PropertyName::MOUNTPOINT, format!("/{name}"));
+                    fact(PropertyName::MOUNTPOINT, format!("{}/{name}", self.altroot));
                 }
                 let mounted = if held.mounted && !is_locked {
                     "yes"
