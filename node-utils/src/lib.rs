@@ -29,7 +29,7 @@ pub mod tools;
 pub use beneath::{Component, Root};
 pub use blocking::Limits;
 #[cfg(any(test, feature = "testing"))]
-pub use exec::testing::{host, requirement};
+pub use exec::testing::{CutMoment, Cutter, host, requirement};
 pub use node::{
     ExpandRequest, Node, NodeConfig, PublishRequest, StageRequest, StagingPath, TargetPath, Usage,
     VolumeStats,

@@ -33,6 +33,7 @@ use driver_core::{
     SnapshotName, Snapshots as _, Source, TopologyRequirement, VolumeId, VolumeName,
 };
 use driver_zfs::observed::VolumeKind;
+use exec::testing::{CutMoment, Cutter};
 use ground::{Ground, zfs};
 
 fn call() -> Call {
@@ -374,41 +375,13 @@ async fn a_deleted_snapshot_that_a_clone_keeps_frees_its_name() {
     assert_eq!(ground.list().lines().count(), 2, "{}", ground.list());
 }
 
-/// A `zfs` that kills the script it is called from when it is called for the so manieth time, and
-/// then does its own work all the same: what is left of a cut connection.
-struct Cutter {
-    folder: tempfile::TempDir,
-}
-
-impl Cutter {
-    fn new() -> Self {
-        use std::os::unix::fs::PermissionsExt as _;
-        let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("zfs");
-        std::fs::write(&program, include_str!("in_the_lab/cutter.sh")).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let cutter = Self { folder };
-        cutter.at(0);
-        cutter
-    }
-
-    fn program(&self) -> String {
-        self.folder.path().join("zfs").to_str().unwrap().to_owned()
-    }
-
-    /// From now on, the call of this number kills; zero is none.
-    fn at(&self, number: usize) {
-        std::fs::write(self.folder.path().join("count"), "0").unwrap();
-        std::fs::write(self.folder.path().join("at"), number.to_string()).unwrap();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "changes a pool of this machine"]
 async fn a_copy_whose_script_dies_at_any_of_its_commands_is_completed_by_the_retry() {
-    let (ground, cutter) = (Ground::new(), Cutter::new());
+    let (ground, folder) = (Ground::new(), tempfile::tempdir().unwrap());
+    let cutter = Cutter::new(folder.path(), "/usr/sbin/zfs", CutMoment::Before);
     let program = cutter.program();
-    let driver = ground.driver_with(Some(&program), VolumeKind::Filesystem, "");
+    let driver = ground.driver_with(program.to_str(), VolumeKind::Filesystem, "");
     driver
         .create_volume(&call(), &request("a", 64 << 20, None))
         .await

@@ -2,6 +2,7 @@
 //!
 //! Where a real runner is available, the same tests run against it. What a tool *does* is tested in the lab.
 
+mod cutter;
 mod flaky;
 pub mod host;
 mod one_by_one;
@@ -9,6 +10,7 @@ mod program;
 pub mod requirement;
 mod scripted;
 
+pub use cutter::{CutMoment, Cutter};
 pub use flaky::{Fault, Flaky};
 pub use one_by_one::{OneByOne, RunOne};
 pub use program::write_program;

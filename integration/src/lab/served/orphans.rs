@@ -2,12 +2,10 @@
 //! orphans` finds all of them, nothing else, and removes them.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
 
 use csi_proto::v1 as csi;
 use csi_proto::v1::volume_capability::access_mode::Mode;
+use node_utils::{CutMoment, Cutter};
 use serde_json::{Value, json};
 use tonic::Status;
 
@@ -33,7 +31,8 @@ enum Operation {
 /// At whatever is wrong in it.
 pub async fn are_found_and_removed(served: Served) {
     let place = Place::new();
-    let cutter = Cutter::new(&place);
+    let folder = place.path().join("cutter");
+    let cutter = Cutter::new(&folder, "/usr/sbin/zfs", CutMoment::After);
     let cli = format!(
         "  cli: {{paths: {{zfs: {}}}}}\n",
         cutter.program().display()
@@ -177,42 +176,4 @@ fn column(report: &Value, name: &str) -> Vec<String> {
     let rows = report["orphans"].as_array().into_iter().flatten();
     rows.filter_map(|row| row[name].as_str().map(str::to_owned))
         .collect()
-}
-
-/// A `zfs` that does its work, and kills the script that called it when it was called for the so
-/// manieth time.
-struct Cutter {
-    folder: PathBuf,
-}
-
-// === impl Cutter ===
-
-impl Cutter {
-    fn new(place: &Place) -> Self {
-        let folder = place.path().join("cutter");
-        fs::create_dir(&folder).expect("a folder of the lab");
-        let cutter = Self { folder };
-        let program = cutter.program();
-        fs::write(&program, include_str!("orphans/cutter.sh")).expect("a file of the lab");
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a mode");
-        cutter.at(0);
-        cutter
-    }
-
-    fn program(&self) -> PathBuf {
-        self.folder.join("zfs")
-    }
-
-    /// From now on, the call of this number kills; zero is none.
-    fn at(&self, number: u32) {
-        let _ = fs::remove_file(self.folder.join("done"));
-        for (file, text) in [("count", 0), ("at", number)] {
-            fs::write(self.folder.join(file), text.to_string()).expect("a file of the lab");
-        }
-    }
-
-    /// Whether it has killed.
-    fn is_done(&self) -> bool {
-        self.folder.join("done").exists()
-    }
 }
