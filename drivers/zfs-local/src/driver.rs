@@ -12,6 +12,7 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 use csi_types::Attachment;
+use driver_core::config::Finding;
 use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
     AccessRules, Adopter, BackendIdentity, BlockMetadata, BlockRanges, BlockRangesQuery, Call,
@@ -156,6 +157,9 @@ fn elsewhere(doing: String) -> Error {
         .advise(ROUTE)
 }
 
+/// All of the driver below but `publisher`, `fencer` and `exports`: nothing is exported, so no node is let in or shut
+/// out, and nothing can be lost. A verb of theirs is refused without what that driver says about exports
+/// (`unsupported`). Volumes of pods (`inline`) have a driver of their own.
 #[async_trait]
 impl Driver for NodeZfs {
     fn kind(&self) -> &str {
@@ -180,6 +184,22 @@ impl Driver for NodeZfs {
 
     async fn probe(&self, call: &Call) -> Vec<Error> {
         self.driver.probe(call).await
+    }
+
+    async fn examine(&self, call: &Call) -> Vec<Error> {
+        self.driver.examine(call).await
+    }
+
+    async fn describe(&self, call: &Call) -> Vec<Finding> {
+        self.driver.describe(call).await
+    }
+
+    fn access_rules_of(&self, attachment: &Attachment) -> AccessRules {
+        self.driver.access_rules_of(attachment)
+    }
+
+    fn makes_volumes(&self) -> bool {
+        self.driver.makes_volumes()
     }
 
     async fn create_volume(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error> {
@@ -253,7 +273,7 @@ impl Driver for NodeZfs {
     }
 
     fn clones_volumes(&self) -> bool {
-        true
+        self.driver.clones_volumes()
     }
 
     fn lister(&self) -> Option<&dyn Lister> {
