@@ -160,6 +160,36 @@ async fn a_target_that_says_nothing_is_known_by_its_number_or_its_extent() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_with_an_extent_of_others_stays() {
+    let nas = appliance(Generation::V24_10).await;
+    let driver = driver(&nas, "truenas-api-iscsi", "");
+    let volume = create(driver.as_ref(), "pvc-1").await;
+    let target = rows(&nas, "iscsi.target").await[0]["id"].clone();
+    let zvol =
+        json!([{"name": "tank/other", "type": "VOLUME", "volsize": 1 << 30, "sparse": true}]);
+    run(&nas, "pool.dataset.create", zvol).await;
+    let extent = json!([{"name": "other", "type": "DISK", "disk": "zvol/tank/other"}]);
+    let extent = run(&nas, "iscsi.extent.create", extent).await["id"].clone();
+    let link = json!([{"target": target, "extent": extent, "lunid": 1}]);
+    run(&nas, "iscsi.targetextent.create", link).await;
+    done(
+        driver
+            .delete_volume(&call(), DeleteVolume::new(&volume.id))
+            .await,
+    );
+    assert!(!is_there(&nas, "tank/csi/v/pvc-1").await);
+    for (service, key, left) in [
+        ("iscsi.target", "id", &target),
+        ("iscsi.extent", "id", &extent),
+        ("iscsi.targetextent", "extent", &extent),
+    ] {
+        let rows = rows(&nas, service).await;
+        assert_eq!(rows.len(), 1, "{service}");
+        assert_eq!(rows[0][key], *left, "{service}");
+    }
+}
+
 /// The betas of 26 say that a dataset in use is destroyed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_detached_snapshot_in_use_is_not_taken_for_gone() {
