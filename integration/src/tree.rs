@@ -32,6 +32,23 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tree(pub BTreeMap<PathBuf, Entry>);
 
+// === impl Entry ===
+
+impl Entry {
+    /// Something that is no file, by what is known of it.
+    pub fn of_text(text: &str) -> Self {
+        Self {
+            mode: 0,
+            owner: (0, 0),
+            modified: (0, 0),
+            size: 0,
+            content: text.as_bytes().to_vec(),
+            attributes: BTreeMap::new(),
+            same_as: None,
+        }
+    }
+}
+
 // === impl Tree ===
 
 impl Tree {

@@ -20,7 +20,7 @@ const CALLERS: usize = 64;
 const ROUNDS: usize = 5;
 
 /// Starts a call from each of the callers at the same moment, each on its own connection.
-async fn at_once<T, F, C>(world: &World<'_>, call: C) -> Vec<Outcome<T>>
+pub(super) async fn at_once<T, F, C>(world: &World<'_>, call: C) -> Vec<Outcome<T>>
 where
     T: Send + 'static,
     F: Future<Output = Outcome<T>> + Send + 'static,
@@ -42,7 +42,7 @@ where
 }
 
 /// Asserts that all ended with one of `codes`, and at least one with OK unless all may fail.
-fn only<T>(outcomes: &[Outcome<T>], codes: &[Code], what: &str) {
+pub(super) fn only<T>(outcomes: &[Outcome<T>], codes: &[Code], what: &str) {
     let got: BTreeSet<_> = outcomes
         .iter()
         .map(|outcome| format!("{:?}", code(outcome)))

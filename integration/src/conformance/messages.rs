@@ -57,7 +57,10 @@ pub fn pool() -> DescriptorPool {
 
 /// Every method of every service.
 pub fn methods() -> Vec<MethodDescriptor> {
-    let pool = pool();
+    methods_of(&pool())
+}
+
+fn methods_of(pool: &DescriptorPool) -> Vec<MethodDescriptor> {
     let services: Vec<_> = pool.services().collect();
     let methods = services
         .iter()
@@ -141,12 +144,15 @@ pub async fn offered(client: &Client) -> BTreeSet<&'static str> {
     let mut names = client.offered().await.expect("capabilities");
     let request = csi::GetPluginCapabilitiesRequest {};
     let plugin = client.get_plugin_capabilities(request).await;
-    let services = plugin.expect("services").capabilities.into_iter();
-    let groups = services.filter_map(|one| one.r#type).any(|one| {
-        matches!(one, PluginType::Service(service) if service.r#type() == Service::GroupControllerService)
-    });
-    if groups {
-        names.extend(OF_GROUPS);
+    for one in plugin.expect("services").capabilities {
+        let Some(PluginType::Service(service)) = one.r#type else {
+            continue;
+        };
+        match service.r#type() {
+            Service::GroupControllerService => names.extend(OF_GROUPS),
+            Service::SnapshotMetadataService => names.extend(OF_RANGES),
+            _ => {}
+        }
     }
     names
 }
@@ -158,6 +164,8 @@ const OF_GROUPS: [&str; 4] = [
     "DeleteVolumeGroupSnapshot",
     "GetVolumeGroupSnapshot",
 ];
+/// The calls of the service of ranges, which are streams.
+const OF_RANGES: [&str; 2] = ["GetMetadataAllocated", "GetMetadataDelta"];
 
 // === impl Scene ===
 
@@ -344,9 +352,16 @@ impl Scene {
     }
 }
 
-fn known(name: &str, request: &impl prost::Message, required: &'static [&'static str]) -> Known {
+/// A request of a method, also of csi-addons.
+pub(super) fn known(
+    name: &str,
+    request: &impl prost::Message,
+    required: &'static [&'static str],
+) -> Known {
+    let addons = DescriptorPool::decode(csi_proto::ADDONS_DESCRIPTOR_SET).expect("descriptors");
     let method = methods()
         .into_iter()
+        .chain(methods_of(&addons))
         .find(|method| method.name() == name)
         .expect("a method");
     let message = dynamic(method.input(), request);

@@ -34,6 +34,8 @@ pub struct World<'a> {
     /// The load of the connections beside the tested one.
     load: Option<Load>,
     grows_on_the_node: OnceCell<bool>,
+    /// Whether it also serves csi-addons.
+    pub has_addons: bool,
     empty: Tree,
     canary: Tree,
 }
@@ -57,6 +59,7 @@ impl<'a> World<'a> {
         Self {
             load: Some(Load::begin(&client, target)),
             grows_on_the_node: OnceCell::new(),
+            has_addons: false,
             empty: target.backend(&place).without_folder_times(),
             canary: Tree::read(&place.canary()),
             target,
@@ -64,6 +67,24 @@ impl<'a> World<'a> {
             server,
             client,
         }
+    }
+
+    /// A server in a new folder that also serves csi-addons.
+    pub async fn start_with_addons(target: &'a dyn Target) -> Self {
+        let mut world = Self::start(target).await;
+        world.has_addons = true;
+        world.crash().await;
+        world
+    }
+
+    /// A connection to the services of csi-addons.
+    pub async fn addons(&self) -> Client {
+        let connected = Client::connect(&self.addons_socket()).await;
+        connected.expect("a second socket")
+    }
+
+    fn addons_socket(&self) -> PathBuf {
+        self.place.path().join("addons.sock")
     }
 
     /// Kills the server as a crash does and starts another one on the same state.
@@ -78,7 +99,12 @@ impl<'a> World<'a> {
         if let Some(load) = self.load.take() {
             load.end_after_the_program().await;
         }
-        self.server = self.target.launch(&self.place).start(&self.place).await;
+        let mut launch = self.target.launch(&self.place);
+        if self.has_addons {
+            let address = format!("unix://{}", self.addons_socket().display());
+            launch = launch.set("--csi-addons-address", &address);
+        }
+        self.server = launch.start(&self.place).await;
         self.client = self.server.client();
         self.load = Some(Load::begin(&self.client, self.target));
     }
@@ -140,7 +166,9 @@ impl<'a> World<'a> {
         assert!(children.is_empty(), "processes are left: {children:?}");
         let status = self.server.terminate().await;
         assert!(status.success(), "SIGTERM ended it with {status}");
-        assert!(!self.place.socket().exists(), "the socket is left");
+        for socket in [self.place.socket(), self.addons_socket()] {
+            assert!(!socket.exists(), "{} is left", socket.display());
+        }
     }
 
     /// Asserts that no panic is in the log.
