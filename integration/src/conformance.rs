@@ -8,6 +8,7 @@ pub mod codes;
 pub mod concurrency;
 pub mod content;
 pub mod crash;
+pub mod health;
 pub mod hostile;
 pub mod idempotency;
 pub mod interrupted;
@@ -16,14 +17,16 @@ pub mod load;
 pub mod local_hostpath;
 pub mod messages;
 pub mod node;
+pub mod optional;
 pub mod paging;
 pub mod proxied;
+pub mod ranges;
 pub mod secrets;
 pub mod strings;
 pub mod trace;
 pub mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use csi_proto::v1::Volume;
@@ -33,6 +36,7 @@ use crate::place::Place;
 use crate::server::Launch;
 use crate::tree::Tree;
 
+use optional::Optional;
 pub use world::World;
 
 /// What a filesystem, and the way to it, can hold.
@@ -66,6 +70,16 @@ pub trait Target: Send + Sync {
     /// Parameters that its snapshots need.
     fn snapshot_parameters(&self) -> BTreeMap<String, String> {
         BTreeMap::new()
+    }
+
+    /// Parameters that its groups of snapshots need.
+    fn group_parameters(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
+    /// All of what only some drivers have that this one has to tell.
+    fn optional(&self) -> BTreeSet<Optional> {
+        BTreeSet::new()
     }
 
     /// The secrets that staging needs.
@@ -190,6 +204,22 @@ macro_rules! suite {
             crash: everything_survives_a_kill_at_rest,
             hostile: hostile_strings_are_refused_or_kept_exactly_and_change_nothing_else,
             hostile: bytes_that_are_no_message_are_refused_and_the_server_lives,
+            optional: publishing_is_done_once_and_undone_and_wrong_requests_change_nothing,
+            optional: sixty_four_callers_publish_or_unpublish_and_the_last_has_its_way,
+            optional: publishing_and_unpublishing_killed_in_the_middle_are_completed_or_undone,
+            optional: a_fence_is_set_once_and_lifted_and_wrong_requests_change_nothing,
+            optional: sixty_four_callers_fence_or_unfence_and_the_last_has_its_way,
+            optional: fencing_and_unfencing_killed_in_the_middle_are_completed_or_undone,
+            optional: a_group_is_taken_once_and_deleted_and_wrong_requests_change_nothing,
+            optional: sixty_four_callers_take_or_delete_a_group_and_the_last_has_its_way,
+            optional: a_group_killed_in_the_middle_is_completed_or_removed,
+            optional: a_volume_is_modified_once_and_back_and_wrong_requests_change_nothing,
+            optional: sixty_four_callers_modify_a_volume_and_the_last_has_its_way,
+            optional: a_modification_killed_in_the_middle_is_completed_or_undone,
+            ranges: ranges_are_in_order_and_the_same_from_any_place_also_after_a_kill,
+            ranges: wrong_questions_for_ranges_are_refused_and_change_nothing,
+            health: the_storage_tells_the_health_of_a_volume_however_many_ask_also_after_a_kill,
+            health: the_node_tells_the_health_of_what_it_has,
             secrets: no_secret_reaches_a_log_a_message_a_metric_or_an_argument,
         }
     };

@@ -1,9 +1,10 @@
 //! The target that needs nothing but a folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::Target;
+use super::optional::Optional;
 use crate::place::Place;
 use crate::server::Launch;
 use crate::tree::Tree;
@@ -32,6 +33,14 @@ impl Target for LocalHostpath {
                 || workshop.iter().any(|kept| kept == path)
                 || path.starts_with(makers)
         })
+    }
+
+    fn group_parameters(&self) -> BTreeMap<String, String> {
+        [("consistency".to_owned(), "none".to_owned())].into()
+    }
+
+    fn optional(&self) -> BTreeSet<Optional> {
+        [Optional::Groups, Optional::Health].into()
     }
 
     fn elsewhere(&self) -> Option<BTreeMap<String, String>> {

@@ -1,12 +1,13 @@
 //! Any target as one connection of a proxy, with others beside it that are asked for something all the
 //! while.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use csi_proto::v1::Volume;
 use csi_proto::v1::volume_capability::access_mode::Mode;
 
+use super::optional::Optional;
 use super::{Holds, Target};
 use crate::place::Place;
 use crate::server::Launch;
@@ -74,8 +75,19 @@ impl<T: Target> Target for Proxied<T> {
         self.target.snapshot_parameters()
     }
 
+    fn group_parameters(&self) -> BTreeMap<String, String> {
+        self.target.group_parameters()
+    }
+
     fn secrets(&self) -> BTreeMap<String, String> {
         self.target.secrets()
+    }
+
+    fn optional(&self) -> BTreeSet<Optional> {
+        let mut all = self.target.optional();
+        // The proxy offers it for connections to come; where there is nothing to let in, it says yes.
+        all.insert(Optional::Publish);
+        all
     }
 
     fn holds(&self) -> Holds {

@@ -1,6 +1,6 @@
 //! The conformance suite over a driver that makes and exports its volumes, on real storage.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use driver_core::naming::MIN_LEAF;
 use driver_core::text::MAX_STRING;
 
 use super::{ROOT, Served, storage};
+use crate::conformance::optional::{self, Optional};
 use crate::conformance::{Holds, Target};
 use crate::lab::command::run;
 use crate::lab::evidence;
@@ -37,12 +38,12 @@ impl Target for Served {
     fn launch(&self, place: &Place) -> Launch {
         // Filesystems that keep ACLs, for what is compared.
         let acls = "  datasetProperties: {acltype: posix, xattr: sa}\n";
-        let more = if self.kind == "zfs-local-dataset" {
-            acls
-        } else {
-            ""
+        let acls = match self.kind {
+            "zfs-local-dataset" => acls,
+            _ => "",
         };
-        self.launch_with(place, more).set("--log-level", "silly")
+        let more = format!("  volumeParameters: [compression]\n{acls}");
+        self.launch_with(place, &more).set("--log-level", "silly")
     }
 
     /// The datasets and snapshots, and every property that is set.
@@ -58,14 +59,27 @@ impl Target for Served {
         }
         for name in storage() {
             let set = properties.remove(name.as_str()).unwrap_or_default();
-            tree.0.insert(PathBuf::from(name), entry(&set.join("\n")));
+            tree.0
+                .insert(PathBuf::from(name), Entry::of_text(&set.join("\n")));
         }
-        tree
+        // A bookmark is what a deleted snapshot leaves for the next backup.
+        tree.without(|name| name.as_os_str().as_encoded_bytes().contains(&b'#'))
     }
 
     fn snapshot_parameters(&self) -> BTreeMap<String, String> {
         // The others hold their volume, which the suite deletes first.
         [("detachedSnapshots".to_owned(), "true".to_owned())].into()
+    }
+
+    fn optional(&self) -> BTreeSet<Optional> {
+        let only = [
+            (Optional::Publish, self.is_expanded_by_the_controller()),
+            (Optional::Ranges, self.is_device()),
+            (Optional::Groups, self.takes_groups()),
+        ];
+        let only = only.into_iter().filter(|(_, has)| *has);
+        let all = only.map(|(optional, _)| optional);
+        all.chain([Optional::Modify, Optional::Health]).collect()
     }
 
     fn secrets(&self) -> BTreeMap<String, String> {
@@ -122,18 +136,6 @@ impl Target for Served {
     }
 }
 
-fn entry(text: &str) -> Entry {
-    Entry {
-        mode: 0,
-        owner: (0, 0),
-        modified: (0, 0),
-        size: 0,
-        content: text.as_bytes().to_vec(),
-        attributes: BTreeMap::new(),
-        same_as: None,
-    }
-}
-
 /// Every check, one after the other.
 ///
 /// # Panics
@@ -143,7 +145,9 @@ pub async fn is_whole<T: Target>(target: &T) {
     drop(target.launch(&Place::new()));
     let before = (Leftovers::read(), storage());
     let mut failed = Vec::new();
-    for (name, check) in suite!(@every @list target) {
+    let checks = suite!(@every @list target);
+    let (all, absent) = (checks.len(), optional::absent());
+    for (name, check) in checks {
         let began = Instant::now();
         let passed = evidence::passes(check).await;
         let took = began.elapsed().as_secs();
@@ -156,6 +160,16 @@ pub async fn is_whole<T: Target>(target: &T) {
     }
     let why = "those after the first may come of what it left behind";
     assert!(failed.is_empty(), "failed: {failed:?}; {why}");
+    let absent = optional::absent() - absent;
+    step(&format!(
+        "{} of {all} checks ran: the others are of what it does not tell that it has",
+        all - absent
+    ));
+    assert_eq!(
+        absent,
+        optional::checks_without(target),
+        "as many as its capabilities call for"
+    );
     Leftovers::back_to(&before.0, "the conformance suite").await;
     assert_eq!(storage(), before.1, "the storage is as before");
 }
