@@ -23,4 +23,5 @@ mod node_manual;
 mod nothing_ignored;
 mod proxy;
 mod published;
+mod simulated;
 mod truenas;

@@ -57,6 +57,7 @@ macro_rules! without_a_controller {
             node: unpublishing_removes_the_target_whatever_it_is,
             node: statistics_count_what_is_there,
             concurrency: sixty_four_callers_publish_once,
+            health: the_node_tells_the_health_of_what_it_has,
             hostile: bytes_that_are_no_message_are_refused_and_the_server_lives,
         }
     };
