@@ -42,7 +42,7 @@ backup_images() { # volsync|velero
 volsync_install() {
     backup_images volsync
     kubectl apply --server-side -f "$VOLSYNC_PROGRAMS/files/crds" >/dev/null
-    kubectl wait --for=condition=Established --timeout=60s crd replicationsources.volsync.backube replicationdestinations.volsync.backube >/dev/null
+    established crd replicationsources.volsync.backube replicationdestinations.volsync.backube
     VOLSYNC_NAMESPACE=default service node-1 start volsync "$VOLSYNC_PROGRAMS/volsync" --kubeconfig="$KUBECONFIG" \
         --health-probe-bind-address=127.0.0.1:8481 --metrics-bind-address=0 \
         --restic-container-image="$VOLSYNC_IMAGE" --rsync-tls-container-image="$VOLSYNC_IMAGE"

@@ -29,6 +29,11 @@ wait_until() { # seconds command...
     done
 }
 
+# Definitions that are served. `kubectl wait` fails at once for one that has no conditions yet.
+established() { # what kubectl names them by...
+    wait_until 60 kubectl wait --for=condition=Established --timeout=10s "$@" || die "definitions are not served: $*"
+}
+
 # Whether a process is that of a node: a number in a file may be of another one since the machine started again.
 is_of_node() { grep -qsa integration/cluster/node "/proc/$1/cmdline"; }
 

@@ -41,10 +41,10 @@ service() { # node start|stop|kill|pid name [command...]
 # an annotation.
 snapshot_controller() {
     kubectl apply --server-side -f "$SIDECAR_PROGRAMS/snapshot-crds" >/dev/null
-    kubectl wait --for=condition=Established --timeout=60s crd \
+    established crd \
         volumesnapshots.snapshot.storage.k8s.io volumesnapshotcontents.snapshot.storage.k8s.io \
         volumesnapshotclasses.snapshot.storage.k8s.io volumegroupsnapshots.groupsnapshot.storage.k8s.io \
-        volumegroupsnapshotcontents.groupsnapshot.storage.k8s.io volumegroupsnapshotclasses.groupsnapshot.storage.k8s.io >/dev/null
+        volumegroupsnapshotcontents.groupsnapshot.storage.k8s.io volumegroupsnapshotclasses.groupsnapshot.storage.k8s.io
     service node-1 start snapshot-controller "$SIDECAR_PROGRAMS/snapshot-controller" --kubeconfig="$KUBECONFIG" \
         --leader-election=false --enable-distributed-snapshotting="${DISTRIBUTED_SNAPSHOTS:-true}" --v=2
 }

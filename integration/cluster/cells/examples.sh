@@ -149,7 +149,7 @@ images_of_examples() {
 # What examples expect in the cluster.
 objects_of_examples() {
     kubectl apply -f "$CLUSTER/objects/chart-examples.yaml" >/dev/null
-    kubectl wait --for=condition=Established --timeout=60s -f "$CLUSTER/objects/chart-examples.yaml" >/dev/null
+    established -f "$CLUSTER/objects/chart-examples.yaml"
     kubectl label node node-1 storage= node-role.kubernetes.io/control-plane= >/dev/null
     k create secret generic my-connections --from-literal="nas.yaml=$(sed -n '/^  fast-1:$/,/^  disks:$/s/^    //p' "$CHART/ci/connections.yaml")" >/dev/null
     k create secret generic nas --from-literal=password=secret >/dev/null
