@@ -65,9 +65,9 @@ pub(crate) trait Stack: Debug + Send + Sync {
         None
     }
 
-    /// Whether nodes have to prove who they are by keys, and the configuration has none for this one.
-    fn lacks_key(&self, _node: &NodeName) -> bool {
-        false
+    /// Fails if nodes have to prove who they are by keys, and the configuration has none for this one.
+    fn admit(&self, _nodes: Option<&Nodes>, _node: &NodeId) -> Result<(), Error> {
+        Ok(())
     }
 
     /// Asks which parts of the configuration the host does not know, for [`Facts`]. About no disk.
@@ -494,16 +494,7 @@ impl Export for DiskExport {
     }
 
     fn admits(&self, node: &NodeId) -> Result<(), Error> {
-        let name = self.nodes.as_ref().and_then(|nodes| nodes.name(node).ok());
-        match name.filter(|name| self.stack.lacks_key(name)) {
-            None => Ok(()),
-            Some(name) => {
-                let doing = format!("let the node `{}` reach a volume", name.as_str());
-                Err(Error::invalid(doing)
-                    .because("the configuration has keys of nodes, and none of this one")
-                    .advise("add its key to `dhchapKeys` of the export"))
-            }
-        }
+        self.stack.admit(self.nodes.as_ref(), node)
     }
 
     fn is_open(&self, subject: &Subject<'_>, _asset: &ExportName, facts: &Facts) -> bool {

@@ -5,6 +5,7 @@
 //! survives the loss of the host's configuration. compat: "Exports of a ZFS host", "TrueNAS".
 
 mod access_list;
+mod keys;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use access_list::NodeDigest;
 pub use access_list::{AccessList, RevokedNode};
+pub use keys::NodeKeys;
 
 /// The property in which a dataset remembers its access list.
 const PROPERTY: &str = "omnibus-csi:nodes";

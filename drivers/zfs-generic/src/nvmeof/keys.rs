@@ -1,11 +1,9 @@
 //! The keys by which nodes prove to nvmet who they are: DH-CHAP.
 
-use std::collections::BTreeMap;
-
 use csi_types::DhchapKey;
-use driver_core::NodeId;
 use driver_core::config::ConfigError;
-use driver_zfs::nodes::{NodeName, Nodes};
+use driver_core::{Error, NodeId};
+use driver_zfs::nodes::{NodeKeys, NodeName, Nodes};
 use driver_zfs_cli::exec::Command;
 use secrecy::{ExposeSecret, SecretString};
 
@@ -14,8 +12,8 @@ use super::NvmetConfig;
 /// The keys of nodes by the names that the target knows these by.
 #[derive(Debug)]
 pub(super) struct Keys {
-    /// `None` if no node has to prove who it is.
-    keys: Option<BTreeMap<NodeName, DhchapKey>>,
+    /// Empty if no node has to prove who it is.
+    keys: NodeKeys,
     are_restored: bool,
 }
 
@@ -30,36 +28,20 @@ impl Keys {
     ) -> Result<Self, ConfigError> {
         let are_restored = config.nvmetcli_restores_keys;
         let Some(given) = &config.dhchap_keys else {
-            let keys = None;
+            let keys = NodeKeys::default();
             return Ok(Self { keys, are_restored });
         };
-        let key = format!("{key}.dhchapKeys");
-        let refused = |problem: String| ConfigError::at(key.clone(), problem);
-        let Some(nodes) = nodes else {
-            let problem = "needs `nodes`: where all nodes have access, none is asked for its key";
-            return Err(refused(problem.to_owned()));
-        };
-        let mut keys = BTreeMap::new();
-        for (id, secret) in given {
-            let node = NodeId::parse(id).map_err(|_| refused(format!("`{id}` is no node")))?;
-            let name = nodes.name(&node);
-            let name = name.map_err(|error| refused(error.chain()))?;
-            let secret = DhchapKey::parse(secret.secret().expose_secret().trim())
-                .map_err(|error| refused(format!("that of `{id}` {error}")))?;
-            let same = secret.clone();
-            if keys.insert(name, secret).is_some_and(|other| other != same) {
-                let problem = format!("`{id}` has the name of another node, and another key");
-                return Err(refused(problem));
-            }
-        }
-        let keys = Some(keys);
+        let given = given.iter().map(|(id, secret)| {
+            let secret = secret.secret().expose_secret().trim();
+            (id, DhchapKey::parse(secret))
+        });
+        let keys = NodeKeys::read(given, nodes, &format!("{key}.dhchapKeys"))?;
         Ok(Self { keys, are_restored })
     }
 
-    /// Whether this node has to prove who it is, and there is no key for it.
-    pub(super) fn lacks(&self, node: &NodeName) -> bool {
-        let lacks = |keys: &BTreeMap<NodeName, DhchapKey>| !keys.contains_key(node);
-        self.keys.as_ref().is_some_and(lacks)
+    /// Fails if this node has to prove who it is, and there is no key for it.
+    pub(super) fn admit(&self, nodes: Option<&Nodes>, node: &NodeId) -> Result<(), Error> {
+        self.keys.admit(nodes, node)
     }
 
     /// Words of the script.
@@ -73,13 +55,12 @@ impl Keys {
         let line = |(name, key): (&NodeName, &DhchapKey)| {
             format!("{} {}\n", name.as_str(), key.secret().expose_secret())
         };
-        let keys = self.keys.iter().flatten();
-        keys.map(line).collect::<String>().into()
+        self.keys.iter().map(line).collect::<String>().into()
     }
 
     /// The command, which may print keys.
     pub(super) fn hiding(&self, command: Command) -> Command {
-        let keys = self.keys.iter().flatten();
+        let keys = self.keys.iter();
         keys.fold(command, |command, (_, key)| {
             command.hiding(key.secret().clone())
         })

@@ -3,7 +3,8 @@
 use std::sync::LazyLock;
 
 use driver_core::config::ConfigError;
-use driver_zfs::nodes::NodeName;
+use driver_core::{Error, NodeId};
+use driver_zfs::nodes::Nodes;
 use driver_zfs_cli::exec::Command;
 use secrecy::ExposeSecret;
 
@@ -143,8 +144,8 @@ impl Stack for Nvmet {
         self.scripts.places()
     }
 
-    fn lacks_key(&self, node: &NodeName) -> bool {
-        self.keys.lacks(node)
+    fn admit(&self, nodes: Option<&Nodes>, node: &NodeId) -> Result<(), Error> {
+        self.keys.admit(nodes, node)
     }
 
     fn observe(&self, disk: &Disk<'_>) -> Command {
