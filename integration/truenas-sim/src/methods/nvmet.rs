@@ -1,5 +1,7 @@
 //! `nvmet.*` of 25.10 and later. Texts and results were recorded on 25.10.6 unless a line says else.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 use super::rowset::{RowSet, first_free, merged};
@@ -57,7 +59,7 @@ pub(super) async fn run(call: &Call, service: &str, verb: &str) -> Answer {
             return Ok(show(call, &set, row, true));
         }
         "delete" => return delete(call, &set).await,
-        "generate_key" => return Ok(json!(format!("DHHC-1:01:{}:", random::hex(48)))),
+        "generate_key" => return Ok(json!(generated_key(call))),
         "transport_address_choices" => {
             return Ok(
                 json!({"127.0.0.1": "127.0.0.1", "10.0.0.5": "10.0.0.5", "10.0.0.9": "10.0.0.9"}),
@@ -73,6 +75,10 @@ pub(super) async fn run(call: &Call, service: &str, verb: &str) -> Answer {
     };
     let mut row = merged(&before, &data);
     let schema = format!("{}_{verb}", service.replace('.', "_"));
+    let keys = match service {
+        "nvmet.host" => check_keys(&row, &schema, own)?,
+        _ => Vec::new(),
+    };
     let device = match service {
         "nvmet.namespace" => check_device(call, &row, &schema, own).await?,
         _ => None,
@@ -87,6 +93,7 @@ pub(super) async fn run(call: &Call, service: &str, verb: &str) -> Answer {
             "nvmet.port" => complete_port(&kept, &mut row, &before, &schema, own, &mut errors),
             _ => check_link(&kept, &row, service, &schema, own, &mut errors),
         }
+        errors.extend(keys);
         errors.extend(device);
         if !errors.is_empty() {
             return Err(Failure::Validation(errors));
@@ -339,6 +346,69 @@ fn refusal_of_nqn(nqn: &str) -> Option<&'static str> {
     let is_top = top.len() > 1 && top.bytes().all(|byte| byte.is_ascii_alphabetic());
     let is_domain = is_top && domain.contains('.') && domain.split('.').all(is_label);
     (!is_domain).then_some("Value error, domain does not appear to be valid")
+}
+
+/// A key as `nvme gen-dhchap-key` makes it: of the length of its hash, with a checksum behind it.
+fn generated_key(call: &Call) -> String {
+    let hash = call.params.first().and_then(Value::as_str);
+    let (number, length) = match hash {
+        Some("SHA-384") => ("02", 48),
+        Some("SHA-512") => ("03", 64),
+        _ => ("01", 32),
+    };
+    let mut key = random::bytes(length);
+    let sum = checksum(&key).to_le_bytes();
+    key.extend(sum);
+    format!("DHHC-1:{number}:{}:", STANDARD.encode(key))
+}
+
+/// CRC-32 as of Ethernet.
+fn checksum(bytes: &[u8]) -> u32 {
+    let step = |sum: u32, _| (sum >> 1) ^ (0xedb8_8320 & (sum & 1).wrapping_neg());
+    let add = |sum: u32, byte: &u8| (0..8).fold(sum ^ u32::from(*byte), step);
+    !bytes.iter().fold(u32::MAX, add)
+}
+
+/// What `do_create` and `do_update` say of a key (`plugins/nvmet/host.py`, 25.10 to 27). They look at the length of one
+/// with a hash only, and at no checksum.
+fn refusal_of_key(key: &str) -> Result<Option<String>, Failure> {
+    let length = match key.get(..10) {
+        Some("DHHC-1:00:") if key.ends_with(':') => return Ok(None),
+        Some("DHHC-1:00:") => {
+            let text = "Unexpected key termination. Use \"nvme gen-dhchap-key\" to generate.";
+            return Ok(Some(text.to_owned()));
+        }
+        Some("DHHC-1:01:") => 32,
+        Some("DHHC-1:02:") => 48,
+        Some("DHHC-1:03:") => 64,
+        _ => {
+            let text = "Unexpected key format. Use \"nvme gen-dhchap-key\" to generate.";
+            return Ok(Some(text.to_owned()));
+        }
+    };
+    let encoded = key.split(':').nth(2).unwrap_or_default();
+    let decoded = STANDARD.decode(encoded).map_err(|_| Failure::Exception {
+        class: "Error".to_owned(),
+        text: "Incorrect padding".to_owned(),
+    })?;
+    let is_right = decoded.len() == length + 4;
+    Ok((!is_right).then(|| format!("Expected key length of {length}")))
+}
+
+/// The keys of a host. The model refuses one of the NAS alone, but only of a new host: in a change what is left out counts
+/// as given.
+fn check_keys(row: &Row, schema: &str, own: Option<i64>) -> Result<Vec<Invalid>, Failure> {
+    let key = |name: &str| row.get(name).and_then(Value::as_str);
+    if own.is_none() && key("dhchap_ctrl_key").is_some() && key("dhchap_key").is_none() {
+        let text = "Value error, Cannot configure bi-directional authentication without setting dhchap_key";
+        return Err(Failure::Validation(vec![Invalid::new(schema, text)]));
+    }
+    let mut errors = Vec::new();
+    for name in HOSTS.secrets {
+        let refusal = key(name).map(refusal_of_key).transpose()?.flatten();
+        errors.extend(refusal.map(|text| Invalid::new(format!("{schema}.{name}"), text)));
+    }
+    Ok(errors)
 }
 
 fn check_host(kept: &Rows, row: &Row, schema: &str, own: Option<i64>, errors: &mut Vec<Invalid>) {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::{Answer, Call};
 use crate::failure::Failure;
 use crate::rows::Row;
-use crate::table::{Table, Type};
+use crate::table::{Style, Table, Type};
 
 /// A table of the database as a service shows it.
 pub(super) struct RowSet {
@@ -66,8 +66,12 @@ impl RowSet {
             }
         }
         if !self.secrets.is_empty() && !self.may_see_secrets(call) {
+            // The models hide the place, whether or not anything is there.
+            let create = table.method(&create);
+            let hides_none = create.is_some_and(|create| create.style == Style::Model);
             for secret in self.secrets {
-                if row.get(*secret).is_some_and(Value::is_string) {
+                let is_hidden = |value: &Value| hides_none || value.is_string();
+                if row.get(*secret).is_some_and(is_hidden) {
                     row.insert((*secret).to_owned(), json!("********"));
                 }
             }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use truenas_sim::{Failure, Generation, Simulator};
+use truenas_sim::{Failure, Generation, Options, Simulator};
 
 use crate::client::{Client, nas};
 use crate::rest::rest;
@@ -173,6 +173,105 @@ async fn links_of_subsystems_are_found_by_columns_of_the_database_only() {
     )
     .await;
     assert_eq!((status, found), (200, json!([])));
+}
+
+const KEYS: [&str; 3] = [
+    "DHHC-1:00:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAl7OaH:",
+    "DHHC-1:01:ZWZnaGlqa2xtbm9wcXJzdHV2d3h5ent8fX5/gIGCg4QqhWEu:",
+    "DHHC-1:02:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAhIiMkJSYnKCkqKywtLi8wyg3Bcw==:",
+];
+
+#[tokio::test]
+async fn keys_of_hosts_are_checked_as_far_as_the_middleware_does() {
+    for generation in [Generation::V25_10, Generation::V26Beta, Generation::V26Rc] {
+        let nas = nas(generation).await;
+        let nqn = |number: usize| format!("nqn.2014-08.org.example:{number}");
+        for (number, key) in KEYS.into_iter().enumerate() {
+            let host = json!([{"hostnqn": nqn(number), "dhchap_key": key}]);
+            let made = call(&nas, "nvmet.host.create", host).await;
+            assert_eq!(made["dhchap_key"], key, "{generation}");
+        }
+        // No length and no checksum is asked of one without a hash.
+        let odd = json!([1, {"dhchap_key": "DHHC-1:00:AAAA:", "dhchap_ctrl_key": KEYS[1]}]);
+        let odd = call(&nas, "nvmet.host.update", odd).await;
+        assert_eq!(odd["dhchap_ctrl_key"], KEYS[1], "{generation}");
+        let long = KEYS[2].replace(":02:", ":03:");
+        let short = KEYS[1].replace(":01:", ":02:");
+        let format = "Unexpected key format. Use \"nvme gen-dhchap-key\" to generate.";
+        let end = "Unexpected key termination. Use \"nvme gen-dhchap-key\" to generate.";
+        for (key, why) in [
+            ("secret", format),
+            ("DHHC-1:04:AAAA:", format),
+            ("DHHC-1:00:AAAA", end),
+            ("DHHC-1:01:AAAA:", "Expected key length of 32"),
+            (
+                &KEYS[2].replace(":02:", ":03:"),
+                "Expected key length of 64",
+            ),
+            (
+                &KEYS[1].replace(":01:", ":02:"),
+                "Expected key length of 48",
+            ),
+        ] {
+            let host = json!([{"hostnqn": nqn(9), "dhchap_key": key}]);
+            let failed = failure(&nas, "nvmet.host.create", host).await;
+            let text = format!("[EINVAL] nvmet_host_create.dhchap_key: {why}\n");
+            assert_eq!(failed, (22, text), "{generation} {key}");
+            let changed = json!([2, {"dhchap_ctrl_key": key}]);
+            let failed = failure(&nas, "nvmet.host.update", changed).await;
+            assert!(failed.1.contains(why), "{generation} {key}: {failed:?}");
+        }
+        let alone = json!([{"hostnqn": nqn(9), "dhchap_ctrl_key": KEYS[0]}]);
+        let failed = failure(&nas, "nvmet.host.create", alone).await;
+        assert!(
+            failed.1.contains("bi-directional"),
+            "{generation} {failed:?}"
+        );
+        assert_eq!(rows_of_hosts(&nas).await, 3, "{generation}");
+        for (hash, length) in [("SHA-256", 59), ("SHA-384", 83), ("SHA-512", 103)] {
+            let made = call(&nas, "nvmet.host.generate_key", json!([hash])).await;
+            let text = made.as_str().expect("a key");
+            assert_eq!(text.len(), length, "{generation} {hash}");
+            call(&nas, "nvmet.host.update", json!([3, {"dhchap_key": made}])).await;
+        }
+    }
+}
+
+async fn rows_of_hosts(nas: &Simulator) -> usize {
+    let hosts = call(nas, "nvmet.host.query", json!([])).await;
+    hosts.as_array().expect("rows").len()
+}
+
+#[tokio::test]
+async fn keys_of_hosts_are_shown_to_who_may_change_them() {
+    for (role, shown) in [
+        ("SHARING_NVME_TARGET_WRITE", [json!(KEYS[0]), json!(null)]),
+        (
+            "SHARING_NVME_TARGET_READ",
+            [json!("********"), json!("********")],
+        ),
+    ] {
+        let options = Options::new(Generation::V25_10).user("csi", "sesame", Some(&[role]));
+        let nas = Simulator::start(options).await.expect("a simulator");
+        let host = json!([{"hostnqn": "nqn.2014-08.org.example:a", "dhchap_key": KEYS[0]}]);
+        call(&nas, "nvmet.host.create", host).await;
+        call(&nas, "nvmet.subsys.create", json!([{"name": "s"}])).await;
+        let link = json!([{"host_id": 1, "subsys_id": 1}]);
+        call(&nas, "nvmet.host_subsys.create", link).await;
+        let mut client = Client::connect(&nas).await;
+        let login = client.call("auth.login", json!(["csi", "sesame"])).await;
+        assert_eq!(login, Ok(json!(true)));
+        let hosts = client.call("nvmet.host.query", json!([])).await;
+        let links = client.call("nvmet.host_subsys.query", json!([])).await;
+        let seen = [
+            hosts.expect("hosts")[0].clone(),
+            links.expect("links")[0]["host"].clone(),
+        ];
+        for host in seen {
+            let keys = [host["dhchap_key"].clone(), host["dhchap_ctrl_key"].clone()];
+            assert_eq!(keys, shown, "{role}");
+        }
+    }
 }
 
 #[tokio::test]
