@@ -12,7 +12,7 @@ use driver_zfs::step::{Of, Step};
 
 use crate::api::iscsi::{Extent, Global, Initiators, Target, TargetExtent};
 use crate::api::nfs::NfsShare;
-use crate::api::nvmet::{HostLink, Namespace, NvmeGlobal, PortLink, Subsystem};
+use crate::api::nvmet::{Host, HostLink, Namespace, NvmeGlobal, PortLink, Subsystem};
 use crate::api::smb::SmbShare;
 use crate::backend::Nas;
 use crate::check::Needs;
@@ -99,6 +99,8 @@ pub(crate) enum Look {
         links: bool,
         /// Whether to look which hosts the subsystem lets in, too.
         nodes: bool,
+        /// The hosts to look for whether or not it lets them in.
+        keyed: Vec<String>,
         /// Whether to look what the NQN of a new subsystem begins with, too.
         is_new: bool,
     },
@@ -162,6 +164,8 @@ pub(crate) struct NvmeState {
     pub(crate) ports: Vec<PortLink>,
     /// The links to hosts that the subsystem lets in; `None` if those were not looked at.
     pub(crate) hosts: Option<Vec<HostLink>>,
+    /// The hosts that were looked for by their names.
+    pub(crate) keyed: Vec<Host>,
     /// The hosts that are connected to the subsystem; `None` if they were not looked for.
     pub(crate) connected: Option<Connected>,
 }

@@ -4,14 +4,16 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use csi_types::Network;
 use csi_types::attachment::{FieldError, Interface, Listed, Portal, Server};
+use csi_types::{DhchapKey, Network};
 use driver_core::config::scalar::unless_falsy;
 use driver_core::config::{ConfigError, Document, Finding};
 use driver_core::template::Template;
 use driver_zfs::export::ExportNaming;
-use driver_zfs::nodes::{Form, NodesConfig};
+use driver_zfs::nodes::{Form, NodeKeys, NodesConfig};
+use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use serde_json::Value;
@@ -584,6 +586,7 @@ struct NvmeConfig {
     #[serde(default)]
     namespace_template: NamespaceConfig,
     nodes: Option<NodesConfig>,
+    dhchap_keys: Option<BTreeMap<String, SecretString>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -600,6 +603,21 @@ struct SubsystemConfig {
 struct NamespaceConfig {
     #[serde(default, deserialize_with = "unless_falsy")]
     nsid: Option<u32>,
+}
+
+/// A key of a node that TrueNAS takes: one of a hash has the length of that.
+fn dhchap_key(text: &str) -> Result<DhchapKey, String> {
+    let text = text.trim();
+    let key = DhchapKey::parse(text).map_err(|error| error.to_string())?;
+    let length = [("01", 32), ("02", 48), ("03", 64)]
+        .into_iter()
+        .find(|(hash, _)| text.starts_with(&format!("DHHC-1:{hash}:")));
+    match length {
+        Some((hash, length)) if key.length() != length => Err(format!(
+            "is a key of another length than TrueNAS takes: one with :{hash}: has {length} bytes"
+        )),
+        _ => Ok(key),
+    }
 }
 
 /// Reads the section `nvmeof`.
@@ -623,6 +641,15 @@ pub(crate) fn nvmeof(document: &Document) -> Result<NvmeExport, ConfigError> {
         return Err(ConfigError::at("nvmeof.ports", problem));
     }
     let template = config.subsystem_template;
+    let access = access("nvmeof", config.nodes.as_ref(), Form::Host)?;
+    let keys = config.dhchap_keys.map_or_else(
+        || Ok(NodeKeys::default()),
+        |given| {
+            let given = given.iter();
+            let given = given.map(|(id, key)| (id, dhchap_key(key.expose_secret())));
+            Access::keys(access.as_ref(), given, "nvmeof.dhchapKeys")
+        },
+    )?;
     Ok(NvmeExport {
         by_api: is_by_api(document),
         transports,
@@ -636,6 +663,7 @@ pub(crate) fn nvmeof(document: &Document) -> Result<NvmeExport, ConfigError> {
             ..CreateSubsystem::default()
         },
         nsid: config.namespace_template.nsid,
-        access: access("nvmeof", config.nodes.as_ref(), Form::Host)?,
+        access,
+        keys: Arc::new(keys),
     })
 }

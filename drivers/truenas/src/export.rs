@@ -195,10 +195,11 @@ impl Nas {
                 zvol,
                 links,
                 nodes,
+                keyed,
                 is_new,
             } => {
                 let of = (*links, *nodes, *is_new);
-                self.nvme(call, name, zvol, of).await
+                self.nvme(call, (name, zvol), keyed, of).await
             }
             Look::Needs(needs) => {
                 let problems = self.check(call, dialect, needs).await;

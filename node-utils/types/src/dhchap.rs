@@ -50,6 +50,13 @@ impl DhchapKey {
         Ok(Self(SecretString::from(text.to_owned())))
     }
 
+    /// The number of its bytes, without those of the checksum.
+    pub fn length(&self) -> usize {
+        let encoded = self.0.expose_secret().split(':').nth(2);
+        let bytes = encoded.and_then(|encoded| STANDARD.decode(encoded).ok());
+        bytes.map_or(0, |bytes| bytes.len().saturating_sub(4))
+    }
+
     /// Its text, as the kernel takes it.
     pub fn secret(&self) -> &SecretString {
         &self.0
@@ -88,6 +95,8 @@ mod tests {
             assert_eq!(key.secret().expose_secret(), text);
             assert_eq!(format!("{key:?}"), "(hidden)");
         }
+        let lengths = GOOD.map(|text| DhchapKey::parse(text).map(|key| key.length()));
+        assert_eq!(lengths, [Ok(32), Ok(32), Ok(48), Ok(64)]);
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! NVMe-oF: `nvmet.*`, from 25.10 on. A subsystem has namespaces, is reachable through ports, and
 //! lets hosts in.
 
-use secrecy::SecretString;
+use std::fmt;
+
+use csi_types::DhchapKey;
+use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -21,7 +24,7 @@ rows! {
     QueryPorts, "nvmet.port.query", Port, present
 }
 rows! {
-    /// Finds hosts. Of their keys only whether there are any is read.
+    /// Finds hosts.
     QueryHosts, "nvmet.host.query", Host, present
 }
 rows! {
@@ -115,9 +118,16 @@ pub struct Host {
     pub id: i64,
     /// Its NQN.
     pub hostnqn: String,
-    /// Whether it proves itself with a key.
-    #[serde(default, rename = "dhchap_key", deserialize_with = "is_given")]
-    pub has_key: bool,
+    /// The key that it proves itself with, if any. A login without the role to write sees another text, also in the
+    /// place of none.
+    #[serde(default, rename = "dhchap_key")]
+    pub key: Option<HostKey>,
+    /// Whether the NAS proves itself to it with a key.
+    #[serde(default, rename = "dhchap_ctrl_key", deserialize_with = "is_given")]
+    pub has_controller_key: bool,
+    /// The group of the exchange of keys, if any.
+    #[serde(default, rename = "dhchap_dhgroup")]
+    pub dh_group: Option<String>,
     /// The hash of its key, which it also has without one.
     #[serde(
         default,
@@ -126,6 +136,10 @@ pub struct Host {
     )]
     pub hash: String,
 }
+
+/// The key of a host, as the NAS has it. It is never printed.
+#[derive(Clone, Deserialize)]
+pub struct HostKey(SecretString);
 
 /// A subsystem and a port through which it is reachable.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -215,6 +229,15 @@ pub struct CreateHost {
     pub hash: Option<String>,
 }
 
+/// Gives a host another key.
+#[derive(Debug, Clone)]
+pub struct UpdateHost {
+    /// Its number.
+    pub id: i64,
+    /// The key that it proves itself with.
+    pub key: SecretString,
+}
+
 /// Makes a subsystem reachable through a port.
 #[derive(Debug, Clone, Copy)]
 pub struct LinkPort {
@@ -251,6 +274,29 @@ pub enum DeleteNvme {
     PortLink(i64),
     /// The link of a host.
     HostLink(i64),
+}
+
+// === impl HostKey ===
+
+impl HostKey {
+    /// Whether it is this one.
+    pub fn is(&self, key: &DhchapKey) -> bool {
+        self.0.expose_secret() == key.secret().expose_secret()
+    }
+}
+
+impl PartialEq for HostKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.expose_secret() == other.0.expose_secret()
+    }
+}
+
+impl Eq for HostKey {}
+
+impl fmt::Debug for HostKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
 }
 
 impl Request for GetNvmeGlobal {
@@ -316,6 +362,17 @@ impl Request for CreateHost {
             .opt("dhchap_dhgroup", self.dh_group.as_ref())
             .opt("dhchap_hash", self.hash.as_ref())
             .call("nvmet.host.create")
+    }
+}
+
+impl Request for UpdateHost {
+    type Answer = Host;
+
+    fn encode(&self, dialect: &Dialect) -> Result<Call, Error> {
+        present(dialect)?;
+        Fields::new(dialect)
+            .secret("dhchap_key", Some(&self.key))
+            .call_after("nvmet.host.update", vec![json!(self.id)])
     }
 }
 

@@ -2,13 +2,15 @@
 //!
 //! An export lists exactly these: what an interrupted call or an administrator added goes with the next call.
 
+use std::fmt;
 use std::net::IpAddr;
 
+use csi_types::DhchapKey;
 use driver_core::config::ConfigError;
 use driver_core::{Error, NodeId};
 use driver_zfs::export::{Act, Subject};
 use driver_zfs::nodes::{
-    Form, ListedNodes, NamedNode, NodeName, Nodes, NodesConfig, remembered_names,
+    Form, ListedNodes, NamedNode, NodeKeys, NodeName, Nodes, NodesConfig, remembered_names,
 };
 use driver_zfs::plan::is_complete;
 use driver_zfs::property::PropertyName;
@@ -124,6 +126,30 @@ impl Access {
     /// Whether there is a name for this node, or access is not per node.
     pub(super) fn has_name(access: Option<&Self>, node: &NodeId) -> bool {
         access.is_none_or(|Self(nodes)| nodes.name(node).is_ok())
+    }
+
+    /// The name of a node, if access is per node and it has one.
+    pub(super) fn name(access: Option<&Self>, node: &NodeId) -> Option<String> {
+        let name = access?.0.name(node).ok()?;
+        written(vec![name]).pop()
+    }
+
+    /// Fails if nodes have to prove who they are, and there is no key of this one.
+    pub(super) fn admits(
+        access: Option<&Self>,
+        keys: &NodeKeys,
+        node: &NodeId,
+    ) -> Result<(), Error> {
+        keys.admit(access.map(|Self(nodes)| nodes), node)
+    }
+
+    /// Checks the keys of nodes at `key`.
+    pub(crate) fn keys<'a, E: fmt::Display>(
+        access: Option<&Self>,
+        given: impl IntoIterator<Item = (&'a String, Result<DhchapKey, E>)>,
+        key: &str,
+    ) -> Result<NodeKeys, ConfigError> {
+        NodeKeys::read(given, access.map(|Self(nodes)| nodes), key)
     }
 
     /// The address of a node, if it is called by that.

@@ -48,6 +48,8 @@ pub(crate) enum Many<'a> {
         disks: Vec<(&'a str, &'a str)>,
         /// Whether to look which hosts are let in, too.
         nodes: bool,
+        /// The hosts to look for whether or not they are let in.
+        keyed: &'a [String],
         /// Whether to look what the NQN of a new subsystem begins with, too.
         is_new: bool,
     },
@@ -128,6 +130,7 @@ impl<'a> Many<'a> {
                 Some(Self::Nvme {
                     disks: disks.collect::<Option<_>>()?,
                     nodes: has_nodes,
+                    keyed: looks.iter().copied().find_map(keyed).unwrap_or_default(),
                     is_new: any(|look| matches!(look, Look::Nvme { is_new: true, .. })),
                 })
             }
@@ -143,6 +146,13 @@ impl<'a> Many<'a> {
             Self::Iscsi { .. } => "look for the iSCSI targets of volumes",
             Self::Nvme { .. } => "look for the NVMe-oF subsystems of volumes",
         }
+    }
+}
+
+fn keyed(look: &Look) -> Option<&[String]> {
+    match look {
+        Look::Nvme { keyed, .. } => Some(keyed),
+        _ => None,
     }
 }
 
@@ -165,8 +175,12 @@ impl Nas {
             Many::Nvme {
                 disks,
                 nodes,
+                keyed,
                 is_new,
-            } => self.many_nvme(call, disks, *nodes, *is_new).await,
+            } => {
+                let of = (*nodes, *is_new);
+                self.many_nvme(call, disks, keyed, of).await
+            }
         };
         found.map_err(|error| understood(many.doing(), &error))
     }
@@ -281,10 +295,11 @@ impl Nas {
         &self,
         call: &Call,
         disks: &[(&str, &str)],
-        nodes: bool,
-        is_new: bool,
+        keyed: &[String],
+        (nodes, is_new): (bool, bool),
     ) -> Result<Vec<Answer>, ApiError> {
         let mut answers = Vec::with_capacity(disks.len());
+        let keyed = self.hosts_called(call, keyed).await?;
         let global = if is_new {
             Some(self.read(call, &GetNvmeGlobal).await?)
         } else {
@@ -293,6 +308,7 @@ impl Nas {
         for disks in disks.chunks(AT_ONCE) {
             let mut all = self.some_nvme(call, disks, nodes).await?;
             all.global.clone_from(&global);
+            all.keyed.clone_from(&keyed);
             let one = |(name, zvol): &(&str, &str)| Answer::Nvme(all.of(name, zvol));
             answers.extend(disks.iter().map(one));
         }
@@ -331,6 +347,7 @@ impl Nas {
             namespaces,
             ports,
             hosts: Some(hosts),
+            keyed: Vec::new(),
             connected: None,
         })
     }
@@ -414,6 +431,7 @@ impl NvmeState {
             namespaces: namespaces.cloned().collect(),
             ports: ports.cloned().collect(),
             hosts,
+            keyed: self.keyed.clone(),
             subsystems,
             connected: None,
         }

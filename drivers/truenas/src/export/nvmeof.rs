@@ -1,17 +1,20 @@
 //! Zvols as namespaces of NVMe-oF subsystems, from 25.10 on: one subsystem, one namespace, named after the
 //! volume.
 
+use std::sync::Arc;
+
 use csi_types::Attachment;
 use csi_types::attachment::{FieldError, Listed, Nqn, Nsid, Nvmeof, Transport};
 use driver_core::{AccessRules, Call, Error, Kind, NodeId};
 use driver_zfs::export::{Act, Export, ExportName, ExportNaming, Subject};
-use driver_zfs::nodes::Form;
+use driver_zfs::nodes::{Form, NodeKeys};
 use driver_zfs::observed::VolumeKind;
 use driver_zfs::property::PropertyName;
 
 use super::access::{self, Access, Allowed};
 use super::connected::connected;
 use super::nvmeof_change::{HOSTS, NAMESPACE, NvmeChange, SUBSYSTEM};
+use super::nvmeof_hosts::Admission;
 use super::{enabled, number, problems, remember, remember_id, rules_of_disks, unread};
 use crate::api::nvmet::{
     CreateSubsystem, GetNvmeGlobal, HostLink, Namespace, PortLink, QueryNamespaces, QueryPortLinks,
@@ -40,6 +43,8 @@ pub(crate) struct NvmeExport {
     pub(crate) nsid: Option<u32>,
     /// The names of nodes, if access is per node.
     pub(crate) access: Option<Access>,
+    /// The keys by which nodes prove who they are.
+    pub(crate) keys: Arc<NodeKeys>,
 }
 
 /// The longest name of a subsystem that leaves room for what its NQN begins with.
@@ -100,11 +105,13 @@ impl NvmeExport {
     }
 
     fn look(&self, subject: &Subject<'_>, name: &ExportName, links: bool) -> Command {
+        let keyed = self.keys.iter().filter(|_| links);
         Command::Look(Look::Nvme {
             name: name.to_string(),
             zvol: subject.dataset.to_string(),
             links,
             nodes: self.access.is_some(),
+            keyed: keyed.map(|(name, _)| name.as_str().to_owned()).collect(),
             is_new: subject.request.is_some(),
         })
     }
@@ -220,7 +227,13 @@ impl Export for NvmeExport {
             acts.push(Act::Task(create.named(SUBSYSTEM)));
             Id::Of(SUBSYSTEM.into())
         };
-        acts.extend(facts.admission(&subsystem, existing, listed.as_deref(), had_nodes));
+        let admission = Admission {
+            hosts: listed.as_deref(),
+            keys: &self.keys,
+            had_nodes,
+        };
+        acts.extend(facts.admission(&subsystem, existing, admission));
+        acts.extend(facts.new_keys(admission));
         let namespace = if let Some(namespace) = facts.namespace(zvol) {
             acts.extend(enabled(namespace.enabled, Enable::Namespace(namespace.id)));
             Id::Known(namespace.id)
@@ -288,7 +301,7 @@ impl Export for NvmeExport {
         let mut acts: Vec<_> = left.collect();
         if let Some(subsystem) = subsystem {
             let names = access::remembered(subject, Form::Host)?;
-            acts.extend(facts.removal(subsystem.id, names));
+            acts.extend(facts.removal(subsystem.id, names, &self.keys));
         }
         Ok(acts)
     }
@@ -309,6 +322,10 @@ impl Export for NvmeExport {
         Access::has_name(self.access.as_ref(), node)
     }
 
+    fn admits(&self, node: &NodeId) -> Result<(), Error> {
+        Access::admits(self.access.as_ref(), &self.keys, node)
+    }
+
     fn is_open(&self, subject: &Subject<'_>, name: &ExportName, facts: &NvmeState) -> bool {
         let subsystem = facts.subsystem(name.as_str());
         Access::is_unlisted(self.access.as_ref(), subject)
@@ -322,6 +339,19 @@ impl Export for NvmeExport {
         facts: &NvmeState,
         nodes: &[&NodeId],
     ) -> Result<Vec<Act<Command>>, Error> {
+        // Where a volume is closed for several nodes at once, one of them must not keep out the others.
+        if let [node] = nodes {
+            let name = Access::name(self.access.as_ref(), node);
+            let of_others = name.and_then(|name| facts.unprovable(&name, &self.keys));
+            if let Some(host) = of_others {
+                return Err(Self::refused(subject, Kind::Conflict)
+                    .because(format!(
+                        "host {} on TrueNAS was made by someone else, and has not the key of `dhchapKeys`",
+                        host.hostnqn
+                    ))
+                    .advise("give it that key on TrueNAS, or delete it there, so that it is made anew"));
+            }
+        }
         let allowed = Access::allow(self.access.as_ref(), subject, nodes)?;
         let Some(Allowed { remember, names }) = allowed else {
             return Ok(Vec::new());
@@ -332,7 +362,12 @@ impl Export for NvmeExport {
             && let Some(subsystem) = facts.subsystem(name.as_str())
         {
             let id = Id::Known(subsystem.id);
-            acts.extend(facts.admission(&id, Some(subsystem), Some(names.as_slice()), true));
+            let admission = Admission {
+                hosts: Some(names.as_slice()),
+                keys: &self.keys,
+                had_nodes: true,
+            };
+            acts.extend(facts.admission(&id, Some(subsystem), admission));
         }
         Ok(acts)
     }
@@ -352,12 +387,13 @@ impl Export for NvmeExport {
         let subsystem = subsystem.filter(|_| Self::check(subject, name, facts).is_ok());
         let mut acts: Vec<_> = revoked.mark.into_iter().collect();
         if let Some(subsystem) = subsystem {
-            acts.extend(facts.revocation(
-                subsystem,
-                &revoked.names,
-                revoked.out,
-                revoked.forget.is_some(),
-            ));
+            let admission = Admission {
+                hosts: Some(&revoked.names),
+                keys: &self.keys,
+                had_nodes: true,
+            };
+            let is_open = revoked.forget.is_some();
+            acts.extend(facts.revocation(subsystem, admission, revoked.out, is_open));
         }
         Ok(acts.into_iter().chain(revoked.forget).collect())
     }
@@ -419,8 +455,8 @@ impl Nas {
     pub(super) async fn nvme(
         &self,
         call: &Call,
-        name: &str,
-        zvol: &str,
+        (name, zvol): (&str, &str),
+        keyed: &[String],
         (links, nodes, is_new): (bool, bool, bool),
     ) -> Result<Answer, ApiError> {
         let subsystems = QuerySubsystems(vec![Filter::eq("name", name)]);
@@ -436,10 +472,11 @@ impl Nas {
                 Ok(None)
             }
         };
-        let (global, subsystems, namespaces) = tokio::try_join!(
+        let (global, subsystems, namespaces, keyed) = tokio::try_join!(
             global,
             self.read(call, &subsystems),
             self.read(call, &namespaces),
+            self.hosts_called(call, keyed),
         )?;
         let id = subsystems.first().map(|one| one.id);
         // Who closed it is seen by its hosts.
@@ -459,6 +496,7 @@ impl Nas {
             namespaces,
             ports,
             hosts,
+            keyed,
             connected,
         }))
     }

@@ -1,11 +1,15 @@
 //! Changes of subsystems, namespaces and hosts, each a step of a plan.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
+use csi_types::DhchapKey;
 use driver_core::Call;
+use driver_zfs::nodes::NodeKeys;
 
 use super::gone;
 use crate::api::nvmet::{
-    CreateNamespace, CreateSubsystem, DeleteNvme, HostLink, LinkPort, UpdateSubsystem,
+    CreateNamespace, CreateSubsystem, DeleteNvme, Host, HostLink, LinkPort, UpdateSubsystem,
 };
 use crate::backend::Nas;
 use crate::command::{Change, Id, Made};
@@ -36,12 +40,14 @@ pub(super) enum NvmeChange {
     },
     /// Makes a subsystem reachable through a port.
     LinkPort(i64, Id),
-    /// Lets a host in, which is made if there is none.
-    LetIn(String, Id),
+    /// Lets a host in, which is made if there is none. It gets its key before.
+    LetIn(String, Option<DhchapKey>, Id),
+    /// Gives a host another key.
+    SetKey(Host, DhchapKey),
     /// Removes the link of a host, and the host if it was made here and no other subsystem lets it in.
-    LetOut(HostLink),
+    LetOut(HostLink, Arc<NodeKeys>),
     /// Removes those of these hosts that were made here and that no subsystem lets in.
-    RemoveHosts(Vec<String>),
+    RemoveHosts(Vec<String>, Arc<NodeKeys>),
     /// Ends the connections to a subsystem that lets in no host.
     Disconnect(i64),
     /// Removes a subsystem with all that is in it.
@@ -62,9 +68,10 @@ impl Change for NvmeChange {
             }
             Self::CreateNamespace { zvol, .. } => format!("export {zvol} by NVMe-oF"),
             Self::LinkPort(port, _) => format!("export by port {port} of NVMe-oF"),
-            Self::LetIn(nqn, _) => format!("let in host {nqn}"),
-            Self::LetOut(link) => format!("let out host {}", link.host.hostnqn),
-            Self::RemoveHosts(_) => "remove hosts of NVMe-oF".to_owned(),
+            Self::LetIn(nqn, ..) => format!("let in host {nqn}"),
+            Self::SetKey(host, _) => format!("change the key of host {}", host.hostnqn),
+            Self::LetOut(link, _) => format!("let out host {}", link.host.hostnqn),
+            Self::RemoveHosts(..) => "remove hosts of NVMe-oF".to_owned(),
             Self::Disconnect(id) => format!("disconnect the hosts of NVMe-oF subsystem {id}"),
             Self::RemoveSubsystem(id) => format!("remove NVMe-oF subsystem {id}"),
             Self::RemoveNamespace(id) => format!("remove NVMe-oF namespace {id}"),
@@ -74,15 +81,15 @@ impl Change for NvmeChange {
     fn is_one_call(&self) -> bool {
         !matches!(
             self,
-            Self::LetIn(..) | Self::LetOut(_) | Self::RemoveHosts(_) | Self::Disconnect(_)
+            Self::LetIn(..) | Self::LetOut(..) | Self::RemoveHosts(..) | Self::Disconnect(_)
         )
     }
 
     fn removes(&self) -> bool {
         matches!(
             self,
-            Self::LetOut(_)
-                | Self::RemoveHosts(_)
+            Self::LetOut(..)
+                | Self::RemoveHosts(..)
                 | Self::RemoveSubsystem(_)
                 | Self::RemoveNamespace(_)
         )
@@ -116,12 +123,16 @@ impl Change for NvmeChange {
                     outcome => outcome.map(|_| None),
                 }
             }
-            Self::LetIn(nqn, subsystem) => {
+            Self::LetIn(nqn, key, subsystem) => {
                 let subsystem = made.id(subsystem)?;
-                nas.let_in(call, nqn, subsystem).await.map(|_| None)
+                let let_in = nas.let_in(call, nqn, key.as_ref(), subsystem);
+                let_in.await.map(|_| None)
             }
-            Self::LetOut(link) => nas.let_out(call, link).await.map(|()| None),
-            Self::RemoveHosts(names) => nas.remove_hosts(call, names).await.map(|()| None),
+            Self::SetKey(host, key) => nas.set_key(call, host, key).await.map(|()| None),
+            Self::LetOut(link, keys) => nas.let_out(call, link, keys).await.map(|()| None),
+            Self::RemoveHosts(names, keys) => {
+                nas.remove_hosts(call, names, keys).await.map(|()| None)
+            }
             Self::Disconnect(id) => nas.disconnect(call, *id).await.map(|()| None),
             Self::RemoveSubsystem(id) => {
                 let (id, force) = (*id, true);

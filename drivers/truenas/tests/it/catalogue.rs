@@ -560,6 +560,11 @@ fn nvmet(d: &Dialect) -> Vec<Encoded> {
             hash: Some("SHA-256".to_owned()),
         }
         .encode(d),
+        nvmet::UpdateHost {
+            id: 1,
+            key: "DHHC-1:00:AAAA:".into(),
+        }
+        .encode(d),
         nvmet::LinkPort {
             port: 1,
             subsystem: 1,

@@ -14,6 +14,7 @@ mod faults;
 mod fences;
 mod health;
 mod jobs;
+mod keys;
 mod matrix;
 mod modified;
 mod nas;

@@ -35,7 +35,7 @@ fn all() -> impl Iterator<Item = (Generation, &'static str)> {
 }
 
 /// The configuration with access per node.
-fn for_nodes(nas: &Simulator, kind: &str) -> String {
+pub(crate) fn for_nodes(nas: &Simulator, kind: &str) -> String {
     let text = config(nas, kind, "");
     match kind.rsplit('-').next() {
         Some("nfs") => text.replace(
@@ -54,7 +54,7 @@ fn for_nodes(nas: &Simulator, kind: &str) -> String {
 }
 
 /// The name of a node for such a connection.
-fn called(kind: &str, node: &str) -> String {
+pub(crate) fn called(kind: &str, node: &str) -> String {
     match kind.rsplit('-').next() {
         Some("nfs") => format!("{node}.lan"),
         Some("iscsi") => format!("iqn.2004-10.org.example:{node}"),
@@ -62,7 +62,7 @@ fn called(kind: &str, node: &str) -> String {
     }
 }
 
-fn built(text: &str) -> Arc<dyn Driver> {
+pub(crate) fn built(text: &str) -> Arc<dyn Driver> {
     let document = Document::parse(text, &NoEnvironment).expect("a document");
     from_document(&document).unwrap_or_else(|error| panic!("{error}"))
 }

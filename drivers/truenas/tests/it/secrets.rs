@@ -12,7 +12,7 @@ use truenas_sim::{Options, Simulator};
 use crate::catalogue::SIMULATED;
 
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -26,11 +26,11 @@ impl Write for Log {
 }
 
 impl Log {
-    fn note(&self, said: &impl std::fmt::Debug) {
+    pub(crate) fn note(&self, said: &impl std::fmt::Debug) {
         writeln!(self.clone(), "{said:?}").expect("a buffer takes everything");
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock().expect("no writer panics")).into_owned()
     }
 }
