@@ -70,6 +70,11 @@ pub(crate) trait Stack: Debug + Send + Sync {
         Ok(())
     }
 
+    /// Whether the host can refuse a node for what that has to prove itself with.
+    fn asks_for_keys(&self) -> bool {
+        false
+    }
+
     /// Asks which parts of the configuration the host does not know, for [`Facts`]. About no disk.
     fn examine(&self) -> Option<Command> {
         None
@@ -123,6 +128,20 @@ pub(crate) struct Disk<'a> {
     pub(crate) nodes: Option<&'a [NodeName]>,
     /// The nodes that must lose access, whatever the host shows. None of them is in `nodes`.
     pub(crate) out: &'a [NodeName],
+    /// The nodes for which the call is: if the host refuses what another one has to prove itself with, that one stays as
+    /// it is. `None` if it is for all.
+    pub(crate) concerned: Option<&'a [NodeName]>,
+}
+
+/// The nodes of a disk, as a change has them.
+#[derive(Debug, Clone, Copy, Default)]
+struct NodesOf<'a> {
+    /// See [`Disk::nodes`].
+    nodes: Option<&'a [NodeName]>,
+    /// See [`Disk::out`].
+    out: &'a [NodeName],
+    /// See [`Disk::concerned`].
+    concerned: Option<&'a [NodeName]>,
 }
 
 /// The message about an attribute that the host does not know: its key, the host and its kernel.
@@ -153,6 +172,20 @@ impl Disk<'_> {
     /// The revoked nodes, as words of a script.
     pub(crate) fn out_words(&self) -> impl Iterator<Item = String> {
         self.out.iter().map(|node| format!("out={}", node.as_str()))
+    }
+}
+
+// === impl NodesOf ===
+
+impl<'a> NodesOf<'a> {
+    /// The disk with them.
+    fn on(self, disk: Disk<'a>) -> Disk<'a> {
+        Disk {
+            nodes: self.nodes,
+            out: self.out,
+            concerned: self.concerned,
+            ..disk
+        }
     }
 }
 
@@ -205,6 +238,7 @@ impl DiskExport {
             uuid: &Uuid::of(subject).to_string(),
             nodes: None,
             out: &[],
+            concerned: None,
         };
         ask(self.stack.as_ref(), &disk)
     }
@@ -228,23 +262,64 @@ impl DiskExport {
             .map(Act::Do)
     }
 
-    /// Makes the missing parts, with access for these nodes and not for those in `out`.
+    /// Makes the missing parts, with access as `of` has it.
     fn make(
         &self,
         subject: &Subject<'_>,
         export_name: &ExportName,
         facts: &Facts,
-        nodes: Option<&[NodeName]>,
-        out: &[NodeName],
+        of: NodesOf<'_>,
     ) -> impl Iterator<Item = Act<Command>> {
         self.change(self.with(subject, export_name, |stack, disk| {
-            let disk = Disk {
-                nodes,
-                out,
-                ..*disk
-            };
-            stack.make(&disk, facts)
+            stack.make(&of.on(*disk), facts)
         }))
+    }
+
+    /// The acts that are missing until the disk is exported. Without `all` only those that another node waits for.
+    fn establish(
+        &self,
+        subject: &Subject<'_>,
+        export_name: &ExportName,
+        facts: &Facts,
+        all: bool,
+    ) -> Result<Vec<Act<Command>>, Error> {
+        facts.refuse_foreign(&self.target(export_name))?;
+        if !facts.unknown.is_empty() {
+            let attributes = facts.unknown.join(", ");
+            let volume = subject.id;
+            tracing::warn!(%volume, attributes, "the kernel of the storage host has no such attributes: they are not set");
+        }
+        let mut acts = Vec::new();
+        let property = self.property();
+        // Before anything is made, so that it can be found again.
+        if subject.remembered(&property) != Some(export_name.as_str()) {
+            let value = PropertyValue::parse(export_name.as_str())
+                .map_err(|error| Error::new(Kind::Internal, "remember a name").because(error))?;
+            acts.push(Act::Remember(Property::new(property, value)));
+        }
+        let listed = self.listed(subject)?;
+        let is_made = listed.as_ref().is_none_or(|nodes| {
+            if all {
+                facts.allows_exactly(nodes)
+            } else {
+                facts.allows_only(nodes)
+            }
+        });
+        let lacks = if all {
+            !facts.missing.is_empty()
+        } else {
+            facts.lacks_parts()
+        };
+        if lacks || !is_made {
+            let none: &[NodeName] = &[];
+            let of = NodesOf {
+                nodes: listed.as_deref(),
+                concerned: (!all).then_some(none),
+                ..NodesOf::default()
+            };
+            acts.extend(self.make(subject, export_name, facts, of));
+        }
+        Ok(acts)
     }
 
     /// Removes the existing parts and revokes these nodes.
@@ -260,23 +335,22 @@ impl DiskExport {
         }))
     }
 
-    /// Sets the access to exactly `access_list`, and revokes the nodes in `out`.
+    /// Sets the access to exactly `access_list`, but for the nodes as `of` has it.
     fn set_access(
         &self,
         subject: &Subject<'_>,
         export_name: &ExportName,
         access_list: &AccessList,
-        out: &[NodeName],
+        of: NodesOf<'_>,
     ) -> Vec<Act<Command>> {
         let names = access_list.names();
-        let nodes = Some(names.as_slice());
+        let of = NodesOf {
+            nodes: Some(&names),
+            ..of
+        };
         let ask = |stack: &dyn Stack, disk: &Disk<'_>| {
-            let disk = Disk {
-                nodes,
-                out,
-                ..*disk
-            };
-            let wait = (!out.is_empty())
+            let disk = of.on(*disk);
+            let wait = (!of.out.is_empty())
                 .then(|| stack.wait_for_disconnect(&disk))
                 .flatten();
             let changes = stack.set_access(&disk).into_iter();
@@ -380,28 +454,17 @@ impl Export for DiskExport {
         export_name: &ExportName,
         facts: &Facts,
     ) -> Result<Vec<Act<Command>>, Error> {
-        facts.refuse_foreign(&self.target(export_name))?;
-        if !facts.unknown.is_empty() {
-            let attributes = facts.unknown.join(", ");
-            let volume = subject.id;
-            tracing::warn!(%volume, attributes, "the kernel of the storage host has no such attributes: they are not set");
-        }
-        let mut acts = Vec::new();
-        let property = self.property();
-        // Before anything is made, so that it can be found again.
-        if subject.remembered(&property) != Some(export_name.as_str()) {
-            let value = PropertyValue::parse(export_name.as_str())
-                .map_err(|error| Error::new(Kind::Internal, "remember a name").because(error))?;
-            acts.push(Act::Remember(Property::new(property, value)));
-        }
-        let listed = self.listed(subject)?;
-        let as_listed = listed
-            .as_ref()
-            .is_none_or(|nodes| facts.allows_exactly(nodes));
-        if !facts.missing.is_empty() || !as_listed {
-            acts.extend(self.make(subject, export_name, facts, listed.as_deref(), &[]));
-        }
-        Ok(acts)
+        self.establish(subject, export_name, facts, true)
+    }
+
+    fn prepare(
+        &self,
+        subject: &Subject<'_>,
+        export_name: &ExportName,
+        facts: &Facts,
+    ) -> Result<Vec<Act<Command>>, Error> {
+        let all = !self.stack.asks_for_keys();
+        self.establish(subject, export_name, facts, all)
     }
 
     fn remove(
@@ -521,8 +584,12 @@ impl Export for DiskExport {
             acts.push(Nodes::remember_new(&access_list)?);
         }
         let is_in = |name: &NodeName| facts.allowed.iter().any(|text| text == name.as_str());
-        if !names.iter().all(is_in) || facts.lacks_keys() {
-            acts.extend(self.set_access(subject, export_name, &access_list, &[]));
+        if !names.iter().all(is_in) || names.iter().any(|name| facts.lacks_key_of(name)) {
+            let of = NodesOf {
+                concerned: Some(&names),
+                ..NodesOf::default()
+            };
+            acts.extend(self.set_access(subject, export_name, &access_list, of));
         }
         Ok(acts)
     }
@@ -553,7 +620,11 @@ impl Export for DiskExport {
             acts.extend(self.remove(subject, export_name, facts, &revocation.out));
         }
         if is_there && revocation.is_in {
-            acts.extend(self.set_access(subject, export_name, &revocation.left, &revocation.out));
+            let of = NodesOf {
+                out: &revocation.out,
+                ..NodesOf::default()
+            };
+            acts.extend(self.set_access(subject, export_name, &revocation.left, of));
         }
         if revocation.was_in && subject.volume.is_some() {
             // After the revocation: after an interruption the next call still knows the node.
@@ -568,7 +639,12 @@ impl Export for DiskExport {
             // Also of a retry, which remembers it no longer.
             let name = node.and_then(|node| nodes.name(node).ok());
             out.extend(name.filter(|name| !names.contains(name)));
-            acts.extend(self.make(subject, export_name, facts, Some(&names), &out));
+            let of = NodesOf {
+                nodes: Some(&names),
+                out: &out,
+                ..NodesOf::default()
+            };
+            acts.extend(self.make(subject, export_name, facts, of));
         }
         Ok(acts)
     }

@@ -8,7 +8,8 @@ use driver_zfs::nodes::NodeName;
 /// The attributes that let in every node: of a portal group of LIO, and of a subsystem of nvmet.
 const OPENS: [&str; 2] = ["/attrib/generate_node_acls", "/attr_allow_any_host"];
 
-/// The key of a node in nvmet.
+/// A node in nvmet, and its key.
+const HOST: &str = "hosts/";
 const KEY: &str = "/dhchap_key";
 
 /// The state of an export on its host.
@@ -98,9 +99,20 @@ impl Facts {
             && self.allowed.iter().all(is_listed)
     }
 
-    /// Whether a node gets in without the key by which it has to prove who it is.
-    pub(crate) fn lacks_keys(&self) -> bool {
-        self.missing.iter().any(|what| what.ends_with(KEY))
+    /// Whether no other nodes than these have access, and none an incomplete entry.
+    pub(crate) fn allows_only(&self, nodes: &[NodeName]) -> bool {
+        let is_listed = |name: &String| nodes.iter().any(|node| node.as_str() == name);
+        self.partial.is_empty() && self.allowed.iter().all(is_listed)
+    }
+
+    /// Whether this node gets in without the key by which it has to prove who it is.
+    pub(crate) fn lacks_key_of(&self, node: &NodeName) -> bool {
+        let keys = self
+            .missing
+            .iter()
+            .filter_map(|what| what.strip_suffix(KEY));
+        let mut nodes = keys.filter_map(|what| what.strip_prefix(HOST));
+        nodes.any(|name| name == node.as_str())
     }
 
     /// Whether a part is missing besides keys of nodes.

@@ -148,6 +148,17 @@ pub trait Export: Send + Sync + Debug + 'static {
         facts: &Self::Facts,
     ) -> Result<Vec<Act<Self::Command>>, Error>;
 
+    /// Those of them that another node waits for, before [`Export::allow`] lets it in. What only concerns nodes that have
+    /// access already may be left out: a fault of one of them is not that of the other.
+    fn prepare(
+        &self,
+        subject: &Subject<'_>,
+        export_name: &Self::Name,
+        facts: &Self::Facts,
+    ) -> Result<Vec<Act<Self::Command>>, Error> {
+        self.ensure(subject, export_name, facts)
+    }
+
     /// The acts that are missing until the export is gone; none if it is. The dataset may not
     /// exist. Properties of the dataset need not be removed: it is destroyed right after.
     fn remove(

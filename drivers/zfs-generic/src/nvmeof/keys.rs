@@ -44,10 +44,19 @@ impl Keys {
         self.keys.admit(nodes, node)
     }
 
-    /// Words of the script.
-    pub(super) fn words(&self) -> impl Iterator<Item = String> {
+    /// Whether any node has to prove who it is.
+    pub(super) fn are_asked_for(&self) -> bool {
+        self.keys.iter().next().is_some()
+    }
+
+    /// Words of the script, for a change that is for these nodes, or for all.
+    pub(super) fn words(&self, concerned: Option<&[NodeName]>) -> impl Iterator<Item = String> {
         let restored = self.are_restored.then(|| "keys=restored".to_owned());
-        restored.into_iter()
+        let concerned = concerned.filter(|_| self.are_asked_for());
+        let spared = concerned.map(|_| "keys=spared".to_owned());
+        let concerned = concerned.unwrap_or_default().iter();
+        let concerned = concerned.map(|node| format!("for={}", node.as_str()));
+        restored.into_iter().chain(spared).chain(concerned)
     }
 
     /// The `name key` lines of the script.

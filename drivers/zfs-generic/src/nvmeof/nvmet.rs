@@ -94,7 +94,8 @@ impl Nvmet {
 
     fn arguments(&self, mode: &str, disk: &Disk<'_>) -> Vec<String> {
         let words = words(&self.ports, &self.attributes).chain(disk.node_words());
-        let words = words.chain(disk.out_words()).chain(self.keys.words());
+        let words = words.chain(disk.out_words());
+        let words = words.chain(self.keys.words(disk.concerned));
         arguments(mode, &self.scripts, &self.save, disk, words)
     }
 
@@ -146,6 +147,10 @@ impl Stack for Nvmet {
 
     fn admit(&self, nodes: Option<&Nodes>, node: &NodeId) -> Result<(), Error> {
         self.keys.admit(nodes, node)
+    }
+
+    fn asks_for_keys(&self) -> bool {
+        self.keys.are_asked_for()
     }
 
     fn observe(&self, disk: &Disk<'_>) -> Command {

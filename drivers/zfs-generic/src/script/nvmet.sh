@@ -3,7 +3,8 @@
 # nvmet.sh MODE CONFIGFS DEBUGFS SAVED NQN DEVICE UUID WORD... with the words `port=ID` (is there
 # already) or `port=ID,trtype,adrfam,traddr,trsvcid` (is made if it is missing),
 # `attr=ATTRIBUTE=VALUE`; `nodes=listed` if only the nodes of `node=NQN` have access, and `out=NQN` for
-# nodes that must be out at the end; `keys=restored` if nodes that have to prove who they are may be saved, since their
+# nodes that must be out at the end; `keys=spared` if only the nodes of `for=NQN` matter when the kernel refuses a key;
+# `keys=restored` if nodes that have to prove who they are may be saved, since their
 # keys are restored, too. `$secrets` are lines `NQN KEY`, one for each of those. SAVED is a file, `named:FILE` for a
 # look that is content with the names in it, or `-` for none. The mode `nodes` changes who gets into a subsystem
 # that is there; `gone` waits until those are out.

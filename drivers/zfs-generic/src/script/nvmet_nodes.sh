@@ -50,6 +50,13 @@ look_for_keys() {
     done
 }
 
+# is_spared NODE WORD...: the call is for other nodes, so what is wrong with this one does not end it.
+is_spared() {
+    one=$1
+    shift
+    among keys spared "$@" && ! among for "$one" "$@"
+}
+
 # forget NODE: it and its key are not saved any longer.
 forget() {
     forgotten="$forgotten${forgotten:+,}{\"nqn\":\"$1\",\"absent\":true}"
@@ -218,9 +225,9 @@ make_nodes() {
         node=*)
             word=${word#*=}
             want_folder "$root/hosts/$word"
-            # Before it gets in. Where the kernel refuses its key it stays as it is while others are put out: the next
-            # look or repair has it.
-            if [ $leaving = yes ]; then
+            # Before it gets in. Where the kernel refuses its key it stays as it is while others are put out, or let in:
+            # the next look or repair has it.
+            if [ $leaving = yes ] || is_spared "$word" "$@"; then
                 (want_key "$word") 2>/dev/null || continue
             else
                 want_key "$word"

@@ -51,6 +51,8 @@ pub(crate) struct Host {
 pub(crate) enum Ask {
     Establish,
     Allow(NodeId),
+    /// The same, with all that it waits for.
+    Publish(NodeId),
     Revoke(Option<NodeId>),
 }
 
@@ -205,10 +207,19 @@ impl Host {
             let facts = self.facts(export, volume).await;
             let subject = volume.subject();
             let export_name = export.export_name(&subject).unwrap();
+            let (subject, name) = (&subject, &export_name);
             let acts = match ask {
-                Ask::Establish => export.ensure(&subject, &export_name, &facts),
-                Ask::Allow(node) => export.allow(&subject, &export_name, &facts, &[node]),
-                Ask::Revoke(node) => export.revoke(&subject, &export_name, &facts, node.as_ref()),
+                Ask::Establish => export.ensure(subject, name, &facts),
+                Ask::Allow(node) => export.allow(subject, name, &facts, &[node]),
+                Ask::Publish(node) => {
+                    let mut acts = export.prepare(subject, name, &facts).unwrap();
+                    let more = export.allow(subject, name, &facts, &[node]);
+                    more.map(|more| {
+                        acts.extend(more);
+                        acts
+                    })
+                }
+                Ask::Revoke(node) => export.revoke(subject, name, &facts, node.as_ref()),
             };
             let acts = acts.unwrap();
             if acts.is_empty() {

@@ -379,6 +379,46 @@ async fn a_key_that_the_kernel_refuses_keeps_no_other_node_from_being_put_out() 
     }
 }
 
+#[tokio::test]
+async fn a_key_that_the_kernel_refuses_keeps_no_other_node_from_being_let_in() {
+    for (restored, lost) in [(false, false), (false, true), (true, false), (true, true)] {
+        let host = Host::new();
+        refuses_its_key(&host);
+        let mut volume = reached_by(&host, &host.export(NVMET), &["a"]).await;
+        let keys = [("a", OLD), ("b", NEW)];
+        let export = host.export(&if restored {
+            with_restored_keys(&keys)
+        } else {
+            with_keys(&keys)
+        });
+        if lost {
+            host.starts_again();
+        }
+        let publish = |node: &str| Ask::Publish(NodeId::parse(node).unwrap());
+        for _ in 0..2 {
+            host.settle(&export, &mut volume, &publish("b"))
+                .await
+                .unwrap();
+            assert_eq!([is_in(&host, "a"), is_in(&host, "b")], [!lost, true]);
+            assert_eq!(key(&host, "b"), NEW);
+        }
+        let listed = saved(&host)["subsystems"][0]["allowed_hosts"].clone();
+        let expected = if restored {
+            json!([nqn("b")])
+        } else {
+            json!([])
+        };
+        assert_eq!(listed, expected);
+        // It is refused itself, and so is what is for all of them.
+        for ask in [publish("a"), Ask::Establish] {
+            let refused = host.settle(&export, &mut volume, &ask).await;
+            let error = refused.unwrap_err();
+            assert!(error.stderr().contains("dhchap_key"), "{error}");
+            assert!(is_in(&host, "b"));
+        }
+    }
+}
+
 /// Checks that the key goes to the command on its input alone. Says whether it goes there.
 fn hides_key(command: &Command) -> bool {
     let mut shown = vec![command.to_string(), format!("{command:?}")];

@@ -88,6 +88,8 @@ pub trait ExportStatus {
     fn properties(&self) -> Vec<Property>;
     /// See [`Export::ensure`]. None while [it is open](Self::is_open): it is not closed before nodes are listed.
     fn ensure(&self) -> Result<Vec<Act<Opaque>>, Error>;
+    /// See [`Export::prepare`].
+    fn prepare(&self) -> Result<Vec<Act<Opaque>>, Error>;
     /// See [`Export::remove`].
     fn remove(&self) -> Result<Vec<Act<Opaque>>, Error>;
     /// See [`Export::resize`].
@@ -292,6 +294,13 @@ impl<E: Export> ExportStatus for Status<'_, E> {
         let Self { subject, facts, .. } = self;
         self.export
             .ensure(subject, &self.export_name, facts)
+            .map(acts)
+    }
+
+    fn prepare(&self) -> Result<Vec<Act<Opaque>>, Error> {
+        let Self { subject, facts, .. } = self;
+        self.export
+            .prepare(subject, &self.export_name, facts)
             .map(acts)
     }
 

@@ -134,7 +134,10 @@ impl Access<'_> {
         node: Option<&NodeId>,
     ) -> Result<Vec<Act<Opaque>>, Error> {
         if !status.is_open() {
-            let mut acts = status.ensure()?;
+            let mut acts = match node {
+                Some(_) => status.prepare()?,
+                None => status.ensure()?,
+            };
             let node = node.map(|node| status.allow(&[node])).transpose()?;
             acts.extend(node.into_iter().flatten());
             return Ok(acts);
