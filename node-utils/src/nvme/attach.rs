@@ -192,11 +192,21 @@ async fn connect(
     deadline: Instant,
 ) -> Vec<Error> {
     let prepared = async {
-        let key = if routes.iter().all(|route| route.has_key()) {
-            None
+        let (with_own, others): (Vec<_>, Vec<_>) =
+            routes.into_iter().partition(|route| route.has_key());
+        let key = if others.is_empty() {
+            Ok(None)
         } else {
-            own_key(tools, deadline).await?
+            own_key(tools, deadline).await
         };
+        // A fault of the key of this node is none of the routes with their own.
+        let (key, problem) = match key {
+            Ok(key) => (key, None),
+            Err(error) if with_own.is_empty() => return Err(error),
+            Err(error) => (None, Some(error)),
+        };
+        let others = others.into_iter().filter(|_| problem.is_none());
+        let routes: Vec<&Resolved> = with_own.into_iter().chain(others).collect();
         ready(tools, kernel, deadline).await?;
         let (kernel, nqn) = (kernel.clone(), facts.nqn().clone());
         let choose = move || {
@@ -206,9 +216,9 @@ async fn connect(
             HostIdentity::choose(&kernel, &mounts, &nqn)
         };
         let host = look(deadline, "find an NVMe name for this machine", choose).await?;
-        Ok::<_, Error>((host, key))
+        Ok::<_, Error>((host, key, routes, problem))
     };
-    let (host, key) = match prepared.await {
+    let (host, key, routes, problem) = match prepared.await {
         Ok(prepared) => prepared,
         Err(error) => return vec![error],
     };
@@ -216,11 +226,9 @@ async fn connect(
     let routes = routes.into_iter();
     let identity = (&host, key.as_ref());
     let attempts = routes.map(|route| route.connect(tools, kernel, facts, identity, deadline));
-    join_all(attempts)
-        .await
-        .into_iter()
-        .filter_map(Result::err)
-        .collect()
+    let failed = join_all(attempts).await.into_iter();
+    let failed = failed.filter_map(Result::err);
+    problem.into_iter().chain(failed).collect()
 }
 
 /// Hides the keys of all connections, also of those that were late, or that another program made.

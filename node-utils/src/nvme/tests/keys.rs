@@ -257,6 +257,27 @@ async fn a_wrong_key_of_the_node_is_no_matter_of_a_volume_with_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_wrong_key_of_the_node_is_no_matter_of_those_routes_that_have_their_own() {
+    let target = Target::new(true);
+    let kept = connects(&target);
+    let tools = with_key(&target, "no key");
+    let ways = [
+        "tcp://10.0.0.2:4440".to_owned(),
+        format!("tcp://10.0.0.1:4440?dhchap-secret={THEIRS}"),
+    ];
+    let attached = attach_with(&target, &tools, &ways).await;
+    attached.expect("attached");
+    let line = written(&kept).expect("a line");
+    assert!(line.contains(",traddr=10.0.0.1,"), "{line}");
+    assert!(
+        line.ends_with(&format!(",dhchap_secret={THEIRS}")),
+        "{line}"
+    );
+    assert!(target.commands().is_empty());
+    assert_eq!(target.controllers().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_line_that_comes_to_nothing_is_an_error_that_says_what_the_target_has_to_know() {
     let target = Target::new(true);
     target.tree.file("dev/nvme-fabrics", WORDS);
