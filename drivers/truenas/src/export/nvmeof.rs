@@ -346,7 +346,7 @@ impl Export for NvmeExport {
             if let Some(host) = of_others {
                 return Err(Self::refused(subject, Kind::Conflict)
                     .because(format!(
-                        "host {} on TrueNAS was made by someone else, and has not the key of `dhchapKeys`",
+                        "host {} on TrueNAS was made by someone else, and has not the key of dhchapKeys",
                         host.hostnqn
                     ))
                     .advise("give it that key on TrueNAS, or delete it there, so that it is made anew"));

@@ -47,7 +47,7 @@ impl NvmeState {
         let mut links = self.links();
         match admission.hosts {
             None => {
-                let is_theirs = |link: &HostLink| !link.host.is_ours();
+                let is_theirs = |link: &HostLink| !link.host.may_go(admission.keys);
                 subsystem.allow_any_host || (!admission.had_nodes && links.any(is_theirs))
             }
             Some(hosts) => {

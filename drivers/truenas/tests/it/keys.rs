@@ -257,6 +257,24 @@ async fn a_key_that_the_configuration_has_no_more_stays_with_its_host() {
     assert_eq!(hosts(&nas).await, []);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subsystem_with_a_key_of_an_administrator_stays_closed_where_all_may_get_in() {
+    let nas = appliance(Generation::V25_10).await;
+    let driver = crate::volumes::driver(&nas, KIND, "");
+    let id = create(driver.as_ref(), "pvc-1").await.id;
+    let close = json!([1, {"allow_any_host": false}]);
+    run(&nas, "nvmet.subsys.update", close).await;
+    let theirs = called(KIND, "theirs");
+    let host = json!([{"hostnqn": theirs, "dhchap_key": OLD, "dhchap_hash": "SHA-384"}]);
+    run(&nas, "nvmet.host.create", host).await;
+    let link = json!([{"host_id": 1, "subsys_id": 1}]);
+    run(&nas, "nvmet.host_subsys.create", link).await;
+    let exports = driver.exports().expect("exports");
+    exports.repair_export(&call(), &id).await.expect("repaired");
+    assert_eq!(inside(&nas).await, names(&["theirs"]));
+    assert_eq!(rows(&nas, "nvmet.subsys").await[0]["allow_any_host"], false);
+}
+
 /// A connection that ends before or after each call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_no_call_is_a_node_in_without_its_key() {
