@@ -178,6 +178,7 @@ impl Nas {
                 zvol,
                 links: true,
                 nodes,
+                keyed: Vec::new(),
                 is_new: true,
             },
         };
