@@ -50,26 +50,23 @@ impl Question<'_> {
         let Self(base, of, starting_offset, max_results) = self;
         let mut service = SnapshotMetadataClient::new(client.channel.clone());
         let secrets = volume::parameters(&[("password", SECRET)]);
-        match base {
-            Some(base) => {
-                let request = csi::GetMetadataDeltaRequest {
-                    base_snapshot_id: base.to_owned(),
-                    target_snapshot_id: of.to_owned(),
-                    starting_offset,
-                    max_results,
-                    secrets,
-                };
-                read!(service.get_metadata_delta(request), messages)
-            }
-            None => {
-                let request = csi::GetMetadataAllocatedRequest {
-                    snapshot_id: of.to_owned(),
-                    starting_offset,
-                    max_results,
-                    secrets,
-                };
-                read!(service.get_metadata_allocated(request), messages)
-            }
+        if let Some(base) = base {
+            let request = csi::GetMetadataDeltaRequest {
+                base_snapshot_id: base.to_owned(),
+                target_snapshot_id: of.to_owned(),
+                starting_offset,
+                max_results,
+                secrets,
+            };
+            read!(service.get_metadata_delta(request), messages)
+        } else {
+            let request = csi::GetMetadataAllocatedRequest {
+                snapshot_id: of.to_owned(),
+                starting_offset,
+                max_results,
+                secrets,
+            };
+            read!(service.get_metadata_allocated(request), messages)
         }
     }
 }
