@@ -93,6 +93,7 @@ where
     modify::a_change_that_is_cut_is_completed_by_a_retry(&make().await).await;
     publishing::lists_show_the_nodes_that_volumes_are_published_to(&make().await).await;
     publishing::a_publish_that_is_cut_converges(&make().await).await;
+    publishing::a_volume_of_one_node_is_held_by_it_or_by_none(&make().await).await;
     groups::groups_are_cut_whole_once_and_go_whole(&make().await).await;
     groups::a_class_that_asks_for_more_than_there_is_is_refused(&make().await).await;
     health::what_exists_and_works_is_healthy_and_what_is_missing_is_not(&make().await).await;
@@ -164,17 +165,20 @@ impl Fresh {
 
     /// A capability that volumes of this driver support.
     fn capability(&self) -> VolumeCapability {
+        self.capability_in(|mode| mode != AccessMode::Unknown)
+            .expect("a driver offers some access mode")
+    }
+
+    /// A capability with such an access mode, if volumes of this driver support any.
+    fn capability_in(&self, is_wanted: impl Fn(AccessMode) -> bool) -> Option<VolumeCapability> {
         let rules = self.driver.access_rules();
         let (access, modes) = if rules.mount {
             (Access::Mount(MountAccess::default()), rules.mount_modes)
         } else {
             (Access::Block, rules.block_modes)
         };
-        let mode = modes
-            .into_iter()
-            .find(|mode| *mode != AccessMode::Unknown)
-            .expect("a driver offers some access mode");
-        VolumeCapability { access, mode }
+        let mode = modes.into_iter().find(|mode| is_wanted(*mode))?;
+        Some(VolumeCapability { access, mode })
     }
 
     fn request(&self, name: &str, source: Option<Source>) -> CreateVolume {

@@ -356,7 +356,8 @@ fn for_nodes(section: &str, form: &str) -> String {
 
 async fn publish(driver: &Arc<dyn Driver>, name: &str) {
     let id = VolumeId::parse("pvc-1").unwrap();
-    let capability = request("pvc-1", MIB).capabilities.remove(0);
+    let mut capability = request("pvc-1", MIB).capabilities.remove(0);
+    capability.mode = AccessMode::MultiNodeReaderOnly;
     let node = NodeIdentity::of(NodeId::parse(name).unwrap());
     let request = PublishVolume::new(&id, &node, &capability, false);
     driver.publish_volume(&call(), request).await.unwrap();

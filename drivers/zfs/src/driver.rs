@@ -690,7 +690,10 @@ impl Publisher for ZfsDriver {
         call: &Call,
         request: PublishVolume<'_>,
     ) -> Result<Published, Error> {
-        let change = AccessChange::Allow(request.node);
+        let change = AccessChange::Allow {
+            node: request.node,
+            is_only: request.capability.mode.is_of_one_node(),
+        };
         let allowed = self.access(call, request.id, change).await;
         self.about(call, request.id, allowed).await?;
         let is_seen_again = !self.backend.asks_one_by_one();

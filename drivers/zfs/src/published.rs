@@ -59,6 +59,12 @@ impl PublishedNodes {
         self.0.iter()
     }
 
+    /// Whether a node is in it, also under an id that it has reported before.
+    pub fn has(&self, node: &NodeIdentity) -> bool {
+        let mut entries = self.0.iter();
+        entries.any(|(reported, id)| *reported == node.reported || *id == node.id)
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -15,6 +15,7 @@ use csi_proto::reclaimspace::reclaim_space_controller_client::ReclaimSpaceContro
 use csi_proto::reclaimspace::reclaim_space_node_client::ReclaimSpaceNodeClient;
 use csi_proto::reclaimspace::{ControllerReclaimSpaceRequest, NodeReclaimSpaceRequest};
 use csi_proto::v1 as csi;
+use csi_proto::v1::volume_capability::access_mode::Mode;
 use csi_proto::v1::volume_capability::{AccessType, BlockVolume};
 use integration::client::Client;
 use integration::place::Place;
@@ -61,9 +62,7 @@ async fn publish(client: &Client, id: &str, node: &str) -> Result<(), Status> {
     let request = csi::ControllerPublishVolumeRequest {
         volume_id: id.to_owned(),
         node_id: node.to_owned(),
-        volume_capability: volume::create("any", &volume::parameters(&[]))
-            .volume_capabilities
-            .pop(),
+        volume_capability: Some(volume::mounted(Mode::MultiNodeSingleWriter)),
         ..csi::ControllerPublishVolumeRequest::default()
     };
     let mut controller = client.controller.clone();

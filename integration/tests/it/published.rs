@@ -1,11 +1,13 @@
 //! The nodes that a volume is published to, as an attacher reads and repairs them, over a NAS, here the simulator.
 
 use csi_proto::v1 as csi;
+use csi_proto::v1::volume_capability::access_mode::Mode;
 use integration::client::Client;
 use integration::place::Place;
 use integration::server::{Launch, Server};
 use integration::volume;
 use serde_json::{Value, json};
+use tonic::{Code, Status};
 use truenas_sim::{Generation, Options, Simulator};
 
 use crate::truenas::{by_key, config, nas};
@@ -14,17 +16,20 @@ const DATASET: &str = "tank/csi/v/pvc-1";
 const SHARED: &str = "freenas-api-nfs";
 
 async fn publish(client: &Client, id: &str, node: &str) {
+    let published = publish_as(client, id, node, Mode::MultiNodeSingleWriter).await;
+    published.expect("published");
+}
+
+async fn publish_as(client: &Client, id: &str, node: &str, mode: Mode) -> Result<(), Status> {
     let request = csi::ControllerPublishVolumeRequest {
         volume_id: id.to_owned(),
         node_id: node.to_owned(),
-        volume_capability: volume::create("any", &volume::parameters(&[]))
-            .volume_capabilities
-            .pop(),
+        volume_capability: Some(volume::mounted(mode)),
         ..csi::ControllerPublishVolumeRequest::default()
     };
     let mut controller = client.controller.clone();
     let published = controller.controller_publish_volume(request).await;
-    published.expect("published");
+    published.map(drop)
 }
 
 async fn unpublish(client: &Client, id: &str, node: &str) {
@@ -163,6 +168,35 @@ async fn lists_have_the_nodes_of_a_volume_and_publishing_again_restores_what_is_
         assert!(shown(&server.client(), &id).await.is_empty());
         assert!(server.terminate().await.success());
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_of_one_node_is_refused_to_another_one_also_by_the_next_process() {
+    let mode = Mode::SingleNodeMultiWriter;
+    let nas = nas(Options::new(Generation::V25_10)).await;
+    let place = Place::new();
+    let mut server = served(&nas, &place, SHARED, true).await;
+    let id = create(&server.client()).await;
+    let published = publish_as(&server.client(), &id, "node-a", mode).await;
+    published.expect("published");
+    for _ in 0..2 {
+        let client = server.client();
+        let refused = publish_as(&client, &id, "node-b", mode).await;
+        let refused = refused.expect_err("node-a has it");
+        assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
+        for word in ["`node-a`", "out-of-service", "omnibus-csi:published"] {
+            assert!(refused.message().contains(word), "{refused:?}");
+        }
+        assert_eq!(let_in(&nas, SHARED).await, ["node-a.lan"]);
+        server.kill().await;
+        server = served(&nas, &place, SHARED, true).await;
+    }
+    let client = server.client();
+    unpublish(&client, &id, "node-a").await;
+    let published = publish_as(&client, &id, "node-b", mode).await;
+    published.expect("published");
+    assert_eq!(let_in(&nas, SHARED).await, ["node-b.lan"]);
+    assert!(server.terminate().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -102,6 +102,17 @@ impl AccessMode {
         matches!(self, Self::SingleNodeReaderOnly | Self::MultiNodeReaderOnly)
     }
 
+    /// Whether a volume that is used in this mode is published to one node at a time.
+    pub fn is_of_one_node(self) -> bool {
+        matches!(
+            self,
+            Self::SingleNodeWriter
+                | Self::SingleNodeReaderOnly
+                | Self::SingleNodeSingleWriter
+                | Self::SingleNodeMultiWriter
+        )
+    }
+
     /// Whether a volume that is used in this mode has one target on a node. `SINGLE_NODE_WRITER`
     /// does not say so: kubelets before 1.27 mean every `ReadWriteOnce` volume by it, which several
     /// pods of a node may share. compat: "Capabilities".

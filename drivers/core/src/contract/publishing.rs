@@ -1,9 +1,9 @@
 //! The nodes that volumes are published to, as the storage shows them.
 
-use csi_types::NodeIdentity;
+use csi_types::{AccessMode, NodeIdentity};
 
 use super::{Fresh, call, expect};
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::request::{PublishVolume, UnpublishVolume};
 use crate::text::{NodeId, VolumeId};
 use crate::volume::PageRequest;
@@ -22,8 +22,24 @@ fn node(name: &str) -> NodeIdentity {
 }
 
 impl Fresh {
+    /// For a volume of several nodes.
     async fn publish(&self, id: &VolumeId, node: &NodeIdentity) -> Result<(), Error> {
-        let capability = self.capability();
+        let is_shared = |mode| mode != AccessMode::Unknown && !mode.is_of_one_node();
+        self.publish_in(is_shared, id, node).await
+    }
+
+    /// For a volume of one node.
+    async fn publish_alone(&self, id: &VolumeId, node: &NodeIdentity) -> Result<(), Error> {
+        self.publish_in(AccessMode::is_of_one_node, id, node).await
+    }
+
+    async fn publish_in(
+        &self,
+        is_wanted: impl Fn(AccessMode) -> bool,
+        id: &VolumeId,
+        node: &NodeIdentity,
+    ) -> Result<(), Error> {
+        let capability = self.capability_in(is_wanted).expect("such an access mode");
         let request = PublishVolume::new(id, node, &capability, false);
         let published = self.driver.publish_volume(&call(), request).await;
         published.map(drop)
@@ -120,4 +136,30 @@ pub(super) async fn a_publish_that_is_cut_converges(fresh: &Fresh) {
         }
     }
     panic!("a publish has more than {PARTS} parts");
+}
+
+/// Either a record lets in none by itself, and every node gets the volume, or a second node is refused until the first one
+/// is out.
+pub(super) async fn a_volume_of_one_node_is_held_by_it_or_by_none(fresh: &Fresh) {
+    if !fresh.driver.capabilities().published_nodes {
+        return;
+    }
+    let (a, b) = (node("node-a"), node("node-b"));
+    let reported = |node: &NodeIdentity| node.reported.to_string();
+    let id = fresh.create("contract-held").await.id;
+    for _ in 0..2 {
+        expect("publish", fresh.publish_alone(&id, &a).await);
+    }
+    let Err(refused) = fresh.publish_alone(&id, &b).await else {
+        assert_eq!(fresh.published_to(&id).await, [reported(&a), reported(&b)]);
+        return;
+    };
+    assert_eq!(refused.kind(), Kind::Busy, "{}", refused.chain());
+    let has_name = refused.chain().contains(a.reported.as_str());
+    assert!(has_name, "who has it: {}", refused.chain());
+    assert_eq!(fresh.published_to(&id).await, [reported(&a)]);
+    expect("publish again", fresh.publish_alone(&id, &a).await);
+    expect("unpublish", fresh.unpublish(&id, Some(&a)).await);
+    expect("publish", fresh.publish_alone(&id, &b).await);
+    assert_eq!(fresh.published_to(&id).await, [reported(&b)]);
 }

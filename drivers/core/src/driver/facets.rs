@@ -140,7 +140,8 @@ pub trait Publisher: Send + Sync {
         false
     }
 
-    /// Lets a node reach a volume. Idempotent by both.
+    /// Lets a node reach a volume. Idempotent by both. Where only nodes that were let in reach it, and the capability is of
+    /// one node, it is [`Kind::Busy`](crate::Kind::Busy) while another node has the volume, and the error names that node.
     async fn publish_volume(
         &self,
         call: &Call,

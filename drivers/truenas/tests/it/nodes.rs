@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use csi_types::NodeIdentity;
+use csi_types::{AccessMode, NodeIdentity};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::contract::{Fresh, keep_contract};
 use driver_core::{
@@ -71,8 +71,19 @@ pub(crate) fn per_node(nas: &Simulator, kind: &str) -> Arc<dyn Driver> {
     built(&for_nodes(nas, kind))
 }
 
+/// For a volume of several nodes.
 pub(crate) async fn publish(driver: &dyn Driver, id: &VolumeId, node: &str) -> Result<(), Error> {
-    let capability = request(driver, "any", None).capabilities.remove(0);
+    publish_as(driver, id, node, AccessMode::MultiNodeMultiWriter).await
+}
+
+async fn publish_as(
+    driver: &dyn Driver,
+    id: &VolumeId,
+    node: &str,
+    mode: AccessMode,
+) -> Result<(), Error> {
+    let mut capability = request(driver, "any", None).capabilities.remove(0);
+    capability.mode = mode;
     let node = NodeIdentity::of(NodeId::parse(node).expect("an id"));
     let request = PublishVolume::new(id, &node, &capability, false);
     let publisher = driver.publisher().expect("it publishes");
@@ -195,6 +206,33 @@ async fn only_the_nodes_that_a_volume_was_published_to_get_in() {
             left.iter().all(|row| row.contains("tank/csi")),
             "{what}: {left:?}"
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_of_one_node_is_for_another_one_only_after_it() {
+    let mode = AccessMode::SingleNodeMultiWriter;
+    for (generation, kind) in all() {
+        let nas = appliance(generation).await;
+        let what = format!("{kind} on {generation:?}");
+        let driver = per_node(&nas, kind);
+        let driver = driver.as_ref();
+        let id = create(driver, "pvc-1").await.id;
+        for _ in 0..2 {
+            publish_as(driver, &id, "a", mode).await.expect("published");
+        }
+        let before = everything(&nas, generation).await;
+        let refused = publish_as(driver, &id, "b", mode).await;
+        let refused = refused.expect_err("another node has it");
+        assert_eq!(refused.kind(), Kind::Busy, "{what}: {}", refused.chain());
+        assert!(refused.chain().contains("node `a`"), "{}", refused.chain());
+        assert_eq!(everything(&nas, generation).await, before, "{what}");
+        assert_eq!(let_in(&nas, kind).await, [called(kind, "a")], "{what}");
+        unpublish(driver, &id, Some("a"))
+            .await
+            .expect("unpublished");
+        publish_as(driver, &id, "b", mode).await.expect("published");
+        assert_eq!(let_in(&nas, kind).await, [called(kind, "b")], "{what}");
     }
 }
 

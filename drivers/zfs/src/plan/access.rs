@@ -4,7 +4,7 @@ use csi_types::{Attachment, NodeIdentity};
 use driver_core::{Error, Kind, NodeId};
 
 use super::owner::Owner;
-use super::{ExportRef, Outcome, Verb, blocked, is_complete};
+use super::{ExportRef, Outcome, Verb, blocked, is_complete, listed};
 use crate::context;
 use crate::export::{Act, ExportStatus, Opaque, Subject};
 use crate::fenced::{Fenced, Side};
@@ -39,7 +39,13 @@ pub enum AccessChange<'a> {
     Present(Owner<'a>),
     /// This node, too. It is recorded, also where every node has access. A node in a network that is shut out loses the
     /// access that it has; then it is refused.
-    Allow(&'a NodeIdentity),
+    Allow {
+        /// The node.
+        node: &'a NodeIdentity,
+        /// Whether the access mode of the request is for one node. Where access is per node, a volume that is recorded for
+        /// another one is then refused.
+        is_only: bool,
+    },
     /// Revokes the access of this node, or of all nodes, and removes the record of it.
     Revoke(Option<&'a NodeIdentity>),
 }
@@ -67,7 +73,7 @@ impl Access<'_> {
     /// A fence is recorded before it looks for nodes with access. So a node that gets access in between is found by the
     /// fence, or sees it when the driver asks again after its plan: a backend may not read the parent twice for one verb.
     fn fenced(&self, seen: &Observed) -> Result<Option<(Error, bool)>, Error> {
-        let (AccessChange::Allow(node), Some(parent)) = (self.change, self.fenced_by) else {
+        let (AccessChange::Allow { node, .. }, Some(parent)) = (self.change, self.fenced_by) else {
             return Ok(None);
         };
         let Some(dataset) = seen.pool.dataset(parent) else {
@@ -97,6 +103,39 @@ impl Access<'_> {
         Ok(Some((refused, is_in)))
     }
 
+    /// Rejects a node that asks for a volume of one node while another one is recorded. One that is recorded itself has
+    /// the volume already, and is not rejected: a publish that was interrupted is repeated, and lost access restored.
+    ///
+    /// The plan has a guard on the record. So of two nodes that ask at once the first to be recorded gets the volume, and
+    /// the other one finds it here. A node leaves the record only after its access.
+    fn check_only(&self, dataset: &Dataset) -> Result<(), Error> {
+        let AccessChange::Allow {
+            node,
+            is_only: true,
+        } = self.change
+        else {
+            return Ok(());
+        };
+        let recorded = PublishedNodes::of(dataset);
+        if !self.export_ref.export.is_per_node() || recorded.is_empty() || recorded.has(node) {
+            return Ok(());
+        }
+        let others: Vec<String> = recorded
+            .iter()
+            .map(|(one, _)| format!("node `{one}`"))
+            .collect();
+        let why = format!(
+            "it is published to {}, and the access mode of this request is for one node",
+            listed(&others)
+        );
+        let (record, dataset) = (PropertyName::PUBLISHED, self.export_ref.dataset);
+        Err(Error::new(Kind::Busy, self.doing_it()).because(why).advise(format!(
+            "unpublish it there first: Kubernetes does when the pods have left that node, or when a lost node has the taint \
+             `node.kubernetes.io/out-of-service`; for a node that does not exist any more run `zfs inherit {record} \
+             {dataset}` on the storage"
+        )))
+    }
+
     /// The change in the record of the volume's nodes.
     fn recorded(
         &self,
@@ -107,7 +146,7 @@ impl Access<'_> {
         let mut after = before.clone();
         match change {
             AccessChange::Present(_) => {}
-            AccessChange::Allow(node) => {
+            AccessChange::Allow { node, .. } => {
                 if !after.add(node) {
                     let (volume, node) = (self.export_ref.id, &node.reported);
                     tracing::warn!(%volume, %node, "the dataset has no room to record another node: lists do not show it");
@@ -207,7 +246,7 @@ impl Access<'_> {
     fn doing_it(&self) -> String {
         let verb = match self.change {
             AccessChange::Present(_) => "repair the export of",
-            AccessChange::Allow(_) => "publish",
+            AccessChange::Allow { .. } => "publish",
             AccessChange::Revoke(_) => "unpublish",
         };
         format!("{verb} volume `{}`", self.export_ref.id)
@@ -236,7 +275,7 @@ impl Verb for Access<'_> {
     fn request(&self, pool: &State) -> Result<Request, Error> {
         let mut queries = vec![Query::Dataset(self.export_ref.dataset.clone())];
         let mut properties = self.export_ref.export.reads();
-        if let (AccessChange::Allow(_), Some(parent)) = (self.change, self.fenced_by) {
+        if let (AccessChange::Allow { .. }, Some(parent)) = (self.change, self.fenced_by) {
             queries.push(Query::Dataset(parent.clone()));
             properties.push(PropertyName::FENCED);
         }
@@ -251,7 +290,7 @@ impl Verb for Access<'_> {
     fn plan(&self, asked: &State, seen: &Observed, done: usize) -> Result<Outcome<()>, Error> {
         let (refusal, change) = match (self.fenced(seen)?, self.change) {
             // Its own access ends, and no other's: a node without a known address may be a healthy one that had it before.
-            (Some((refusal, is_in)), AccessChange::Allow(node))
+            (Some((refusal, is_in)), AccessChange::Allow { node, .. })
                 if is_in || self.is_strict || done > 0 =>
             {
                 (Some(refusal), AccessChange::Revoke(Some(node)))
@@ -262,7 +301,7 @@ impl Verb for Access<'_> {
         let there = |dataset: &&Dataset| is_complete(dataset) && dataset.kind == self.kind;
         let ours = |dataset: &&Dataset| match change {
             AccessChange::Present(owner) => !owner.is_another(dataset),
-            AccessChange::Allow(_) | AccessChange::Revoke(_) => true,
+            AccessChange::Allow { .. } | AccessChange::Revoke(_) => true,
         };
         let dataset = seen.pool.dataset(self.export_ref.dataset);
         let dataset = dataset.filter(there).filter(ours);
@@ -285,14 +324,15 @@ impl Verb for Access<'_> {
             plan.guard_property(seen, &PropertyName::PUBLISHED);
         }
         let acts = match change {
-            AccessChange::Present(_) | AccessChange::Allow(_) => {
+            AccessChange::Present(_) | AccessChange::Allow { .. } => {
                 let dataset = dataset.ok_or_else(|| Error::not_found(self.doing()))?;
                 let node = match change {
-                    AccessChange::Allow(node) => Some(&node.id),
+                    AccessChange::Allow { node, .. } => Some(&node.id),
                     _ => None,
                 };
                 // A node that is revoked, or was recorded by an earlier call, is not refused.
                 node.map_or(Ok(()), |node| self.export_ref.export.admits(node))?;
+                self.check_only(dataset)?;
                 // The record first: every node with access is in it.
                 let acts = self.allow(dataset, &*status, node)?;
                 record.into_iter().chain(acts).collect()

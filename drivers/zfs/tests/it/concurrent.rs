@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use csi_types::NodeIdentity;
+use csi_types::{AccessMode, NodeIdentity};
 use driver_core::{
     Call, CreateSnapshot, DeleteVolume, Driver, Effect, Error, Exports as _, Kind, NodeId,
     PublishVolume, Publisher as _, SnapshotId, SnapshotName, Snapshots as _, UnpublishVolume,
@@ -304,7 +304,7 @@ async fn published(nodes: &[&str]) -> MemoryDriver {
 }
 
 async fn publish(driver: &MemoryDriver, node: &str) {
-    let capability = request(0, &From::Nothing, false).capabilities.remove(0);
+    let capability = capability(AccessMode::MultiNodeMultiWriter);
     let (volume, node) = (volume(0), NodeIdentity::of(id(node)));
     let request = PublishVolume::new(&volume, &node, &capability, false);
     driver.publish_volume(&minute(), request).await.unwrap();

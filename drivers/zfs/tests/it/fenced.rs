@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use csi_types::{Network, NodeIdentity};
+use csi_types::{AccessMode, Network, NodeIdentity};
 use driver_core::{
     Driver as _, Effect, Error, FenceNetworks, Fencer as _, Kind, NodeId, PublishVolume,
     Publisher as _, UnpublishVolume,
@@ -63,7 +63,7 @@ fn networks(texts: &[&str]) -> Vec<Network> {
 }
 
 async fn publish(driver: &MemoryDriver, id: u8, name: &str) -> Result<(), Error> {
-    let capability = request(0, &From::Nothing, false).capabilities.remove(0);
+    let capability = capability(AccessMode::MultiNodeMultiWriter);
     let (volume, node) = (volume(id), identity(name));
     let request = PublishVolume::new(&volume, &node, &capability, false);
     driver.publish_volume(&call(), request).await.map(drop)

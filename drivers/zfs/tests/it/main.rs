@@ -19,6 +19,7 @@ mod foreign;
 mod full;
 mod groups;
 mod health;
+mod held;
 mod kept;
 mod leftovers;
 mod migrated;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use csi_types::NodeIdentity;
 use driver_core::{Call, Effect, Error, Kind};
 use driver_zfs::name::{DatasetName, SnapshotRef};
 use driver_zfs::observed::{Query, VolumeKind};
@@ -64,16 +65,22 @@ fn check_group(begin: &HostState, now: &HostState, verb: &Verb, what: &str) {
     );
 }
 
-/// Published nodes are recorded, and unpublished ones are not; if access is per node, they have it or not.
-fn check_access(end: &HostState, verb: &Verb, per_node: bool) {
+/// The nodes that a volume is published to.
+fn recorded(state: &HostState, id: u8) -> PublishedNodes {
+    let seen = state.pool.show(&[Query::Dataset(dataset(id))], &[]);
+    let recorded = seen.dataset(&dataset(id)).map(PublishedNodes::of);
+    recorded.unwrap_or_default()
+}
+
+/// Published nodes are recorded, and unpublished ones are not; if access is per node, they have it or not, and none got a
+/// volume of one node beside another one.
+fn check_access(begin: &HostState, end: &HostState, verb: &Verb, per_node: bool) {
     let (id, of, wanted) = match verb {
         Verb::Publish(id, of) => (id, Some(of), true),
         Verb::Unpublish(id, of) => (id, of.as_ref(), false),
         _ => return,
     };
-    let seen = end.pool.show(&[Query::Dataset(dataset(*id))], &[]);
-    let recorded = seen.dataset(&dataset(*id)).map(PublishedNodes::of);
-    let recorded = recorded.unwrap_or_default();
+    let (before, recorded) = (recorded(begin, *id), recorded(end, *id));
     let is_recorded = match of {
         Some(of) => recorded.iter().any(|(name, _)| *name == node(*of)),
         None => !recorded.is_empty(),
@@ -81,6 +88,11 @@ fn check_access(end: &HostState, verb: &Verb, per_node: bool) {
     assert_eq!(is_recorded, wanted, "{verb:?}: {recorded:?}");
     if !per_node {
         return;
+    }
+    if let Verb::Publish(_, of @ 1..) = verb {
+        let had_it = before.has(&NodeIdentity::of(node(*of)));
+        let is_alone = recorded.iter().count() == 1;
+        assert!(had_it || is_alone, "{verb:?}: {before:?}, {recorded:?}");
     }
     let inside = end.targets.inside.get(volume(*id).as_str());
     let is_inside = match of {
@@ -143,7 +155,7 @@ async fn cut_everywhere(kind: VolumeKind, coy: bool, begin: &HostState, verb: &V
     check_group(begin, &end, verb, "uncut");
     if expected.is_ok() {
         check_content(begin, &end, verb);
-        check_access(&end, verb, has_nodes(kind, coy));
+        check_access(begin, &end, verb, has_nodes(kind, coy));
     }
     assert_kept(begin, &end, verb);
     if expected.is_err() {
@@ -174,7 +186,7 @@ async fn cut_everywhere(kind: VolumeKind, coy: bool, begin: &HostState, verb: &V
             assert_kept(begin, &state, verb);
             if expected.is_ok() {
                 check_content(begin, &state, verb);
-                check_access(&state, verb, has_nodes(kind, coy));
+                check_access(begin, &state, verb, has_nodes(kind, coy));
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use csi_types::NodeIdentity;
+use csi_types::{AccessMode, NodeIdentity};
 use driver_core::{
     Effect, Exports as _, Kind, Lister as _, NodeId, PageRequest, PublishVolume, Publisher as _,
     UnpublishVolume,
@@ -34,7 +34,7 @@ async fn create(driver: &MemoryDriver) {
 }
 
 async fn publish(driver: &MemoryDriver, name: &str) {
-    let capability = request(0, &From::Nothing, false).capabilities.remove(0);
+    let capability = capability(AccessMode::MultiNodeMultiWriter);
     let (volume, node) = (volume(0), identity(name));
     let request = PublishVolume::new(&volume, &node, &capability, false);
     driver.publish_volume(&call(), request).await.unwrap();
@@ -129,7 +129,7 @@ async fn a_node_without_a_key_is_left_out_and_holds_up_no_other() {
 
     // Its own call is refused, and changes nothing.
     let driver = before().await;
-    let capability = request(0, &From::Nothing, false).capabilities.remove(0);
+    let capability = capability(AccessMode::MultiNodeMultiWriter);
     let (id, node) = (volume(0), identity("keyless"));
     let asked = PublishVolume::new(&id, &node, &capability, false);
     let error = driver.publish_volume(&call(), asked).await.unwrap_err();
@@ -148,7 +148,7 @@ async fn switching_on_converges_wherever_the_first_publish_is_cut() {
             let mut state = driver.backend().state();
             state.cut_after = Some(state.steps + at);
         }
-        let capability = request(0, &From::Nothing, false).capabilities.remove(0);
+        let capability = capability(AccessMode::MultiNodeMultiWriter);
         let (id, node) = (volume(0), identity("c"));
         let asked = PublishVolume::new(&id, &node, &capability, false);
         let outcome = driver.publish_volume(&call(), asked).await;

@@ -79,6 +79,7 @@ pub(crate) enum Verb {
         ids: u8,
         name: u8,
     },
+    /// Node 0 shares a volume with others. Each other node asks for a volume of one node.
     Publish(u8, u8),
     /// From a node, or from all.
     Unpublish(u8, Option<u8>),
@@ -157,6 +158,13 @@ pub(crate) fn parameters(flags: &[(&str, bool)]) -> Parameters {
     Parameters::new(flags.iter().map(text).collect())
 }
 
+pub(crate) fn capability(mode: AccessMode) -> VolumeCapability {
+    VolumeCapability {
+        access: Access::Mount(MountAccess::default()),
+        mode,
+    }
+}
+
 pub(crate) fn request(id: u8, source: &From, copy: bool) -> CreateVolume {
     let source = match source {
         From::Nothing => None,
@@ -168,10 +176,7 @@ pub(crate) fn request(id: u8, source: &From, copy: bool) -> CreateVolume {
         name: VolumeName::parse(volume(id).as_str()).unwrap(),
         id: volume(id),
         size: SizeRange::new(SIZE, 0).unwrap(),
-        capabilities: vec![VolumeCapability {
-            access: Access::Mount(MountAccess::default()),
-            mode: AccessMode::SingleNodeWriter,
-        }],
+        capabilities: vec![capability(AccessMode::SingleNodeWriter)],
         parameters: parameters(&[
             ("detachedVolumesFromVolumes", copy),
             ("detachedVolumesFromSnapshots", copy),
@@ -236,9 +241,12 @@ pub(crate) async fn run_within(
             driver.delete_group(call, request).await
         }
         Verb::Publish(id, of) => {
-            let capability = &request(*id, &From::Nothing, false).capabilities[0];
+            let capability = match of {
+                0 => capability(AccessMode::MultiNodeMultiWriter),
+                _ => capability(AccessMode::SingleNodeWriter),
+            };
             let (id, node) = (volume(*id), NodeIdentity::of(node(*of)));
-            let request = PublishVolume::new(&id, &node, capability, false);
+            let request = PublishVolume::new(&id, &node, &capability, false);
             driver.publish_volume(call, request).await.map(drop)
         }
         Verb::Unpublish(id, of) => {
