@@ -46,6 +46,19 @@ pub struct NodesConfig {
     /// Names that the template does not give.
     #[serde(default)]
     names: Option<BTreeMap<String, String>>,
+    /// What becomes of entries that others have made.
+    #[serde(default, deserialize_with = "unless_falsy")]
+    mode: Option<NodesMode>,
+}
+
+/// What becomes of those entries of an access list that are not of nodes with the volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum NodesMode {
+    /// They stay: an administrator has made them.
+    Additive,
+    /// They are removed.
+    Strict,
 }
 
 /// The name of a node for a target: one word of letters, digits and `-.:_[]`.
@@ -85,11 +98,33 @@ struct NameData<'a> {
     node: &'a str,
 }
 
+// === impl NodesConfig ===
+
+impl NodesConfig {
+    /// What becomes of entries that others have made, if it says so.
+    pub fn mode(&self) -> Option<NodesMode> {
+        self.mode
+    }
+}
+
 // === impl Nodes ===
 
 impl Nodes {
-    /// Checks the section at `key`.
+    /// Checks the section at `key`, of an export that lists exactly the nodes of a volume.
+    ///
+    /// Its list is not kept with the dataset. A configuration of the host that is restored may bring back the entry of a
+    /// node that was revoked since, and nothing tells that from one that was made by hand.
     pub fn read(config: &NodesConfig, form: Form, key: &str) -> Result<Self, ConfigError> {
+        if config.mode == Some(NodesMode::Additive) {
+            let problem = "cannot be additive here: an entry that was made by hand cannot be told from one that a restored \
+                           configuration of the host brings back. Only lists in `sharenfs` can";
+            return Err(ConfigError::at(format!("{key}.mode"), problem));
+        }
+        Self::read_names(config, form, key)
+    }
+
+    /// Checks the names in the section at `key`.
+    pub fn read_names(config: &NodesConfig, form: Form, key: &str) -> Result<Self, ConfigError> {
         let one = |(node, name): (&String, &String)| {
             let name = form.parse(name).ok_or_else(|| {
                 ConfigError::at(format!("{key}.names"), format!("`{node}` {}", form.rule()))
@@ -398,6 +433,25 @@ mod tests {
         }
         let listed = nodes.names("iqn.a\n../x\niqn.b\niqn.a\n");
         assert_eq!(joined(&listed, " "), "iqn.a iqn.b");
+    }
+
+    #[test]
+    fn entries_of_others_stay_only_where_the_list_is_kept_with_the_dataset() {
+        for (mode, is_read) in [
+            (r#""strict""#, true),
+            (r#""""#, true),
+            ("null", true),
+            (r#""additive""#, false),
+        ] {
+            let text = format!(r#"{{"nameTemplate": "{{{{node}}}}", "mode": {mode}}}"#);
+            let read = nodes(&text, Form::Address);
+            assert_eq!(read.is_ok(), is_read, "{mode}");
+            if let Err(error) = read {
+                assert_eq!(error.path(), Some("k.nodes.mode"));
+            }
+        }
+        let wrong = serde_json::from_str::<NodesConfig>(r#"{"mode": "loose"}"#);
+        assert!(wrong.is_err());
     }
 
     #[test]

@@ -554,6 +554,7 @@ async fn what_lets_in_others_is_refused_with_nodes() {
             "nodes: {nameTemplate: '{{node}}'}, shareAllowedHosts: [10.0.0.1]",
         ),
         (KINDS[0], "nodes: {}"),
+        (KINDS[0], "nodes: {names: {a: a.lan}, mode: additive}"),
         (KINDS[0], "nodes: {names: {a: '*'}}"),
     ] {
         let text = config(&nas, kind, "").replace("shareAllowedNetworks: [10.0.0.0/8]", section);

@@ -12,7 +12,7 @@ use driver_zfs::export::{Act, Subject};
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
 
 use driver_zfs::nodes::{
-    Form, ListedNodes, NamedNode, NodeName, Nodes, NodesConfig, joined, no_room,
+    Form, ListedNodes, NamedNode, NodeName, Nodes, NodesConfig, NodesMode, joined, no_room,
 };
 
 /// The longest list that any ZFS keeps in a property of its own; since 2.3 it would be twice as long.
@@ -22,6 +22,8 @@ const MAX_LIST: usize = 4095;
 #[derive(Debug)]
 pub(super) struct Access {
     nodes: Nodes,
+    /// Whether names that the dataset does not remember are removed.
+    is_strict: bool,
     options: Vec<String>,
     /// The property of a dataset that no node may reach.
     closed: Property,
@@ -43,12 +45,13 @@ impl Access {
         properties: &[Property],
         key: &str,
     ) -> Result<Self, ConfigError> {
-        let nodes = Nodes::read(config, Form::Address, key)?;
+        let nodes = Nodes::read_names(config, Form::Address, key)?;
         let options = options(properties).map_err(|problem| ConfigError::at(key, problem))?;
         let off = PropertyValue::parse("off");
         let off = off.map_err(|error| ConfigError::at(key, error.to_string()))?;
         Ok(Self {
             nodes,
+            is_strict: config.mode() == Some(NodesMode::Strict),
             options,
             closed: Property::new(PropertyName::SHARENFS, off),
         })
@@ -67,7 +70,7 @@ impl Access {
     /// What the property and the dataset's memory have of these nodes.
     pub(super) fn listed_nodes(&self, subject: &Subject<'_>, some: &[NamedNode]) -> ListedNodes {
         let remembered = self.nodes.remembered(subject).unwrap_or_default();
-        let list = remembered.and(&self.listed(subject).names);
+        let list = remembered.and(&self.seen(subject));
         self.nodes.listed(&list, some)
     }
 
@@ -85,7 +88,7 @@ impl Access {
     pub(super) fn is_open(&self, subject: &Subject<'_>) -> bool {
         let own = subject.remembered(&PropertyName::SHARENFS);
         let is_shared = own.is_some_and(|text| text != self.closed.value.as_str());
-        is_shared && self.listed(subject).names.is_empty()
+        is_shared && self.seen(subject).is_empty()
     }
 
     /// Gives nodes access, in addition to the present ones.
@@ -167,12 +170,22 @@ impl Access {
         all.join(",")
     }
 
-    /// The nodes that the property lists. A property that is open to all nodes lists none.
-    pub(super) fn listed(&self, subject: &Subject<'_>) -> Listed {
+    /// The names that the property lists. A property that is open to all nodes lists none.
+    fn seen(&self, subject: &Subject<'_>) -> Vec<NodeName> {
         let own = subject.remembered(&PropertyName::SHARENFS);
         let mut list = own.unwrap_or_default().split(',');
         let list = list.find_map(|option| option.strip_prefix("rw="));
-        let names = self.nodes.names(&lines(list.unwrap_or_default()));
+        self.nodes.names(&lines(list.unwrap_or_default()))
+    }
+
+    /// The names that the property lists, without those that are not to stay.
+    pub(super) fn listed(&self, subject: &Subject<'_>) -> Listed {
+        let own = subject.remembered(&PropertyName::SHARENFS);
+        let mut names = self.seen(subject);
+        if self.is_strict {
+            let remembered = self.nodes.remembered(subject).unwrap_or_default().names();
+            names.retain(|name| remembered.contains(name));
+        }
         let wanted = if names.is_empty() {
             self.closed.value.as_str().to_owned()
         } else {

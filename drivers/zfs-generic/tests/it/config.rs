@@ -156,6 +156,18 @@ fn what_cannot_be_right_is_refused_with_its_key() {
         (
             NFS,
             "{properties: {sharenfs: on}}",
+            "{properties: {sharenfs: on}, nodes: {names: {a: a.lan}, mode: loose}}",
+            "nfs.shareStrategySetDatasetProperties.nodes.mode",
+        ),
+        (
+            NVMET,
+            "ports: [1,",
+            "nodes: {names: {a: nqn.x}, mode: additive}\n    ports: [1,",
+            "nvmeof.shareStrategyNvmet.nodes.mode",
+        ),
+        (
+            NFS,
+            "{properties: {sharenfs: on}}",
             "{properties: {sharenfs: on}, nodes: {names: {a: '*'}}}",
             "nfs.shareStrategySetDatasetProperties.nodes.names",
         ),

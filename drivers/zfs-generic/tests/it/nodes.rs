@@ -325,15 +325,20 @@ async fn a_target_of_before_access_per_node_is_open_until_nodes_are_listed_and_t
 }
 
 fn share_with_nodes() -> ShareExport {
+    share_in_mode("")
+}
+
+/// `mode` is that of its list, with a comma before it.
+fn share_in_mode(mode: &str) -> ShareExport {
     let text = "nfs:
   shareHost: 192.0.2.1
   shareStrategy: setDatasetProperties
   shareStrategySetDatasetProperties:
     properties: {sharenfs: 'rw,no_root_squash'}
-    nodes: {nameTemplate: '{{node}}.lan', names: {six: '[2001:db8::6]'}}
+    nodes: {nameTemplate: '{{node}}.lan', names: {six: '[2001:db8::6]'}MODE}
 zfs: {datasetParentName: tank/v, detachedSnapshotsDatasetParentName: tank/s}
 ";
-    let document = Document::parse(text, &NoEnvironment).unwrap();
+    let document = Document::parse(&text.replace("MODE", mode), &NoEnvironment).unwrap();
     let tools = ZfsTools::from_config(&ZfsConfig::read(&document).unwrap()).unwrap();
     ShareExport::from_document(&document, Protocol::Nfs, tools).unwrap()
 }
@@ -409,6 +414,43 @@ fn a_share_is_for_the_nodes_that_it_names() {
             .allow(&shared("off").subject(), &(), &facts, &[&hostile])
             .is_err()
     );
+}
+
+#[test]
+fn names_that_others_have_written_stay_unless_the_list_is_strict() {
+    let by_hand = "rw=a.lan:by-hand.lan,no_root_squash";
+    let volume = shared(by_hand).remembering(nodes(), &pair("a.lan", "a"));
+    let subject = volume.subject();
+    let facts = Facts::default();
+    for mode in ["", ", mode: additive"] {
+        let export = share_in_mode(mode);
+        let made = export.ensure(&subject, &(), &facts).unwrap();
+        assert_eq!(said(made), [""; 0], "{mode}");
+        let six = export.allow(&subject, &(), &facts, &[&node("six")]);
+        let six = said(six.unwrap()).pop().unwrap();
+        assert_eq!(six, "rw=a.lan:by-hand.lan:[2001:db8::6],no_root_squash");
+        let left = export.revoke(&subject, &(), &facts, Some(&node("a")));
+        assert_eq!(said(left.unwrap())[0], "rw=by-hand.lan,no_root_squash");
+    }
+    let strict = share_in_mode(", mode: strict");
+    let ours = "rw=a.lan,no_root_squash";
+    let made = strict.ensure(&subject, &(), &facts).unwrap();
+    assert_eq!(said(made), [ours]);
+    let six = strict.allow(&subject, &(), &facts, &[&node("six")]);
+    let six = said(six.unwrap()).pop().unwrap();
+    assert_eq!(six, "rw=a.lan:[2001:db8::6],no_root_squash");
+    for gone in [Some("never"), None] {
+        let left = strict.revoke(&subject, &(), &facts, gone.map(node).as_ref());
+        let wanted = if gone.is_some() { ours } else { "off" };
+        assert_eq!(said(left.unwrap())[0], wanted);
+    }
+    // A fence has to see whom it lets in until then, and a list of others alone is not open to all.
+    let named = [strict.named(&node("a"))];
+    assert_eq!(strict.listed(&subject, &named).others, ["by-hand.lan"]);
+    let volume = shared("rw=by-hand.lan,no_root_squash");
+    assert!(!strict.is_open(&volume.subject(), &(), &facts));
+    let made = strict.ensure(&volume.subject(), &(), &facts).unwrap();
+    assert_eq!(said(made), ["off"]);
 }
 
 #[test]
