@@ -116,7 +116,7 @@ impl Nodes {
     /// node that was revoked since, and nothing tells that from one that was made by hand.
     pub fn read(config: &NodesConfig, form: Form, key: &str) -> Result<Self, ConfigError> {
         if config.mode == Some(NodesMode::Additive) {
-            let problem = "cannot be additive here: an entry that was made by hand cannot be told from one that a restored \
+            let problem = "cannot be additive here: an entry that was made by hand looks like one that a restored \
                            configuration of the host brings back. Only lists in `sharenfs` can";
             return Err(ConfigError::at(format!("{key}.mode"), problem));
         }

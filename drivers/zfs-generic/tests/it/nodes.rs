@@ -444,7 +444,7 @@ fn names_that_others_have_written_stay_unless_the_list_is_strict() {
         let wanted = if gone.is_some() { ours } else { "off" };
         assert_eq!(said(left.unwrap())[0], wanted);
     }
-    // A fence has to see whom it lets in until then, and a list of others alone is not open to all.
+    // A fence has to see the nodes that it lets in until then, and a list of others alone is not open to all.
     let named = [strict.named(&node("a"))];
     assert_eq!(strict.listed(&subject, &named).others, ["by-hand.lan"]);
     let volume = shared("rw=by-hand.lan,no_root_squash");
