@@ -24,7 +24,7 @@ fn node(name: &str) -> NodeIdentity {
 impl Fresh {
     /// For a volume of several nodes.
     async fn publish(&self, id: &VolumeId, node: &NodeIdentity) -> Result<(), Error> {
-        let is_shared = |mode| mode != AccessMode::Unknown && !mode.is_of_one_node();
+        let is_shared = |mode: AccessMode| mode != AccessMode::Unknown && !mode.is_of_one_node();
         self.publish_in(is_shared, id, node).await
     }
 
