@@ -229,7 +229,11 @@ async fn of_two_nodes_at_once_the_first_to_be_recorded_gets_it() {
         };
         state.pool.apply(&record).unwrap();
     });
+    // Its own plan was begun.
+    let refused = publish_alone(&driver, "a").await.unwrap_err();
+    assert_eq!(refused.kind(), Kind::Busy, "{}", refused.chain());
     assert_held(publish_alone(&driver, "a").await, "n=b");
+    assert_eq!(shown(&driver).await, [""; 0]);
     assert!(inside(&driver).is_empty());
     publish_alone(&driver, "b").await.unwrap();
     assert_eq!(inside(&driver), ["b"]);
