@@ -229,7 +229,7 @@ async fn of_two_nodes_at_once_the_first_to_be_recorded_gets_it() {
         };
         state.pool.apply(&record).unwrap();
     });
-    // Its own plan was begun.
+    // Its own plan was started.
     let refused = publish_alone(&driver, "a").await.unwrap_err();
     assert_eq!(refused.kind(), Kind::Busy, "{}", refused.chain());
     assert_held(publish_alone(&driver, "a").await, "n=b");
