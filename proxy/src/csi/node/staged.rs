@@ -194,21 +194,21 @@ mod tests {
         AbsolutePath::parse(text).expect("a path")
     }
 
-    fn wrong(reason: csi_types::Reason) -> Result<Conditions, Error> {
+    fn wrong(reason: csi_types::Reason) -> Conditions {
         let one = Condition::new(ConditionKind::Degraded, reason, "a test");
-        Ok([one].into_iter().collect())
+        [one].into_iter().collect()
     }
 
     #[test]
     fn each_volume_counts_in_its_last_state_and_one_that_is_gone_in_none() {
         let mut known = Known::default();
         let (a, b) = (path("/a"), path("/b"));
-        known.note(&a, &wrong(health::PATH_DOWN));
+        known.note(&a, &Ok(wrong(health::PATH_DOWN)));
         known.note(&b, &Err(Error::new(Kind::Timeout, "look")));
         let counts = [("Healthy", 0), ("PathDown", 1), ("Unknown", 1)];
         assert_eq!(known.count(), &BTreeMap::from(counts));
         known.note(&a, &Ok(Conditions::default()));
-        known.note(&b, &wrong(health::NOT_MOUNTED));
+        known.note(&b, &Ok(wrong(health::NOT_MOUNTED)));
         let counts = [("Healthy", 1), ("PathDown", 0), ("Unknown", 0)];
         assert_eq!(known.count(), &BTreeMap::from(counts));
         known.keep(&[(b, "nas".to_owned())]);
