@@ -442,12 +442,11 @@ httpConnection: {{protocol: https, host: 127.0.0.1, port: {}, username: root, ap
         let settings = settings(export.kind(), more).expect("settings");
         let split = self.composed.as_ref();
         let split = split.map(|composed| (Arc::clone(&self.nas), Arc::clone(composed)));
-        let inner: Arc<dyn Backend> = match split.clone() {
-            Some((_, composed)) => composed,
-            None => {
-                let identity = BackendIdentity(self.kind.to_owned());
-                Arc::new(Api::new(self.client.clone(), identity))
-            }
+        let inner: Arc<dyn Backend> = if let Some((_, composed)) = split.clone() {
+            composed
+        } else {
+            let identity = BackendIdentity(self.kind.to_owned());
+            Arc::new(Api::new(self.client.clone(), identity))
         };
         let killed = Killed {
             inner,
