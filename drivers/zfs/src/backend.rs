@@ -24,7 +24,7 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// The storage below it.
     fn identity(&self) -> BackendIdentity;
 
-    /// What answers, as [`driver_core::Driver::describe`] says it.
+    /// The storage that answers, as [`driver_core::Driver::describe`] says it.
     async fn describe(&self, call: &Call) -> Vec<Finding>;
 
     /// Reads in one exchange, without changes. An object that does not exist is missing in the
