@@ -149,6 +149,8 @@ impl Disk {
 
     /// Takes it away from a machine, which keeps nothing of it.
     async fn leaves(&self, host: &Host, path: &Path) {
+        // A device that was open for writing is read by udev once more, which fails if the session ends amid it.
+        host.run(&["udevadm", "settle", "--timeout=60"]);
         host.node.take_away(&self.fixture, &[path]).await;
         let detached = self.controller.detach(&self.fixture, host.id).await;
         detached.expect("no node uses it there");
