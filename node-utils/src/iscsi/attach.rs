@@ -68,7 +68,8 @@ pub async fn attach(
 }
 
 /// How many portals of a volume in use have no session, beside one that works. None that counts without a multipath map,
-/// which would take up the new disk, and where a session proves itself by a password, which is not kept on the node.
+/// which would take up the new disk, and where a session proves itself by a password, which is not kept on the node. One
+/// that the kernel has given up, below a map after seconds, is still that of the daemon, which opens no second one.
 pub async fn lacking(
     kernel: &Kernel,
     device: &BlockDevice,
@@ -91,19 +92,21 @@ pub async fn lacking(
     if !is_map || !works || sessions.iter().any(|session| session.has_password) {
         return Ok(0);
     }
-    Ok(without_session(facts, &sessions, deadline).await.len())
+    let missing = without_session(facts, &sessions, |_| true, deadline).await;
+    Ok(missing.len())
 }
 
-/// The portals of a volume that none of these sessions goes through.
+/// The portals of a volume that none of these sessions goes through, of those that count.
 async fn without_session<'a>(
     facts: &'a IscsiFacts,
     sessions: &[Session],
+    counts: impl Fn(&Session) -> bool,
     deadline: Instant,
 ) -> Vec<&'a Portal> {
     let mut missing = Vec::new();
     for portal in facts.portals() {
         let place = Place::among(portal, sessions, deadline).await;
-        let has = |session: &Session| session.state != State::Other && session.is_through(&place);
+        let has = |session: &Session| counts(session) && session.is_through(&place);
         if !sessions.iter().any(has) {
             missing.push(portal);
         }
@@ -150,7 +153,8 @@ impl Attaching<'_> {
         // Only here: waiting for the disk does not block attaching another one.
         let _turn = lock.turn(facts.iqn().as_str(), self.deadline).await?;
         let before = sessions(self.kernel, facts, self.deadline).await?;
-        let missing = without_session(facts, &before, self.deadline).await;
+        let counts = |session: &Session| session.state != State::Other;
+        let missing = without_session(facts, &before, counts, self.deadline).await;
         if missing.is_empty() {
             let sessions = self.ours(before).await;
             return Ok(Opened {
