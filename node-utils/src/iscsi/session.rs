@@ -114,8 +114,9 @@ impl Session {
         });
         // Its adapter is gone, and so is it.
         let Some(host) = host else { return Ok(None) };
-        // The kernel prints a name that is not set.
-        let user = attribute("username")?.unwrap_or_default();
+        // The kernel prints a name that is not set. No other use of a session needs it, so it may be unreadable.
+        let user = attribute("username").unwrap_or_else(|_| Some("unreadable".to_owned()));
+        let user = user.unwrap_or_default();
         let target_id = attribute("target_id")?.and_then(|id| id.parse().ok());
         Ok(Some(Self {
             sid,
