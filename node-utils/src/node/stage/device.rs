@@ -136,10 +136,11 @@ fn keep_record(context: &Context, request: &StageRequest) -> Result<(), Error> {
     let place = Place::open(staging.as_path())
         .map_err(|errno| Error::new(Kind::Internal, format!("open `{staging}`")).because(errno))?;
     let kept = record::add(&place, &facts)?;
-    record::keep_ways(&place, &request.attachment);
     if request.capability.access != Access::Block {
         record::begin(&place)?;
     }
+    // Last: a stage needs the others, and the room for attributes is small.
+    record::keep_ways(&place, &request.attachment);
     context.changed("record written");
     if !kept {
         tracing::warn!(path = %staging, "the filesystem of the staging path keeps no extended attributes: what is attached is known from sysfs only");
