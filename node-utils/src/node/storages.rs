@@ -57,7 +57,7 @@ fn of_table(kernel: &Kernel, table: &MountTable, driver: &str) -> Storages {
 }
 
 /// The paths at which the kubelet has staged mounted volumes for drivers, each with its server or disk; of a mount that is
-/// visible at several the first.
+/// visible at several the first. What is mounted below one, as NFS does with exports below an export, is part of it.
 pub(super) fn staged(drivers: &[String]) -> Result<Vec<(AbsolutePath, String)>, Error> {
     let unreadable = |error| Error::new(Kind::Internal, "find out what is mounted").because(error);
     let table = MountTable::read().map_err(unreadable)?;
@@ -76,10 +76,12 @@ fn staged_in(table: &MountTable, drivers: &[String]) -> Vec<(AbsolutePath, Strin
             continue;
         };
         let location = table.location(&entry);
-        let is_known = found.iter().any(|(known, _)| *known == path)
+        let is_known = found
+            .iter()
+            .any(|(known, _)| point.starts_with(known.as_path()))
             || location.is_some() && locations.contains(&location);
+        locations.push(location);
         if !is_known {
-            locations.push(location);
             found.push((path, Source::of_mount(&entry).name().to_owned()));
         }
     }
@@ -263,6 +265,11 @@ mod tests {
         assert_eq!(servers, ["8:0", "8:0", "nas", "nas"]);
         assert_eq!(staged(MOUNTS, &["org.example", "org.other"]).len(), 6);
         assert_eq!(staged(MOUNTS, &["org"]), []);
+        let below = "\
+27 23 0:54 / /var/lib/kubelet/plugins/kubernetes.io/csi/org.example/a3/globalmount/b rw - nfs4 nas:/a/b rw
+";
+        let nested = format!("{MOUNTS}{below}");
+        assert_eq!(staged(&nested, &["org.example"]).len(), 4);
         let roots = "\
 20 1 8:1 / / rw - overlay overlay rw
 19 20 8:1 / /host rw - ext4 /dev/root rw
