@@ -9,11 +9,12 @@
 mod tests;
 
 use std::collections::{BTreeSet, HashMap};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use driver_core::{Error, Kind, PageRequest, PageToken, VolumeId};
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, stream};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, warn};
@@ -135,7 +136,7 @@ async fn check(
         let connection = lazy.look().await?;
         restore_from(&connection, runner.in_flight(), &runner.metrics, from, pace).await
     };
-    let checked = checked.await.unwrap_or_else(|error| {
+    let checked = caught(checked).await.unwrap_or_else(|error| {
         // The periodic probe reports a backend that does not answer.
         let (connection, error) = (lazy.name(), error.chain());
         debug!(%connection, error, "could not check the exports");
@@ -168,7 +169,7 @@ async fn restore_from(
         let mut were_lost = false;
         for volume in &listed.entries {
             let next = Instant::now() + pace;
-            match restore(connection, in_flight, metrics, &volume.id).await {
+            match caught(restore(connection, in_flight, metrics, &volume.id)).await {
                 Ok(was_lost) => were_lost |= was_lost,
                 Err(error) => {
                     warn!(
@@ -198,6 +199,17 @@ async fn restore_from(
         }
         page.after = listed.next;
     }
+}
+
+/// Makes a defect of a driver an error, so that the checks go on. Its text is in the log, and may contain anything.
+async fn caught<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let ended = AssertUnwindSafe(work).catch_unwind().await;
+    ended.unwrap_or_else(|_| {
+        Err(Error::new(
+            Kind::Internal,
+            "check an export: it met a defect of this program",
+        ))
+    })
 }
 
 /// Whether other volumes would fail so, too, as where a host is not ready. What is wrong with one volume, such as a

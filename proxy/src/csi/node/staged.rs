@@ -4,16 +4,18 @@
 //! changes. Sessions and connections that are missing beside others that work are opened again.
 
 use std::collections::{BTreeMap, HashMap};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use csi_types::{AbsolutePath, said};
 use driver_core::{Condition, Conditions, Error, Kind};
+use futures_util::FutureExt;
 use node_utils::Limits;
 use node_utils::node::{Node, PROBE, health};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::task::AbortOnDropHandle;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::csi::plugin::Plugin;
 use crate::telemetry::metrics::{Metrics, Outcome};
@@ -44,7 +46,7 @@ struct Known {
     counts: BTreeMap<&'static str, usize>,
 }
 
-/// Looks at the volumes of drivers of these names until what is returned is dropped.
+/// Looks at the volumes of drivers of these names until what is returned is dropped. A defect in one round does not end it.
 pub(crate) fn watch(
     plugin: &Arc<Plugin>,
     drivers: Vec<String>,
@@ -57,8 +59,13 @@ pub(crate) fn watch(
         round.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             round.tick().await;
-            if let Err(error) = known.round(&verbs, &drivers, &metrics).await {
-                debug!(error = error.chain(), "could not find the staged volumes");
+            let looked = AssertUnwindSafe(known.round(&verbs, &drivers, &metrics)).catch_unwind();
+            match looked.await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    debug!(error = error.chain(), "could not find the staged volumes");
+                }
+                Err(_) => error!("looking at the staged volumes met a defect of this program"),
             }
         }
     }))

@@ -110,6 +110,23 @@ async fn a_failure_stops_no_other_volume_but_three_end_the_round() {
 }
 
 #[tokio::test]
+async fn a_defect_with_one_volume_stops_no_other() {
+    let keeper = keeper(&["a", "b"]);
+    keeper.held().defects = BTreeSet::from(["a"]);
+    let connection = keeper.connection("nas");
+    let checked = restore_from(
+        &connection,
+        &InFlight::default(),
+        &Metrics::new(),
+        None,
+        Duration::ZERO,
+    )
+    .await;
+    assert!(checked.expect("checked").has_failed);
+    assert_eq!(lost(&keeper), ["a"]);
+}
+
+#[tokio::test]
 async fn volumes_with_something_wrong_of_their_own_keep_no_other_from_being_restored() {
     let keeper = keeper(&["a", "b", "c", "d", "e"]);
     keeper.held().stuck = BTreeSet::from(["a", "c", "d"]);
@@ -145,9 +162,15 @@ async fn what_was_lost_is_counted_with_its_outcome_and_what_is_there_is_not() {
     keeper.held().refused = BTreeSet::from(["a"]);
     let (connection, metrics) = (keeper.connection("nas"), Metrics::new());
     for _ in 0..2 {
-        restore_from(&connection, &InFlight::default(), &metrics, None, Duration::ZERO)
-            .await
-            .expect("checked");
+        restore_from(
+            &connection,
+            &InFlight::default(),
+            &metrics,
+            None,
+            Duration::ZERO,
+        )
+        .await
+        .expect("checked");
     }
     let page = metrics.encode().expect("a page");
     let lines = page
