@@ -28,6 +28,8 @@ pub(crate) struct Held {
     pub(crate) refused: BTreeSet<&'static str>,
     /// The volumes that the host does not answer about.
     pub(crate) silent: BTreeSet<&'static str>,
+    /// The volumes about which the host never says anything.
+    pub(crate) hung: BTreeSet<&'static str>,
     /// The volumes that make the program panic.
     pub(crate) defects: BTreeSet<&'static str>,
     /// The volumes that are gone when its turn comes.
@@ -209,6 +211,10 @@ impl Exports for Keeper {
         // Others get their turn.
         tokio::task::yield_now().await;
         self.held().busy.0 -= 1;
+        let is_hung = self.held().hung.contains(id.as_str());
+        if is_hung {
+            std::future::pending::<()>().await;
+        }
         self.trouble(id.as_str())?;
         Ok(!self.held().lost.contains(id.as_str()))
     }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use driver_core::{Error, Kind, PageRequest, PageToken, VolumeId};
+use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt, stream};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::task::AbortOnDropHandle;
@@ -82,26 +83,37 @@ async fn check_in_turn(plugin: &Plugin) {
 }
 
 /// Checks what can be used again at once, from its first page on. What is not ready for that is checked again soon, until
-/// its turn comes.
+/// its turn comes. One that hangs keeps no other waiting.
 async fn check_returned(plugin: &Plugin) {
     let mut unready = BTreeSet::new();
-    let mut until = Instant::now();
+    let (mut until, mut again) = (Instant::now(), Instant::now());
+    let mut checks = FuturesUnordered::new();
     loop {
         let names = tokio::select! {
             returned = plugin.states.returned() => {
                 until = Instant::now() + EVERY;
                 returned
             }
-            () = tokio::time::sleep(AGAIN), if !unready.is_empty() && Instant::now() < until => {
+            Some(failed) = checks.next() => {
+                unready.extend(failed);
+                again = Instant::now() + AGAIN;
+                continue;
+            }
+            () = tokio::time::sleep_until(again), if !unready.is_empty() && Instant::now() < until => {
                 std::mem::take(&mut unready)
             }
         };
-        let checked = check_each(plugin, Some(&names), Cursors::new(), Duration::ZERO).await;
-        let failed = checked
-            .into_iter()
-            .filter(|(_, checked)| checked.has_failed);
-        unready.extend(failed.map(|(name, _)| name));
+        checks.push(failing(plugin, names));
     }
+}
+
+/// Checks connections from their first pages on, and returns those that have failed.
+async fn failing(plugin: &Plugin, names: BTreeSet<ConnectionName>) -> BTreeSet<ConnectionName> {
+    let checked = check_each(plugin, Some(&names), Cursors::new(), Duration::ZERO).await;
+    let failed = checked
+        .into_iter()
+        .filter(|(_, checked)| checked.has_failed);
+    failed.map(|(name, _)| name).collect()
 }
 
 /// Checks all connections, or those of these names.

@@ -277,6 +277,22 @@ async fn a_host_that_is_not_ready_for_that_is_looked_at_again_soon() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_host_that_hangs_keeps_no_other_one_waiting() {
+    let (hung, sound) = (keeper(&["a"]), keeper(&["a"]));
+    hung.held().hung = BTreeSet::from(["a"]);
+    let plugin = multi_of(&[("hung", hung.clone()), ("sound", sound.clone())]);
+    let _watch = watch(&plugin);
+    for name in ["hung", "sound"] {
+        let name = ConnectionName::parse(name).expect("a name");
+        for health in [Health::Bad("it starts".to_owned()), Health::Good] {
+            plugin.states.found(&name, health, || true);
+        }
+        tokio::time::sleep(PACE).await;
+    }
+    assert_eq!((lost(&hung), lost(&sound)), (vec!["a"], vec![]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn exports_that_are_there_are_checked_one_a_second_and_lost_ones_without_a_pause() {
     let all = ["a", "b", "c", "d", "e"];
     for (of, seconds) in [(&all[..0], 2), (&all[..], 0)] {
