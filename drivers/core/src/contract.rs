@@ -49,6 +49,7 @@ pub struct Fresh {
     cut: Option<Box<Cut>>,
     mutable: Option<Mutable>,
     grouping: &'static [(&'static str, &'static str)],
+    holds: bool,
     _storage: Box<dyn Any + Send>,
 }
 
@@ -120,6 +121,7 @@ impl Fresh {
             cut: None,
             mutable: None,
             grouping: &[],
+            holds: false,
             _storage: Box::new(storage),
         }
     }
@@ -150,6 +152,13 @@ impl Fresh {
     #[must_use]
     pub fn grouping(mut self, parameters: &'static [(&'static str, &'static str)]) -> Self {
         self.grouping = parameters;
+        self
+    }
+
+    /// Says whether only nodes that were let in reach a volume, so that one of one node is held by it.
+    #[must_use]
+    pub fn holding(mut self, holds: bool) -> Self {
+        self.holds = holds;
         self
     }
 

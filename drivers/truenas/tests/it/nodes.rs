@@ -643,7 +643,8 @@ async fn access_costs_the_same_whatever_the_number_of_volumes_and_nodes() {
 async fn keep(generation: Generation, kind: &str) {
     keep_contract(|| async {
         let nas = appliance(generation).await;
-        Fresh::new(per_node(&nas, kind), nas).with_callers(3)
+        let fresh = Fresh::new(per_node(&nas, kind), nas).with_callers(3);
+        fresh.holding(true)
     })
     .await;
 }

@@ -45,7 +45,7 @@ async fn keep_with(kind: VolumeKind, zfs: &'static str, coy: bool, nodes: bool) 
             let mut state = host.backend().state();
             state.cut_after = parts.map(|parts| state.steps + parts);
         });
-        fresh.changing(mutable)
+        fresh.changing(mutable).holding(nodes)
     })
     .await;
 }
