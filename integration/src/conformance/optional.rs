@@ -4,7 +4,6 @@
 //! and is counted. Behind the proxy more may be reported: that of the connections beside the tested one.
 
 mod deed;
-mod killed;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -71,8 +70,7 @@ impl Optional {
     /// The number of its checks.
     fn checks(self) -> usize {
         match self {
-            Self::Publish | Self::Fence | Self::Groups | Self::Modify => 3,
-            Self::Ranges => 2,
+            Self::Publish | Self::Fence | Self::Groups | Self::Modify | Self::Ranges => 2,
             Self::Health => 1,
         }
     }
@@ -132,7 +130,7 @@ async fn reported(world: &World<'_>) -> BTreeSet<Optional> {
 }
 
 macro_rules! checks {
-    ($($what:ident: $once:ident, $at_once:ident, $killed:ident;)*) => {
+    ($($what:ident: $once:ident, $at_once:ident;)*) => {
         $(
             #[doc = concat!("`Optional::", stringify!($what), "` and its opposite: twice, after a kill, and wrongly.")]
             pub async fn $once(target: &dyn Target) {
@@ -144,10 +142,6 @@ macro_rules! checks {
                 by_many(target, Optional::$what).await;
             }
 
-            #[doc = concat!("`Optional::", stringify!($what), "` and its opposite, with a kill at each step.")]
-            pub async fn $killed(target: &dyn Target) {
-                killed::in_the_middle(target, Optional::$what).await;
-            }
         )*
     };
 }
@@ -155,20 +149,16 @@ macro_rules! checks {
 checks! {
     Publish:
         publishing_is_done_once_and_undone_and_wrong_requests_change_nothing,
-        sixty_four_callers_publish_or_unpublish_and_the_last_has_its_way,
-        publishing_and_unpublishing_killed_in_the_middle_are_completed_or_undone;
+        sixty_four_callers_publish_or_unpublish_and_the_last_has_its_way;
     Fence:
         a_fence_is_set_once_and_lifted_and_wrong_requests_change_nothing,
-        sixty_four_callers_fence_or_unfence_and_the_last_has_its_way,
-        fencing_and_unfencing_killed_in_the_middle_are_completed_or_undone;
+        sixty_four_callers_fence_or_unfence_and_the_last_has_its_way;
     Groups:
         a_group_is_taken_once_and_deleted_and_wrong_requests_change_nothing,
-        sixty_four_callers_take_or_delete_a_group_and_the_last_has_its_way,
-        a_group_killed_in_the_middle_is_completed_or_removed;
+        sixty_four_callers_take_or_delete_a_group_and_the_last_has_its_way;
     Modify:
         a_volume_is_modified_once_and_back_and_wrong_requests_change_nothing,
-        sixty_four_callers_modify_a_volume_and_the_last_has_its_way,
-        a_modification_killed_in_the_middle_is_completed_or_undone;
+        sixty_four_callers_modify_a_volume_and_the_last_has_its_way;
 }
 
 async fn done_once_and_undone(target: &dyn Target, what: Optional) {
@@ -222,13 +212,14 @@ async fn by_many(target: &dyn Target, what: Optional) {
         return;
     };
     let deed = Deed::set(&world, what).await;
-    // A group that is being deleted is in the way of one that is taken.
+    // A group that is being deleted is in the way of one that is taken, which may wait for it until its time is over.
     let crossed: &[Code] = match what {
         Optional::Groups => &[
             Code::Ok,
             Code::Aborted,
             Code::AlreadyExists,
             Code::FailedPrecondition,
+            Code::DeadlineExceeded,
         ],
         _ => &[Code::Ok, Code::Aborted],
     };

@@ -87,13 +87,10 @@ macro_rules! without_mounts {
         integration::suite! { @tests $target;
             optional: publishing_is_done_once_and_undone_and_wrong_requests_change_nothing,
             optional: sixty_four_callers_publish_or_unpublish_and_the_last_has_its_way,
-            optional: publishing_and_unpublishing_killed_in_the_middle_are_completed_or_undone,
             optional: a_fence_is_set_once_and_lifted_and_wrong_requests_change_nothing,
             optional: sixty_four_callers_fence_or_unfence_and_the_last_has_its_way,
-            optional: fencing_and_unfencing_killed_in_the_middle_are_completed_or_undone,
             optional: a_volume_is_modified_once_and_back_and_wrong_requests_change_nothing,
             optional: sixty_four_callers_modify_a_volume_and_the_last_has_its_way,
-            optional: a_modification_killed_in_the_middle_is_completed_or_undone,
             health: the_storage_tells_the_health_of_a_volume_however_many_ask_also_after_a_kill,
         }
     };

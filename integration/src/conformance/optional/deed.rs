@@ -170,13 +170,9 @@ impl Deed {
         }
         // Behind the proxy no nodes are listed where a connection beside it does not record them.
         let is_seen = what != Optional::Publish || world.target.beside().is_empty();
-        assert_eq!(deed.is_seen(), is_seen, "{what:?}: {:?}", deed.states);
+        let states = &deed.states;
+        assert!(!is_seen || states[0] != states[1], "{what:?}: {states:?}");
         deed
-    }
-
-    /// Whether it changes anything that can be seen.
-    pub(super) fn is_seen(&self) -> bool {
-        self.states[0] != self.states[1]
     }
 
     pub(super) async fn clear(self, world: &World<'_>) {
@@ -272,7 +268,6 @@ impl Deed {
             Optional::Publish => {
                 let mode = Mode::SingleNodeWriter;
                 all.push(invalid("readonly", publish(one, node, mode, true)));
-                all.push(invalid("a mode", publish(one, node, Mode::Unknown, false)));
                 // Behind the proxy nobody looks for storage of a node.
                 if world.target.elsewhere().is_none() {
                     all.push(missing(publish("ghost", node, mode, false)));
