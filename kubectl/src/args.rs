@@ -12,6 +12,7 @@ storage.";
 const AFTER: &str = "\
 Examples:
   kubectl omnibus explain data -n shop     the first broken link between a claim and its pods
+  kubectl omnibus explain -n shop          all claims of a namespace, the sick ones first
   kubectl omnibus connections              health and free space of each storage
   kubectl omnibus exports --repair         put back what the storage no longer exports
   kubectl omnibus export-pvs > pvs.yaml    the objects of all volumes, for a cluster that has lost them
@@ -23,14 +24,16 @@ const AFTER_EXPLAIN: &str = "\
 Examples:
   kubectl omnibus explain data             a claim of the namespace of your context
   kubectl omnibus explain -n shop data     of another namespace
+  kubectl omnibus explain -n shop          all its claims, one on a line, the sick ones first
+  kubectl omnibus explain -A               those of all namespaces
   kubectl omnibus explain data --json      for machines
 
 Looked at, a cause before its effects: the claim, its class, the controller's pod, the volume, the storage with the
 export as the controller sees it, the driver's pods on the nodes of the pods, their registration, attachments,
-mounts, and the pods.
+mounts, and the pods. Without a name, claims of other drivers are left out.
 
 Exit codes:
-  0   all links hold
+  0   all links hold, of all claims
   1   a link is broken: the first one is named with its remedy
   2   no link is known to be broken, but one could not be looked at, such as for a right that is missing
   64  the command line is wrong";
@@ -140,12 +143,15 @@ pub(crate) struct ConsoleFlags {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainFlags {
-    /// The name of a claim
-    pub(crate) claim: String,
+    /// The name of a claim; else all claims of the namespace
+    pub(crate) claim: Option<String>,
     /// Its namespace; else that of the context
     #[arg(long, short, value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,
-    /// Write one JSON object
+    /// The claims of all namespaces
+    #[arg(long, short = 'A', conflicts_with_all = ["claim", "namespace"])]
+    pub(crate) all_namespaces: bool,
+    /// Write one JSON object; without a name, an array of them
     #[arg(long)]
     pub(crate) json: bool,
     /// Draw with plain letters; on where the output is no terminal

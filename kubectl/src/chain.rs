@@ -44,8 +44,8 @@ pub(crate) struct Link {
 /// All links of one claim.
 #[derive(Debug, Serialize)]
 pub(crate) struct Chain {
-    namespace: String,
-    claim: String,
+    pub(crate) namespace: String,
+    pub(crate) claim: String,
     pub(crate) state: State,
     /// The name of the first broken link.
     pub(crate) broken: Option<String>,
@@ -131,6 +131,12 @@ impl Chain {
         }
     }
 
+    /// The first broken link; else the first that is not known.
+    pub(crate) fn first(&self) -> Option<&Link> {
+        let named = |state| self.links.iter().find(|link| link.state == state);
+        named(State::Broken).or(named(State::Unknown))
+    }
+
     /// The chain, one link on a line, and what to do.
     pub(crate) fn picture(&self, ascii: bool) -> String {
         let mut text = String::new();
@@ -141,8 +147,7 @@ impl Chain {
             // Writing to a string does not fail.
             let _ = writeln!(text, "{mark} {:<widest$}  {}", link.name, shown(link));
         }
-        let named = |state| self.links.iter().find(|link| link.state == state);
-        let first = named(State::Broken).or(named(State::Unknown));
+        let first = self.first();
         let _ = match (first, self.state) {
             (Some(link), State::Broken) => {
                 writeln!(text, "\nbroken: {}: {}", link.name, shown(link))
@@ -165,14 +170,14 @@ impl Chain {
     }
 }
 
-fn shown(link: &Link) -> String {
+pub(crate) fn shown(link: &Link) -> String {
     match &link.node {
         Some(node) => format!("{node}: {}", link.text),
         None => link.text.clone(),
     }
 }
 
-fn mark(state: State, ascii: bool) -> &'static str {
+pub(crate) fn mark(state: State, ascii: bool) -> &'static str {
     match (state, ascii) {
         (State::Holds, false) => "✔",
         (State::Broken, false) => "✘",

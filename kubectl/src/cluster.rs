@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{AttachParams, AttachedProcess, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Resource};
@@ -112,6 +112,17 @@ impl Cluster {
     {
         let api = Api::<K>::namespaced(self.client.clone(), namespace);
         list(&rights::<K>("list", Some(namespace)), &api, which).await
+    }
+
+    /// The claims of a namespace, or of all.
+    pub(crate) async fn claims(
+        &self,
+        namespace: Option<&str>,
+    ) -> Answer<Vec<PersistentVolumeClaim>> {
+        match namespace {
+            Some(namespace) => self.list_in(namespace, &ListParams::default()).await,
+            None => self.list().await,
+        }
     }
 
     /// The pods of omnibus-csi.

@@ -10,7 +10,7 @@ use crate::chain::Link;
 use crate::ours::{DriverPod, serving};
 
 /// The outcome of one question.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Answer<T> {
     There(T),
     /// The API server says that there is none of that name.
@@ -39,6 +39,19 @@ pub(crate) struct Connection {
     /// `good`, `bad`, `invalid` or `unknown`.
     pub(crate) health: String,
     pub(crate) error: Option<String>,
+}
+
+/// The answers that claims of one namespace have in common.
+#[derive(Debug, Clone)]
+pub(crate) struct Around {
+    /// Warnings of the pods of the namespace.
+    pub(crate) warnings: Answer<Vec<Event>>,
+    /// All pods of the namespace.
+    pub(crate) pods: Answer<Vec<Pod>>,
+    pub(crate) drivers: Answer<Vec<CSIDriver>>,
+    /// Pods of omnibus-csi.
+    pub(crate) ours: Answer<Vec<DriverPod>>,
+    pub(crate) attachments: Answer<Vec<VolumeAttachment>>,
 }
 
 /// All answers. `None`: there was nothing to ask, such as the volume of a claim that has none.

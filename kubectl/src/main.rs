@@ -10,12 +10,14 @@ use clap::Parser;
 use args::{Cli, Command, ExplainFlags};
 use chain::{CANNOT_TELL, Chain};
 use cluster::Cluster;
+use many::Many;
 
 mod args;
 mod chain;
 mod cluster;
 mod console;
 mod found;
+mod many;
 mod ours;
 mod read;
 mod remote;
@@ -56,7 +58,7 @@ async fn run(cli: Cli) -> Result<u8, String> {
     let flags = cli.cluster;
     let cluster = Cluster::connect(flags.kubeconfig, flags.context, flags.driver_namespace).await?;
     match cli.command {
-        Command::Explain(flags) => Ok(Box::pin(explain(&cluster, &flags)).await),
+        Command::Explain(flags) => Box::pin(explain(&cluster, &flags)).await,
         Command::Connections(flags) => remote::run(&cluster, "connections", &flags).await,
         Command::Orphans(flags) => remote::run(&cluster, "orphans", &flags).await,
         Command::Exports(flags) => remote::run(&cluster, "exports", &flags).await,
@@ -68,19 +70,30 @@ async fn run(cli: Cli) -> Result<u8, String> {
     }
 }
 
-/// Draws the chain of a claim.
-async fn explain(cluster: &Cluster, flags: &ExplainFlags) -> u8 {
+/// Draws the chain of a claim, or a line of each.
+async fn explain(cluster: &Cluster, flags: &ExplainFlags) -> Result<u8, String> {
     let namespace = flags.namespace.as_deref().unwrap_or(&cluster.namespace);
+    let ascii = flags.ascii || !io::stdout().is_terminal();
+    let Some(claim) = &flags.claim else {
+        let place = (!flags.all_namespaces).then_some(namespace);
+        let many = Box::pin(Many::read(cluster, place)).await?;
+        if flags.json {
+            say(&format!("{}\n", serde_json::json!(many.chains)));
+        } else {
+            say(&many.picture(ascii));
+        }
+        return Ok(many.exit_code());
+    };
     // As `kubectl get -o name` prints it.
-    let name = flags.claim.rsplit('/').next().unwrap_or_default();
+    let name = claim.rsplit('/').next().unwrap_or_default();
     let found = Box::pin(read::read(cluster, namespace, name)).await;
     let chain = Chain::new(namespace, name, walk::walk(&found));
     if flags.json {
         say(&format!("{}\n", serde_json::json!(chain)));
     } else {
-        say(&chain.picture(flags.ascii || !io::stdout().is_terminal()));
+        say(&chain.picture(ascii));
     }
-    chain.exit_code()
+    Ok(chain.exit_code())
 }
 
 /// Writes to standard output. Where it was closed, no reader is left.

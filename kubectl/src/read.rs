@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
 use kube::api::ListParams;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::chain::printable;
 use crate::cluster::Cluster;
-use crate::found::{Answer, Connections, Explained, Found, nodes_of};
+use crate::found::{Answer, Around, Connections, Explained, Found, nodes_of};
 use crate::ours::{self, DriverPod};
 use crate::walk::{class_name, controller_of, csi_of, volume_name};
 
@@ -27,32 +27,76 @@ const NO_FOLDER: u8 = 64;
 
 /// Everything about one claim.
 pub(crate) async fn read(cluster: &Cluster, namespace: &str, name: &str) -> Found {
+    let (claim, events, around) = tokio::join!(
+        cluster.get_in(namespace, name),
+        events(cluster, namespace, name),
+        around(cluster, namespace),
+    );
+    led_to(cluster, (namespace, name), (claim, events), around).await
+}
+
+/// Everything about a claim that was listed.
+pub(crate) async fn read_listed(
+    cluster: &Cluster,
+    (namespace, name): (&str, &str),
+    claim: PersistentVolumeClaim,
+    around: Around,
+) -> Found {
+    let events = events(cluster, namespace, name).await;
+    let read = (Answer::There(claim), events);
+    led_to(cluster, (namespace, name), read, around).await
+}
+
+/// The events of a claim.
+async fn events(cluster: &Cluster, namespace: &str, name: &str) -> Answer<Vec<Event>> {
     let of_claim = ListParams::default().fields(&format!(
         "involvedObject.kind=PersistentVolumeClaim,involvedObject.name={name}"
     ));
+    cluster.list_in(namespace, &of_claim).await
+}
+
+/// What can be asked without a claim.
+pub(crate) async fn around(cluster: &Cluster, namespace: &str) -> Around {
     let warnings = ListParams::default().fields("involvedObject.kind=Pod,type=Warning");
     let all = ListParams::default();
-    let (claim, events, warnings, pods, drivers, ours, attachments) = tokio::join!(
-        cluster.get_in(namespace, name),
-        cluster.list_in(namespace, &of_claim),
-        cluster.list_in::<Event>(namespace, &warnings),
-        cluster.list_in::<Pod>(namespace, &all),
+    let (warnings, pods, drivers, ours, attachments) = tokio::join!(
+        cluster.list_in(namespace, &warnings),
+        cluster.list_in(namespace, &all),
         cluster.list(),
         cluster.driver_pods(),
         cluster.list(),
     );
+    Around {
+        warnings,
+        pods,
+        drivers,
+        ours,
+        attachments,
+    }
+}
+
+/// The same, and where the claim leads.
+async fn led_to(
+    cluster: &Cluster,
+    (namespace, name): (&str, &str),
+    (claim, events): (Answer<PersistentVolumeClaim>, Answer<Vec<Event>>),
+    around: Around,
+) -> Found {
+    let pods = around
+        .pods
+        .map(|pods| pods.into_iter().filter(|pod| uses(pod, name)).collect());
     let mut found = Found {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         claim,
         events,
-        warnings,
+        warnings: around.warnings,
         class: None,
         volume: None,
-        pods: pods.map(|pods| pods.into_iter().filter(|pod| uses(pod, name)).collect()),
-        drivers,
-        ours,
-        attachments,
+        pods,
+        drivers: around.drivers,
+        ours: around.ours,
+        attachments: around.attachments,
         csi_nodes: BTreeMap::new(),
         connections: None,
         storage: None,

@@ -51,6 +51,18 @@ pub(crate) fn walk(found: &Found) -> Vec<Link> {
     links
 }
 
+/// Whether the claim is known to be of no driver of omnibus-csi, by its volume or else by its class.
+pub(crate) fn is_of_others(found: &Found) -> bool {
+    let volume = found.volume.as_ref().and_then(Answer::there);
+    let class = found.class.as_ref().and_then(Answer::there);
+    match volume {
+        Some(volume) => {
+            csi_of(volume).is_none_or(|(driver, _)| is_ours(found, driver) == Some(false))
+        }
+        None => class.is_some_and(|class| is_ours(found, &class.provisioner) == Some(false)),
+    }
+}
+
 /// The volume that a claim names.
 pub(crate) fn volume_name(claim: &PersistentVolumeClaim) -> Option<&str> {
     let name = claim.spec.as_ref()?.volume_name.as_deref();

@@ -70,8 +70,13 @@ impl World {
         }
         let objects = &self.objects;
         match (kind, name) {
+            ("persistentvolumeclaims", None) => all(&objects["claims"]),
             ("persistentvolumeclaims", Some(name)) => one(&objects["claim"], name),
-            ("storageclasses", Some(name)) => one(&objects["class"], name),
+            ("storageclasses", Some(name)) => {
+                let mut classes = objects["classes"].as_array().into_iter().flatten();
+                let class = classes.find(|class| class["metadata"]["name"] == name);
+                one(class.unwrap_or(&objects["class"]), name)
+            }
             ("persistentvolumes", Some(name)) => one(&objects["volume"], name),
             ("csinodes", Some(name)) => one(&objects["csiNodes"][name], name),
             ("events", None) if query.contains("kind%3DPod") => all(&objects["warnings"]),

@@ -193,7 +193,7 @@ fn without_a_cluster_or_a_claim_the_exit_code_says_so() {
     let (code, _, problem) = run(program().args(["explain", "data", "--kubeconfig=/no/such/file"]));
     assert_eq!(code, 2, "{problem}");
     assert!(problem.contains("kubeconfig"), "{problem}");
-    let (code, _, problem) = run(program().arg("explain"));
+    let (code, _, problem) = run(program().args(["explain", "data", "-A"]));
     assert_eq!(code, 64, "{problem}");
     let (code, text, _) = run(program().args(["explain", "--help"]));
     assert_eq!(code, 0);
@@ -256,4 +256,106 @@ fn a_proxy_of_the_environment_is_used() {
     // It is asked for, and is not there.
     assert!(text.contains("onnection refused"), "{text}{problem}");
     assert_eq!(server.asked(), Vec::<String>::new());
+}
+
+/// A claim that is sound, one whose class is missing, and one of another driver.
+fn three_claims() -> World {
+    let mut world = World::new();
+    let claim = |namespace: &str, name: &str, class: &str, volume: &str| {
+        json!({
+            "metadata": {"name": name, "namespace": namespace, "uid": "claim-1"},
+            "spec": {"storageClassName": class, "volumeName": volume}, "status": {}
+        })
+    };
+    world.objects["claims"] = json!([
+        claim("shop", "data", "fast", "pvc-claim-1"),
+        claim("shop", "mail", "gone", ""),
+        claim("shop", "theirs", "ebs", ""),
+    ]);
+    world.objects["classes"] = json!([
+        world.objects["class"],
+        {"metadata": {"name": "ebs"}, "provisioner": "ebs.example"},
+    ]);
+    world
+}
+
+#[test]
+fn without_a_name_each_claim_of_the_namespace_has_a_line_the_sick_ones_first() {
+    let server = ApiServer::new(three_claims());
+    let (code, text, problem) = server.kubectl(&["explain"]);
+    assert_eq!(code, 1, "{text}{problem}");
+    let expected = "\
+BROKEN  mail  class: there is no StorageClass `gone`
+ok      data  all links hold
+
+2 claims in the namespace shop: 1 with a broken link, 0 not known; 1 claim of other drivers left out
+do: `kubectl omnibus explain -n shop mail` has all links and the remedy of the first
+";
+    assert_eq!(text, expected);
+    let asked = server.asked();
+    let lists = asked
+        .iter()
+        .filter(|target| target.contains("/volumeattachments"));
+    assert_eq!(lists.count(), 1, "{asked:?}");
+
+    let (code, text, problem) = server.kubectl(&["explain", "--json"]);
+    assert_eq!(code, 1, "{problem}");
+    let chains: Value = serde_json::from_str(&text).unwrap();
+    let of = |at: usize| (&chains[at]["claim"], &chains[at]["broken"]);
+    assert_eq!(chains.as_array().map(Vec::len), Some(2), "{chains:#}");
+    assert_eq!(of(0), (&json!("mail"), &json!("class")));
+    assert_eq!(of(1), (&json!("data"), &Value::Null));
+}
+
+#[test]
+fn all_namespaces_are_looked_at_and_of_many_claims_none_is_left_out() {
+    let mut world = three_claims();
+    let claims = world.objects["claims"].as_array_mut().unwrap();
+    let sound = claims[0].clone();
+    claims.truncate(1);
+    for number in 0..20 {
+        let mut claim = sound.clone();
+        claim["metadata"]["name"] = json!(format!("data-{number}"));
+        claim["metadata"]["namespace"] = json!(format!("shop-{}", number % 2));
+        claims.push(claim);
+    }
+    let server = ApiServer::new(world);
+    let (code, text, problem) = server.kubectl(&["explain", "-A"]);
+    assert_eq!(code, 0, "{text}{problem}");
+    let sum = "21 claims in all namespaces: 0 with a broken link, 0 not known";
+    assert!(text.ends_with(&format!("\n\n{sum}\n")), "{text}");
+    for line in ["ok      shop/data       ", "ok      shop-1/data-19  "] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
+#[test]
+fn claims_that_cannot_be_listed_and_a_namespace_without_any_are_told_apart() {
+    let mut world = three_claims();
+    world.objects["claims"] = json!([]);
+    let server = ApiServer::new(world.clone());
+    let (code, text, problem) = server.kubectl(&["explain", "-n", "empty"]);
+    assert_eq!(code, 0, "{problem}");
+    assert_eq!(text, "0 claims in the namespace empty\n");
+    world.forbidden.push("persistentvolumeclaims");
+    let server = ApiServer::new(world);
+    let (code, text, problem) = server.kubectl(&["explain"]);
+    assert_eq!((code, text.as_str()), (2, ""), "{problem}");
+    let right = "needs list on persistentvolumeclaims in shop";
+    assert!(problem.contains(right), "{problem}");
+}
+
+#[test]
+fn a_claim_of_many_that_cannot_be_looked_at_is_no_success() {
+    let mut world = three_claims();
+    world.objects["claims"].as_array_mut().unwrap().truncate(1);
+    world.forbidden.push("exec");
+    let server = ApiServer::new(world);
+    let (code, text, _) = server.kubectl(&["explain"]);
+    assert_eq!(code, 2, "{text}");
+    assert!(text.starts_with("?       data  storage: "), "{text}");
+    assert!(
+        text.contains("\n1 claim in the namespace shop: 0 with a broken link, 1 not known\n"),
+        "{text}"
+    );
 }
