@@ -144,9 +144,10 @@ pub(crate) struct ConsoleFlags {
 #[derive(Debug, Args)]
 pub(crate) struct ExplainFlags {
     /// The name of a claim; else all claims of the namespace
+    #[arg(value_parser = claim)]
     pub(crate) claim: Option<String>,
     /// Its namespace; else that of the context
-    #[arg(long, short, value_name = "NAMESPACE")]
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = namespace)]
     pub(crate) namespace: Option<String>,
     /// The claims of all namespaces
     #[arg(long, short = 'A', conflicts_with_all = ["claim", "namespace"])]
@@ -157,4 +158,23 @@ pub(crate) struct ExplainFlags {
     /// Draw with plain letters; on where the output is no terminal
     #[arg(long)]
     pub(crate) ascii: bool,
+}
+
+/// The name of a claim, also as `kubectl get -o name` prints it. An empty one is that of a variable that is not set.
+fn claim(text: &str) -> Result<String, String> {
+    let name = text.rsplit('/').next().unwrap_or_default();
+    if name.is_empty() {
+        return Err("the name of the claim is empty: leave it out for all claims".to_owned());
+    }
+    Ok(name.to_owned())
+}
+
+fn namespace(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err(
+            "the name of the namespace is empty: leave out the flag for that of the context"
+                .to_owned(),
+        );
+    }
+    Ok(text.to_owned())
 }

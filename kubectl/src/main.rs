@@ -74,7 +74,7 @@ async fn run(cli: Cli) -> Result<u8, String> {
 async fn explain(cluster: &Cluster, flags: &ExplainFlags) -> Result<u8, String> {
     let namespace = flags.namespace.as_deref().unwrap_or(&cluster.namespace);
     let ascii = flags.ascii || !io::stdout().is_terminal();
-    let Some(claim) = &flags.claim else {
+    let Some(name) = flags.claim.as_deref() else {
         let place = (!flags.all_namespaces).then_some(namespace);
         let many = Box::pin(Many::read(cluster, place)).await?;
         if flags.json {
@@ -84,8 +84,6 @@ async fn explain(cluster: &Cluster, flags: &ExplainFlags) -> Result<u8, String> 
         }
         return Ok(many.exit_code());
     };
-    // As `kubectl get -o name` prints it.
-    let name = claim.rsplit('/').next().unwrap_or_default();
     let found = Box::pin(read::read(cluster, namespace, name)).await;
     let chain = Chain::new(namespace, name, walk::walk(&found));
     if flags.json {

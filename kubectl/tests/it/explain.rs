@@ -195,6 +195,18 @@ fn without_a_cluster_or_a_claim_the_exit_code_says_so() {
     assert!(problem.contains("kubeconfig"), "{problem}");
     let (code, _, problem) = run(program().args(["explain", "data", "-A"]));
     assert_eq!(code, 64, "{problem}");
+    for (empty, said) in [
+        (["explain", "", "--json"], "the name of the claim is empty"),
+        (
+            ["explain", "pvc/", "--json"],
+            "the name of the claim is empty",
+        ),
+        (["explain", "-n", ""], "the name of the namespace is empty"),
+    ] {
+        let (code, _, problem) = run(program().args(empty));
+        assert_eq!(code, 64, "{problem}");
+        assert!(problem.contains(said), "{problem}");
+    }
     let (code, text, _) = run(program().args(["explain", "--help"]));
     assert_eq!(code, 0);
     assert!(
