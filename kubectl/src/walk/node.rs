@@ -1,11 +1,12 @@
 //! The links of the nodes on which pods use the claim: the driver's pod, its registration, the attachment, the mounts,
 //! and the pods themselves.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
+use serde_json::Value;
 
 use super::{by_plugin, is_of_node, text_of, time_of, volume_name};
-use crate::chain::Link;
+use crate::chain::{Link, State};
 use crate::found::{Answer, Explained, Found, runs};
 use crate::ours::{self, DriverPod};
 
@@ -191,7 +192,8 @@ fn attachment(one: &VolumeAttachment, is_used: bool) -> Link {
 fn mounted(found: &Found, node: &str) -> Vec<Link> {
     let of = |explained: &Explained| {
         let links = explained.links.iter().filter(|link| is_of_node(link));
-        links.cloned().map(by_plugin).collect()
+        let links = links.cloned().map(by_plugin);
+        links.map(|link| as_asked(found, link)).collect()
     };
     match found.nodes.get(node) {
         Some(Answer::There(explained)) => of(explained),
@@ -206,6 +208,56 @@ fn mounted(found: &Found, node: &str) -> Vec<Link> {
             "not looked at: no pod of the driver there can be asked",
         )],
     }
+}
+
+/// A mount that is read-only, which neither the volume nor its pod asks for, is a broken link: the node does not know
+/// what was asked for.
+fn as_asked(found: &Found, mut link: Link) -> Link {
+    let fact = |name: &str| link.facts.get(name);
+    let is_read_only = fact("read_only").and_then(Value::as_bool) == Some(true);
+    let volume = found.volume.as_ref().and_then(Answer::there);
+    let pod = fact("pod").and_then(Value::as_str);
+    let may_be_asked =
+        volume.is_none_or(is_read_by_all) || pod.is_some_and(|uid| may_be_read_by(found, uid));
+    if link.state != State::Holds || !is_read_only || may_be_asked {
+        return link;
+    }
+    link.state = State::Broken;
+    let text = ", which neither the PersistentVolume nor a pod asks for";
+    link.text.push_str(text);
+    link.or_do(
+        "delete the pods that use it on this node, so that it is staged anew for the next one; the kernel's log of the \
+         node may say why. If it is read-only again, the storage may write-protect it",
+    )
+}
+
+/// Whether a volume is to be mounted read-only for each pod.
+fn is_read_by_all(volume: &PersistentVolume) -> bool {
+    let Some(spec) = &volume.spec else {
+        return true;
+    };
+    let modes = spec.access_modes.iter().flatten();
+    let options = spec.mount_options.iter().flatten();
+    let mut words = options.flat_map(|option| option.split(','));
+    let csi = spec.csi.as_ref();
+    modes.into_iter().any(|mode| mode == "ReadOnlyMany")
+        || words.any(|word| word.trim() == "ro")
+        || csi.is_some_and(|csi| csi.read_only == Some(true))
+}
+
+/// Whether a pod takes the claim read-only. One that is not known may.
+fn may_be_read_by(found: &Found, uid: &str) -> bool {
+    let mut pods = found.pods.all().iter();
+    let Some(pod) = pods.find(|pod| pod.metadata.uid.as_deref() == Some(uid)) else {
+        return true;
+    };
+    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
+    let claims = volumes
+        .into_iter()
+        .flatten()
+        .filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    let mut ours = claims.filter(|claim| claim.claim_name == found.name);
+    ours.any(|claim| claim.read_only == Some(true))
 }
 
 fn of_pod(found: &Found, pod: &Pod) -> Link {

@@ -134,6 +134,21 @@ fn says(world: &mut Value, at: &str, broken: &str) {
     }));
 }
 
+/// A mount of the node, of the pod if it is a target, that is read-only.
+fn read_only(world: &mut Value, link: usize) {
+    let link = &mut world["nodes"]["one"]["links"][link];
+    link["text"] = json!("mounted, read-only");
+    link["facts"] = json!({"read_only": true});
+    if link["link"] == "published" {
+        link["facts"]["pod"] = json!("pod-1");
+    }
+}
+
+fn read_by_pod(world: &mut Value) {
+    let volume = "/pods/0/spec/volumes/0/persistentVolumeClaim/readOnly";
+    set(world, volume, json!(true));
+}
+
 struct Fault {
     name: &'static str,
     /// The change that makes it of a sound claim.
@@ -243,6 +258,11 @@ const OF_THE_DRIVER: &[Fault] = &[
     fault("another node has it", |w| set(w, "/attachments/0/spec/nodeName", json!("two")), "attached", ["but to two", "one node at a time"]),
     fault("no attachment is made", |w| set(w, "/attachments", json!([])), "attached", ["no VolumeAttachment", "controller manager"]),
     fault("the session is down", |w| says(w, "/nodes/one/links", "mount"), "mount", ["missing", "repair"]),
+    fault("the staging mount is read-only", |w| read_only(w, 2), "mount", ["neither the PersistentVolume nor a pod", "staged anew"]),
+    fault("the pod's mount is read-only", |w| read_only(w, 3), "published", ["neither the PersistentVolume nor a pod", "kernel's log"]),
+    fault("the staging mount is read-only, and the pod alone reads", |w| {
+        read_only(w, 2); read_by_pod(w);
+    }, "mount", ["one: mounted, read-only, which", "staged anew"]),
     fault("the pod's mount fails", |w| {
         waiting_pod(w); set(w, "/warnings", json!([event("Warning", "FailedMount", "access denied")]));
     }, "pod", ["access denied", "troubleshooting.md"]),
@@ -344,8 +364,34 @@ fn sound_claims_have_no_broken_link() {
         let pending = json!([{"type": "FileSystemResizePending", "status": "True"}]);
         set(world, "/claim/status/conditions", pending);
     };
+    let read: fn(&mut Value) = |world| {
+        read_only(world, 3);
+        read_by_pod(world);
+    };
+    let read_by_another: fn(&mut Value) = |world| {
+        read_only(world, 3);
+        set(world, "/nodes/one/links/3/facts/pod", json!("pod-2"));
+    };
+    let read_many: fn(&mut Value) = |world| {
+        read_only(world, 2);
+        read_only(world, 3);
+        set(world, "/volume/spec/accessModes", json!(["ReadOnlyMany"]));
+    };
+    let options: fn(&mut Value) = |world| {
+        read_only(world, 2);
+        set(world, "/volume/spec/mountOptions", json!(["noatime,ro"]));
+    };
+    let read_by_all: fn(&mut Value) = |world| {
+        read_only(world, 2);
+        set(world, "/volume/spec/csi/readOnly", json!(true));
+    };
     for (name, make) in [
         ("as it is", (|_| {}) as fn(&mut Value)),
+        ("its pod takes it read-only", read),
+        ("a pod that is not known has it read-only", read_by_another),
+        ("its access mode is read-only", read_many),
+        ("its mount options say read-only", options),
+        ("it is read-only for each pod", read_by_all),
         ("a legacy name", legacy),
         ("no pod uses it", unused),
         ("it waits for its first pod", waits),

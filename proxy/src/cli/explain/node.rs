@@ -10,12 +10,13 @@ use csi_types::said::{self, NO_ANSWER, NOT_MOUNTED, SESSION_DOWN};
 use csi_types::{AbsolutePath, Attachment};
 use driver_core::{Error, Kind};
 use node_utils::kernel::{self, Kernel};
+use node_utils::mount::MountTable;
 use node_utils::node::health::{DEVICE_GONE, DIRECTORY_DELETED, READ_ONLY};
 use node_utils::{Limits, Node, NodeConfig, VolumeStats};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::chain::Link;
+use super::chain::{Link, State};
 use super::{PATIENCE, read_files, size};
 use crate::message;
 use crate::routing::config_file;
@@ -83,7 +84,25 @@ async fn look(node: &Node, link: &'static str, path: &Path, remedy: &str) -> Lin
         return Link::unknown(link, &format!("{shown}: its path cannot be read"));
     };
     let limits = Limits::until(Instant::now() + PATIENCE);
-    judge(link, &shown, node.stats(limits, path).await, remedy)
+    let at = path.as_path().to_owned();
+    let seen = judge(link, &shown, node.stats(limits, path).await, remedy);
+    let read = read_files(move || MountTable::read().is_ok_and(|table| is_read_only(&table, &at)));
+    match read.await {
+        Ok(true) if seen.state == State::Holds => read_only(seen),
+        _ => seen,
+    }
+}
+
+/// Whether what is mounted at a path is mounted read-only.
+pub(super) fn is_read_only(table: &MountTable, path: &Path) -> bool {
+    let top = table.layers(path).last();
+    top.is_some_and(|entry| entry.is_read_only())
+}
+
+/// A mount that holds and is read-only. Whether that was asked for is not known here: the orchestrator knows.
+fn read_only(mut link: Link) -> Link {
+    link.text.push_str(", read-only");
+    link.with("read_only", true)
 }
 
 fn judge(link: &'static str, shown: &str, seen: Result<VolumeStats, Error>, remedy: &str) -> Link {

@@ -1,10 +1,12 @@
 use std::fs;
+use std::path::Path;
 
 use csi_types::{Attachment, VolumeContext, said};
 use node_utils::kernel::Kernel;
+use node_utils::mount::MountTable;
 
 use super::chain::State;
-use super::node::session;
+use super::node::{is_read_only, session};
 
 fn attachment(pairs: &[(&str, &str)]) -> Attachment {
     let context = pairs
@@ -71,4 +73,25 @@ fn a_session_counts_where_the_kernel_says_that_it_is_up() {
         ("share", "/mnt/a"),
     ]);
     assert!(session(&kernel, &share).is_none());
+}
+
+#[test]
+fn the_topmost_mount_of_a_path_says_whether_it_is_read_only_and_not_its_filesystem() {
+    let table = MountTable::from_text(
+        "30 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+         31 30 8:2 / /a ro,relatime - ext4 /dev/sdb rw\n\
+         32 30 8:2 / /b rw,relatime - ext4 /dev/sdb ro\n\
+         33 30 8:2 / /c ro - ext4 /dev/sdb rw\n\
+         34 33 8:2 / /c rw - ext4 /dev/sdb rw\n\
+         35 30 0:40 / /d ro - nfs4 10.0.0.5:/a rw\n",
+    );
+    for (path, expected) in [
+        ("/a", true),
+        ("/b", false),
+        ("/c", false),
+        ("/d", true),
+        ("/a/b", false),
+    ] {
+        assert_eq!(is_read_only(&table, Path::new(path)), expected, "{path}");
+    }
 }
