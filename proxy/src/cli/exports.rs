@@ -36,6 +36,9 @@ struct Tour {
     unsupported: Vec<String>,
     /// What is not known.
     problems: Vec<Problem>,
+    /// Whether there was no connection to ask.
+    #[serde(skip)]
+    asked_none: bool,
 }
 
 /// One volume that was not found exported, or not looked at.
@@ -99,6 +102,7 @@ async fn visit(mut chosen: Chosen, repair: bool) -> Tour {
     let mut tour = Tour {
         problems: chosen.problems,
         unsupported,
+        asked_none: asked.is_empty(),
         ..Tour::default()
     };
     let all = join_all(asked.iter().map(|connection| of_one(connection, repair))).await;
@@ -242,6 +246,10 @@ impl Tour {
                 text,
                 "not asked: {name}: its driver exports nothing by itself"
             );
+        }
+        if self.asked_none {
+            text.push_str("nothing was looked at: there is no connection that can be asked\n");
+            return text;
         }
         let skipped = self.count(State::Skipped);
         let well = (self.volumes + skipped).saturating_sub(self.exports.len());

@@ -30,6 +30,9 @@ struct Ledger {
     unsupported: Vec<String>,
     /// What is not known.
     problems: Vec<Problem>,
+    /// Whether there was no connection to ask.
+    #[serde(skip)]
+    asked_none: bool,
 }
 
 /// One orphan.
@@ -94,6 +97,7 @@ async fn tidy(mut chosen: Chosen, flags: &OrphansFlags) -> Ledger {
     let mut ledger = Ledger {
         problems: chosen.problems,
         unsupported,
+        asked_none: asked.is_empty(),
         ..Ledger::default()
     };
     // What will be removed is shown first; with `--json`, on standard error.
@@ -275,6 +279,9 @@ impl Ledger {
         let count = |state| self.orphans.iter().filter(|row| row.state == state).count();
         let all = self.orphans.len();
         match (all, remove) {
+            (0, _) if self.asked_none => {
+                "nothing was looked at: there is no connection that can be asked\n".to_owned()
+            }
             (0, _) if !self.problems.is_empty() => {
                 "nothing was found, as far as it is known\n".to_owned()
             }

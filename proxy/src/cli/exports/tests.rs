@@ -124,6 +124,20 @@ async fn a_list_that_fails_hides_nothing_that_came_before_and_nothing_of_the_oth
 }
 
 #[tokio::test]
+async fn where_no_connection_can_be_asked_no_volumes_are_counted() {
+    let last = async |connections| {
+        let table = visit(chosen(connections), false).await.table();
+        table.lines().last().map(str::to_owned)
+    };
+    let dirs = || Keeper::without().connection("dirs");
+    let none = "nothing was looked at: there is no connection that can be asked";
+    assert_eq!(last(vec![dirs()]).await.as_deref(), Some(none));
+    let empty = Keeper::of(Held::default()).connection("a");
+    let nothing = "0 volumes: 0 exported";
+    assert_eq!(last(vec![dirs(), empty]).await.as_deref(), Some(nothing));
+}
+
+#[tokio::test]
 async fn no_more_than_a_few_volumes_of_a_connection_are_looked_at_at_a_time() {
     // Pages of two.
     let keeper = Keeper::of(Held {

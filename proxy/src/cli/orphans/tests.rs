@@ -154,6 +154,17 @@ async fn nothing_found_is_no_failure_and_something_unknown_is() {
     assert!(failed(&ledger));
 }
 
+#[tokio::test]
+async fn where_no_connection_can_be_asked_it_is_not_said_that_nothing_was_found() {
+    let ending = async |connections| tidy(chosen(connections), &flags(false)).await.ending(false);
+    let dirs = || Keeper::without().connection("dirs");
+    let none = "nothing was looked at: there is no connection that can be asked\n";
+    assert_eq!(ending(vec![dirs()]).await, none);
+    assert_eq!(ending(vec![]).await, none);
+    let empty = Keeper::of(Held::default()).connection("a");
+    assert_eq!(ending(vec![dirs(), empty]).await, "no orphans were found\n");
+}
+
 #[test]
 fn a_table_has_a_row_for_each_in_printable_characters() {
     let keeper = keeper();
