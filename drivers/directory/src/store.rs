@@ -33,6 +33,8 @@ type MayGo<'a> = &'a dyn Fn(&OwnedFd) -> Result<bool, Error>;
 /// The time that a call gives to the leftovers of others. It delays the answer, and what is left is for the next call.
 const CLEANUP_TIME: Duration = Duration::from_secs(1);
 
+const IS_A_LINK: &str = "it is a symbolic link, which is never followed";
+
 /// The base directory of one driver.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -191,11 +193,21 @@ impl Store {
         }
     }
 
+    /// The error when there is no directory of that name. Behind a link there may be the data, so it is named.
+    pub(crate) fn missing(&self, collection: Collection, name: &str) -> Error {
+        let missing = Error::not_found(format!("{} {name}", collection.noun()));
+        let on = self.collection(collection).ok().flatten();
+        match on.and_then(|on| rustix::fs::readlinkat(on, name, Vec::new()).ok()) {
+            Some(_) => missing.because(IS_A_LINK),
+            None => missing,
+        }
+    }
+
     /// The error when a name to delete is taken by no directory. compat: "local-hostpath": behind a
     /// link there may be the data of the volume, and to say that they are deleted would be wrong.
     fn undeletable(on: &OwnedFd, collection: Collection, name: &str) -> Error {
         let why = match rustix::fs::readlinkat(on, name, Vec::new()) {
-            Ok(_) => "it is a symbolic link, which is never followed",
+            Ok(_) => IS_A_LINK,
             Err(_) => "it is not a directory",
         };
         let entry = format!("{}/{name}", collection.dir());

@@ -512,7 +512,7 @@ impl Directories {
         self.store
             .look_for(Collection::Volumes, dir.as_str())?
             .map(|found| self.described(&dir, &found))
-            .ok_or_else(|| Error::not_found(format!("volume {dir}")))
+            .ok_or_else(|| self.store.missing(Collection::Volumes, dir.as_str()))
     }
 
     fn described(&self, dir: &VolumeDir, found: &OwnedFd) -> Volume {

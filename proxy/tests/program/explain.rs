@@ -155,6 +155,21 @@ fn a_configuration_that_no_server_would_take_is_exit_code_64() {
     assert_eq!(output.unwrap().status.code(), Some(64));
 }
 
+#[test]
+fn a_directory_that_was_moved_behind_a_link_is_named_and_not_given_up() {
+    let (alone, _) = places();
+    fs::rename(alone.path("base/v/pvc-1"), alone.path("moved")).unwrap();
+    std::os::unix::fs::symlink(alone.path("moved"), alone.path("base/v/pvc-1")).unwrap();
+    let volume = breaks(&alone, "pvc-1", "volume");
+    let said = |key: &str| volume[key].as_str().unwrap();
+    assert!(said("text").contains("it is a symbolic link"), "{volume:#}");
+    let remedy = said("remedy");
+    assert!(
+        remedy.find("put it back") < remedy.find("delete the claim"),
+        "{volume:#}"
+    );
+}
+
 /// What the kubelet writes beside a path of a volume.
 fn record(folder: &Path, handle: &str) {
     fs::create_dir_all(folder).unwrap();

@@ -338,8 +338,8 @@ impl Walk<'_> {
                     _ => Link::of(
                         "volume",
                         error,
-                        "it was deleted or renamed on the storage, or the disk below it is not mounted: put it back, or \
-                         delete the claim and its PersistentVolume",
+                        "it was moved, renamed or deleted on the storage, or the disk below it is not mounted: put it \
+                         back. Only where its data is really gone, delete the claim and its PersistentVolume",
                     ),
                 };
                 let parent = self.room().await;
