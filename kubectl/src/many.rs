@@ -50,7 +50,7 @@ impl Many {
             namespace: namespace.map(str::to_owned),
         };
         for (place, claims) in places {
-            let around = around(cluster, place).await;
+            let around = Box::pin(around(cluster, place)).await;
             let looks = claims
                 .into_iter()
                 .map(|(name, claim)| look(cluster, (place, name), claim, &around));
