@@ -212,25 +212,17 @@ async fn by_many(target: &dyn Target, what: Optional) {
         return;
     };
     let deed = Deed::set(&world, what).await;
-    // A group that is being deleted is in the way of one that is taken, which may wait for it until its time is over.
-    let crossed: &[Code] = match what {
-        Optional::Groups => &[
-            Code::Ok,
-            Code::Aborted,
-            Code::AlreadyExists,
-            Code::FailedPrecondition,
-            Code::DeadlineExceeded,
-        ],
-        _ => &[Code::Ok, Code::Aborted],
-    };
     for _ in 0..ROUNDS {
         for is_forward in [true, false] {
             let outcomes = many(&world, &deed, |_| is_forward).await;
             only(&outcomes, &[Code::Ok, Code::Aborted], "equal callers");
             deed.is(&world, is_forward, "equal callers").await;
         }
-        let outcomes = many(&world, &deed, |n| n % 2 == 0).await;
-        only(&outcomes, crossed, "callers for opposites");
+        // Those who take a group and those who delete it stop each other, and it may be that nobody succeeds.
+        if what != Optional::Groups {
+            let outcomes = many(&world, &deed, |n| n % 2 == 0).await;
+            only(&outcomes, &[Code::Ok, Code::Aborted], "callers for opposites");
+        }
         for is_forward in [false, true, false] {
             deed.until_done(&world, is_forward).await;
             deed.is(&world, is_forward, "after callers for opposites")
