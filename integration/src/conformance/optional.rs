@@ -221,7 +221,11 @@ async fn by_many(target: &dyn Target, what: Optional) {
         // Those who take a group and those who delete it stop each other, and it may be that nobody succeeds.
         if what != Optional::Groups {
             let outcomes = many(&world, &deed, |n| n % 2 == 0).await;
-            only(&outcomes, &[Code::Ok, Code::Aborted], "callers for opposites");
+            only(
+                &outcomes,
+                &[Code::Ok, Code::Aborted],
+                "callers for opposites",
+            );
         }
         for is_forward in [false, true, false] {
             deed.until_done(&world, is_forward).await;
