@@ -91,8 +91,7 @@ impl Task {
         let outcome = match &result {
             Ok(_) => Outcome::Done,
             Err(error) if error.effect() == Effect::Possible => Outcome::Unknown,
-            Err(error) if error.kind() == Kind::Timeout => Outcome::Unknown,
-            Err(_) => Outcome::Failed,
+            Err(error) => Outcome::of(error),
         };
         let name = connection.name().text();
         self.metrics

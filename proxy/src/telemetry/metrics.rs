@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use csi_types::error::{Error, Kind};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -92,6 +93,18 @@ pub enum Outcome {
     Failed,
     /// The outcome is unknown: the deadline passed or the connection broke.
     Unknown,
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    /// The outcome of what has ended with an error.
+    pub(crate) fn of(error: &Error) -> Self {
+        match error.kind() {
+            Kind::Timeout => Self::Unknown,
+            _ => Self::Failed,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]

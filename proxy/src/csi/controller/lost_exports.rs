@@ -269,8 +269,7 @@ async fn restore(
     let outcome = match &restored {
         Ok(()) => Outcome::Done,
         Err(error) if error.kind() == Kind::NotFound => return Ok(false),
-        Err(error) if error.kind() == Kind::Timeout => Outcome::Unknown,
-        Err(_) => Outcome::Failed,
+        Err(error) => Outcome::of(error),
     };
     metrics.lost_export(connection.name().text(), outcome);
     restored?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_types::{AbsolutePath, said};
-use driver_core::{Condition, Conditions, Error, Kind};
+use driver_core::{Condition, Conditions, Error};
 use futures_util::FutureExt;
 use node_utils::Limits;
 use node_utils::node::{Node, PROBE, health};
@@ -177,13 +177,8 @@ fn report(path: &AbsolutePath, repaired: Result<(), Error>) -> Outcome {
             Outcome::Done
         }
         Err(error) => {
-            let is_known = error.kind() != Kind::Timeout;
             warn!(%path, error = error.chain(), "missing sessions or connections of this staged volume cannot be opened");
-            if is_known {
-                Outcome::Failed
-            } else {
-                Outcome::Unknown
-            }
+            Outcome::of(&error)
         }
     }
 }
@@ -195,7 +190,7 @@ fn within(time: Duration) -> Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use driver_core::ConditionKind;
+    use driver_core::{ConditionKind, Kind};
 
     fn path(text: &str) -> AbsolutePath {
         AbsolutePath::parse(text).expect("a path")
