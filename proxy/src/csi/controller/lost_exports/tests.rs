@@ -18,19 +18,29 @@ fn lost(keeper: &Keeper) -> Vec<&'static str> {
     keeper.held().lost.iter().copied().collect()
 }
 
+/// Checks from a page on, without a pause.
+async fn checks(
+    connection: &Connection,
+    in_flight: &InFlight,
+    from: Option<PageToken>,
+) -> Result<Checked, Error> {
+    restore_from(connection, in_flight, &Metrics::new(), from, Duration::ZERO).await
+}
+
+/// The storage of a connection cannot be used, and then it can.
+fn returns(plugin: &Plugin, connection: &str) {
+    let name = ConnectionName::parse(connection).expect("a name");
+    for health in [Health::Bad("it starts".to_owned()), Health::Good] {
+        plugin.states.found(&name, health, || true);
+    }
+}
+
 #[tokio::test]
 async fn a_host_that_lost_all_exports_gets_all_back_in_one_round() {
     let all = ["a", "b", "c", "d", "e"];
     let keeper = keeper(&all);
     let connection = keeper.connection("nas");
-    let next = restore_from(
-        &connection,
-        &InFlight::default(),
-        &Metrics::new(),
-        None,
-        Duration::ZERO,
-    )
-    .await;
+    let next = checks(&connection, &InFlight::default(), None).await;
     assert_eq!(next.expect("checked").next, None);
     assert!(lost(&keeper).is_empty());
 }
@@ -39,26 +49,13 @@ async fn a_host_that_lost_all_exports_gets_all_back_in_one_round() {
 async fn a_round_checks_one_page_and_the_next_goes_on_after_it() {
     let keeper = keeper(&["d"]);
     let (connection, in_flight) = (keeper.connection("nas"), InFlight::default());
-    let next = restore_from(
-        &connection,
-        &in_flight,
-        &Metrics::new(),
-        None,
-        Duration::ZERO,
-    )
-    .await;
+    let next = checks(&connection, &in_flight, None).await;
     let next = next.expect("checked").next;
     assert_eq!(lost(&keeper), ["d"], "it is on the second page");
     assert!(next.is_some());
-    restore_from(
-        &connection,
-        &in_flight,
-        &Metrics::new(),
-        next,
-        Duration::ZERO,
-    )
-    .await
-    .expect("checked");
+    checks(&connection, &in_flight, next)
+        .await
+        .expect("checked");
     assert!(lost(&keeper).is_empty());
 }
 
@@ -69,26 +66,14 @@ async fn a_volume_that_a_call_works_on_is_left_to_that_call() {
     let id = VolumeId::parse("a").expect("an id");
     let keys = Keys::none().and(connection.scope(), Object::Volume(id), Hold::Exclusive);
     let guard = in_flight.take(Rpc::DeleteVolume, keys).expect("free");
-    restore_from(
-        &connection,
-        &in_flight,
-        &Metrics::new(),
-        None,
-        Duration::ZERO,
-    )
-    .await
-    .expect("checked");
+    checks(&connection, &in_flight, None)
+        .await
+        .expect("checked");
     assert_eq!(lost(&keeper), ["a"]);
     drop(guard);
-    restore_from(
-        &connection,
-        &in_flight,
-        &Metrics::new(),
-        None,
-        Duration::ZERO,
-    )
-    .await
-    .expect("checked");
+    checks(&connection, &in_flight, None)
+        .await
+        .expect("checked");
     assert!(lost(&keeper).is_empty());
 }
 
@@ -97,14 +82,7 @@ async fn a_failure_stops_no_other_volume_but_three_end_the_round() {
     let keeper = keeper(&["a", "b", "c", "d", "e"]);
     keeper.held().silent = BTreeSet::from(["a", "c", "d"]);
     let connection = keeper.connection("nas");
-    let checked = restore_from(
-        &connection,
-        &InFlight::default(),
-        &Metrics::new(),
-        None,
-        Duration::ZERO,
-    )
-    .await;
+    let checked = checks(&connection, &InFlight::default(), None).await;
     assert!(checked.expect("checked").has_failed);
     assert_eq!(lost(&keeper), ["a", "c", "d", "e"]);
 }
@@ -114,14 +92,7 @@ async fn a_defect_with_one_volume_stops_no_other() {
     let keeper = keeper(&["a", "b"]);
     keeper.held().defects = BTreeSet::from(["a"]);
     let connection = keeper.connection("nas");
-    let checked = restore_from(
-        &connection,
-        &InFlight::default(),
-        &Metrics::new(),
-        None,
-        Duration::ZERO,
-    )
-    .await;
+    let checked = checks(&connection, &InFlight::default(), None).await;
     assert!(checked.expect("checked").has_failed);
     assert_eq!(lost(&keeper), ["a"]);
 }
@@ -131,27 +102,13 @@ async fn volumes_with_something_wrong_of_their_own_keep_no_other_from_being_rest
     let keeper = keeper(&["a", "b", "c", "d", "e"]);
     keeper.held().stuck = BTreeSet::from(["a", "c", "d"]);
     let connection = keeper.connection("nas");
-    let checked = restore_from(
-        &connection,
-        &InFlight::default(),
-        &Metrics::new(),
-        None,
-        Duration::ZERO,
-    )
-    .await;
+    let checked = checks(&connection, &InFlight::default(), None).await;
     let checked = checked.expect("checked");
     // The second page has lost ones only, and none of it is restored: the next round goes on after it.
     assert!(!checked.has_failed);
     assert!(checked.next.is_some());
     assert_eq!(lost(&keeper), ["a", "c", "d", "e"]);
-    let next = restore_from(
-        &connection,
-        &InFlight::default(),
-        &Metrics::new(),
-        checked.next,
-        Duration::ZERO,
-    )
-    .await;
+    let next = checks(&connection, &InFlight::default(), checked.next).await;
     assert_eq!(next.expect("checked").next, None);
     assert_eq!(lost(&keeper), ["a", "c", "d"]);
 }
@@ -203,14 +160,7 @@ fn a_failure_is_of_the_storage_unless_it_is_known_to_be_of_one_volume() {
 async fn a_volume_deleted_in_between_is_no_failure_and_no_loss() {
     let keeper = keeper(&["a"]);
     keeper.held().gone = BTreeSet::from(["a"]);
-    let next = restore_from(
-        &keeper.connection("nas"),
-        &InFlight::default(),
-        &Metrics::new(),
-        None,
-        Duration::ZERO,
-    )
-    .await;
+    let next = checks(&keeper.connection("nas"), &InFlight::default(), None).await;
     assert!(
         next.expect("checked").next.is_some(),
         "only the first page was checked"
@@ -221,14 +171,7 @@ async fn a_volume_deleted_in_between_is_no_failure_and_no_loss() {
 async fn a_backend_that_cannot_list_is_an_error() {
     let keeper = keeper(&["a"]);
     keeper.held().pages = Some(0);
-    let checked = restore_from(
-        &keeper.connection("nas"),
-        &InFlight::default(),
-        &Metrics::new(),
-        None,
-        Duration::ZERO,
-    )
-    .await;
+    let checked = checks(&keeper.connection("nas"), &InFlight::default(), None).await;
     assert_eq!(checked.expect_err("no list").kind(), Kind::Unreachable);
     assert_eq!(lost(&keeper), ["a"]);
 }
@@ -237,11 +180,8 @@ async fn a_backend_that_cannot_list_is_an_error() {
 async fn a_host_that_can_be_used_again_is_looked_at_at_once() {
     let keeper = keeper(&["a"]);
     let plugin = multi_of(&[("nas", keeper.clone())]);
-    let name = ConnectionName::parse("nas").expect("a name");
     let _watch = watch(&plugin);
-    for health in [Health::Bad("it starts".to_owned()), Health::Good] {
-        plugin.states.found(&name, health, || true);
-    }
+    returns(&plugin, "nas");
     let began = Instant::now();
     while !lost(&keeper).is_empty() {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -264,11 +204,8 @@ async fn a_host_that_is_not_ready_for_that_is_looked_at_again_soon() {
     let keeper = keeper(&["a", "b", "c"]);
     keeper.held().silent = BTreeSet::from(["a", "b", "c"]);
     let plugin = multi_of(&[("nas", keeper.clone())]);
-    let name = ConnectionName::parse("nas").expect("a name");
     let _watch = watch(&plugin);
-    for health in [Health::Bad("it starts".to_owned()), Health::Good] {
-        plugin.states.found(&name, health, || true);
-    }
+    returns(&plugin, "nas");
     tokio::time::sleep(AGAIN / 2).await;
     keeper.held().silent.clear();
     assert_eq!(lost(&keeper), ["a", "b", "c"]);
@@ -283,10 +220,7 @@ async fn a_host_that_hangs_keeps_no_other_one_waiting() {
     let plugin = multi_of(&[("hung", hung.clone()), ("sound", sound.clone())]);
     let _watch = watch(&plugin);
     for name in ["hung", "sound"] {
-        let name = ConnectionName::parse(name).expect("a name");
-        for health in [Health::Bad("it starts".to_owned()), Health::Good] {
-            plugin.states.found(&name, health, || true);
-        }
+        returns(&plugin, name);
         tokio::time::sleep(PACE).await;
     }
     assert_eq!((lost(&hung), lost(&sound)), (vec!["a"], vec![]));
@@ -308,13 +242,10 @@ async fn exports_that_are_there_are_checked_one_a_second_and_lost_ones_without_a
 async fn a_round_that_takes_its_time_keeps_no_returned_host_waiting() {
     let keeper = keeper(&[]);
     let plugin = multi_of(&[("nas", keeper.clone())]);
-    let name = ConnectionName::parse("nas").expect("a name");
     let _watch = watch(&plugin);
     tokio::time::sleep(FIRST + PACE / 2).await;
     keeper.held().lost.insert("a");
-    for health in [Health::Bad("it starts".to_owned()), Health::Good] {
-        plugin.states.found(&name, health, || true);
-    }
+    returns(&plugin, "nas");
     tokio::time::sleep(PACE / 4).await;
     assert!(lost(&keeper).is_empty());
 }
