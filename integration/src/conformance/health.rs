@@ -1,30 +1,21 @@
 //! The health of volumes, by the calls of 1.13.
 
-use std::collections::BTreeMap;
-
 use csi_proto::v1 as csi;
 use tonic::Code;
 
 use super::Target;
 use super::concurrency::{at_once, only};
-use super::optional::{Optional, with};
+use super::optional::{Optional, SECRET, secrets, with};
 use super::world::{World, code, ends_with};
 use crate::requirement;
 use crate::server::log_of;
-use crate::volume;
 use crate::wait;
-
-const SECRET: &str = "c4n4ry-of-the-health";
 
 fn question(volume_id: &str) -> csi::ControllerGetVolumeHealthRequest {
     csi::ControllerGetVolumeHealthRequest {
         volume_id: volume_id.to_owned(),
         secrets: secrets(),
     }
-}
-
-fn secrets() -> BTreeMap<String, String> {
-    volume::parameters(&[("password", SECRET)])
 }
 
 fn list(max_entries: i32, token: &str) -> csi::ControllerListVolumeHealthRequest {

@@ -5,7 +5,7 @@
 
 mod deed;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use csi_proto::identity::GetCapabilitiesRequest;
@@ -18,8 +18,8 @@ use super::concurrency::{at_once, only};
 use super::messages;
 use super::world::{Outcome, World, ends_with};
 use crate::server::log_of;
-use crate::wait;
-use deed::{Deed, SECRET};
+use crate::{volume, wait};
+use deed::Deed;
 
 /// What only some drivers have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +39,8 @@ pub enum Optional {
 }
 
 const ROUNDS: usize = 2;
+/// The secret in each request.
+pub(super) const SECRET: &str = "c4n4ry-of-the-request";
 
 /// The checks that ended before they began.
 static ABSENT: AtomicUsize = AtomicUsize::new(0);
@@ -74,6 +76,11 @@ impl Optional {
             Self::Health => 1,
         }
     }
+}
+
+/// What a request brings as its secrets.
+pub(super) fn secrets() -> BTreeMap<String, String> {
+    volume::parameters(&[("password", SECRET)])
 }
 
 /// The number of checks so far that were of something that the program does not tell.
@@ -141,7 +148,6 @@ macro_rules! checks {
             pub async fn $at_once(target: &dyn Target) {
                 by_many(target, Optional::$what).await;
             }
-
         )*
     };
 }
@@ -218,7 +224,7 @@ async fn by_many(target: &dyn Target, what: Optional) {
             only(&outcomes, &[Code::Ok, Code::Aborted], "equal callers");
             deed.is(&world, is_forward, "equal callers").await;
         }
-        // Those who take a group and those who delete it stop each other, and it may be that nobody succeeds.
+        // Those who take a group and those who delete it stop each other, and it may be that none succeeds.
         if what != Optional::Groups {
             let outcomes = many(&world, &deed, |n| n % 2 == 0).await;
             only(

@@ -8,14 +8,13 @@ use futures_util::future::join_all;
 use tonic::{Code, Response, Status};
 
 use super::Target;
-use super::optional::{Optional, with};
+use super::optional::{Optional, SECRET, secrets, with};
 use super::world::{World, ends_with};
 use crate::client::Client;
 use crate::requirement;
 use crate::server::log_of;
 use crate::volume;
 
-const SECRET: &str = "c4n4ry-of-the-ranges";
 /// The bytes that are written.
 const BYTES: i64 = 4 << 20;
 /// The codes for a base of another volume.
@@ -49,7 +48,7 @@ impl Question<'_> {
     async fn ask(self, client: &Client, messages: usize) -> Result<Ranges, Status> {
         let Self(base, of, starting_offset, max_results) = self;
         let mut service = SnapshotMetadataClient::new(client.channel.clone());
-        let secrets = volume::parameters(&[("password", SECRET)]);
+        let secrets = secrets();
         if let Some(base) = base {
             let request = csi::GetMetadataDeltaRequest {
                 base_snapshot_id: base.to_owned(),

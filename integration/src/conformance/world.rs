@@ -43,6 +43,20 @@ pub struct World<'a> {
 /// The outcome of a call.
 pub type Outcome<T> = Result<Response<T>, Status>;
 
+/// The start of a server, with csi-addons or without.
+fn launch(target: &dyn Target, place: &Place, has_addons: bool) -> Launch {
+    let launch = target.launch(place);
+    if !has_addons {
+        return launch;
+    }
+    let address = format!("unix://{}", addons_socket(place).display());
+    launch.set("--csi-addons-address", &address)
+}
+
+fn addons_socket(place: &Place) -> PathBuf {
+    place.path().join("addons.sock")
+}
+
 // === impl World ===
 
 impl<'a> World<'a> {
@@ -53,13 +67,28 @@ impl<'a> World<'a> {
 
     /// A server in a new folder, started in a way of its own.
     pub async fn start_with(target: &'a dyn Target, change: impl FnOnce(Launch) -> Launch) -> Self {
+        Self::start_in_place(target, false, change).await
+    }
+
+    /// A server in a new folder that also serves csi-addons.
+    pub async fn start_with_addons(target: &'a dyn Target) -> Self {
+        Self::start_in_place(target, true, |launch| launch).await
+    }
+
+    async fn start_in_place(
+        target: &'a dyn Target,
+        has_addons: bool,
+        change: impl FnOnce(Launch) -> Launch,
+    ) -> Self {
         let place = Place::new();
-        let server = change(target.launch(&place)).start(&place).await;
+        let server = change(launch(target, &place, has_addons))
+            .start(&place)
+            .await;
         let client = server.client();
         Self {
             load: Some(Load::begin(&client, target)),
             grows_on_the_node: OnceCell::new(),
-            has_addons: false,
+            has_addons,
             empty: target.backend(&place).without_folder_times(),
             canary: Tree::read(&place.canary()),
             target,
@@ -69,22 +98,10 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A server in a new folder that also serves csi-addons.
-    pub async fn start_with_addons(target: &'a dyn Target) -> Self {
-        let mut world = Self::start(target).await;
-        world.has_addons = true;
-        world.crash().await;
-        world
-    }
-
     /// A connection to the services of csi-addons.
     pub async fn addons(&self) -> Client {
-        let connected = Client::connect(&self.addons_socket()).await;
+        let connected = Client::connect(&addons_socket(&self.place)).await;
         connected.expect("a second socket")
-    }
-
-    fn addons_socket(&self) -> PathBuf {
-        self.place.path().join("addons.sock")
     }
 
     /// Kills the server as a crash does and starts another one on the same state.
@@ -99,11 +116,7 @@ impl<'a> World<'a> {
         if let Some(load) = self.load.take() {
             load.end_after_the_program().await;
         }
-        let mut launch = self.target.launch(&self.place);
-        if self.has_addons {
-            let address = format!("unix://{}", self.addons_socket().display());
-            launch = launch.set("--csi-addons-address", &address);
-        }
+        let launch = launch(self.target, &self.place, self.has_addons);
         self.server = launch.start(&self.place).await;
         self.client = self.server.client();
         self.load = Some(Load::begin(&self.client, self.target));
@@ -166,7 +179,7 @@ impl<'a> World<'a> {
         assert!(children.is_empty(), "processes are left: {children:?}");
         let status = self.server.terminate().await;
         assert!(status.success(), "SIGTERM ended it with {status}");
-        for socket in [self.place.socket(), self.addons_socket()] {
+        for socket in [self.place.socket(), addons_socket(&self.place)] {
             assert!(!socket.exists(), "{} is left", socket.display());
         }
     }

@@ -20,10 +20,7 @@ struct Shares(Simulator);
 
 impl Shares {
     async fn new(generation: Generation) -> Self {
-        let nas = nas(Options::new(generation)).await;
-        // So that a kill finds a call between two requests.
-        nas.faults().set(|settings| settings.round_trip_ms = 10);
-        Self(nas)
+        Self(nas(Options::new(generation)).await)
     }
 
     /// The rows of a table. The thread of the caller is not one to wait on.

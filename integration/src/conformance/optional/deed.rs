@@ -1,7 +1,5 @@
 //! The requests of a deed and its opposite, those that are wrong, and what is seen of it.
 
-use std::collections::BTreeMap;
-
 use csi_proto::fence::fence_controller_client::FenceControllerClient;
 use csi_proto::fence::{
     Cidr, FenceClusterNetworkRequest, ListClusterFenceRequest, UnfenceClusterNetworkRequest,
@@ -12,20 +10,18 @@ use csi_proto::v1::volume_capability::access_mode::Mode;
 use prost_reflect::DynamicMessage;
 use tonic::Code;
 
-use super::Optional;
+use super::{Optional, secrets};
 use crate::client::Client;
 use crate::conformance::messages::{self, Known, known};
 use crate::conformance::world::{Outcome, World, code};
 use crate::{volume, wait};
 
-/// The secret in each request.
-pub(super) const SECRET: &str = "c4n4ry-of-the-deed";
 /// The network that is shut out, in which no node is.
 const NETWORK: &str = "198.51.100.0/24";
 
 /// A call that changes something, and its opposite.
 pub(super) struct Deed {
-    pub(super) what: Optional,
+    what: Optional,
     volumes: Vec<String>,
     node_id: String,
     /// The opposite and the deed.
@@ -38,10 +34,6 @@ pub(super) struct Deed {
 
 /// A wrong request, and the code that it has to get.
 type Wrong = (&'static str, Known, Code);
-
-fn secrets() -> BTreeMap<String, String> {
-    volume::parameters(&[("password", SECRET)])
-}
 
 fn publish(volume_id: &str, node_id: &str, mode: Mode, readonly: bool) -> Known {
     let request = csi::ControllerPublishVolumeRequest {
@@ -268,7 +260,7 @@ impl Deed {
             Optional::Publish => {
                 let mode = Mode::SingleNodeWriter;
                 all.push(invalid("readonly", publish(one, node, mode, true)));
-                // Behind the proxy nobody looks for storage of a node.
+                // Behind the proxy no driver looks for storage of a node.
                 if world.target.elsewhere().is_none() {
                     all.push(missing(publish("ghost", node, mode, false)));
                 }
