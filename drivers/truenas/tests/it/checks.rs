@@ -1,7 +1,6 @@
 //! `check`, the least that a login needs, and secrets.
 
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
@@ -14,6 +13,7 @@ use truenas_sim::{Action, Generation, Options, Rule, Simulator};
 
 use crate::costs::{call, create, request, snapshot};
 use crate::nodes::{per_node, publish, unpublish};
+use crate::secrets::Log;
 use crate::volumes::{appliance, config, driver, set_up};
 
 /// The roles of `docs/truenas.md`, from 25.10 on.
@@ -261,29 +261,9 @@ async fn nvmeof_and_core_are_refused_where_they_cannot_be() {
     assert!(found[0].contains("sshConnection"), "{found:?}");
 }
 
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("no writer panics").extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test]
 async fn no_key_is_in_a_log_an_error_or_a_driver() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_writer(move || writer.clone())
-        .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let (log, _guard) = Log::kept();
     let nas = appliance(Generation::V25_10).await;
     let key = nas.api_key().to_owned();
     let (_, canary) = key.split_once('-').expect("a key");
@@ -311,8 +291,7 @@ async fn no_key_is_in_a_log_an_error_or_a_driver() {
     for problem in driver.examine(&call()).await {
         said.push(format!("{problem:?} {}", problem.chain()));
     }
-    let log = String::from_utf8_lossy(&log.0.lock().expect("no writer panics")).into_owned();
-    said.push(log);
+    said.push(log.text());
     assert!(
         said.iter().all(|text| !text.contains(canary)),
         "a key was printed"

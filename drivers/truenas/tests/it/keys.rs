@@ -8,7 +8,6 @@ use driver_core::config::{ConfigError, Document, NoEnvironment};
 use driver_core::{Driver, Kind, VolumeId};
 use driver_truenas::from_document;
 use serde_json::{Value, json};
-use tracing::Level;
 use truenas_sim::{Action, Generation, Rule, Simulator};
 
 use crate::costs::{call, create};
@@ -323,13 +322,7 @@ async fn at_no_call_is_a_node_in_without_its_key() {
 
 #[tokio::test]
 async fn no_key_is_in_the_log_or_in_an_error() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(Level::TRACE)
-        .with_writer(move || writer.clone())
-        .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let (log, _guard) = Log::kept();
     let nas = appliance(Generation::V26Rc).await;
     let driver = keyed(&nas, &[("a", OLD), ("b", OLD)]);
     let driver = driver.as_ref();

@@ -7,6 +7,7 @@ use driver_truenas::api::{iscsi, nvmet};
 use driver_truenas::{Client, HttpConnection};
 use serde_json::{Value, json};
 use tracing::Level;
+use tracing::subscriber::DefaultGuard;
 use truenas_sim::{Options, Simulator};
 
 use crate::catalogue::SIMULATED;
@@ -26,6 +27,17 @@ impl Write for Log {
 }
 
 impl Log {
+    /// One of all that this thread logs, until the guard is dropped.
+    pub(crate) fn kept() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(Level::TRACE)
+            .with_writer(move || writer.clone())
+            .finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
     pub(crate) fn note(&self, said: &impl std::fmt::Debug) {
         writeln!(self.clone(), "{said:?}").expect("a buffer takes everything");
     }
@@ -54,13 +66,7 @@ fn client(nas: &Simulator, credentials: &Value) -> Client {
 
 #[tokio::test]
 async fn no_secret_is_in_a_log_or_an_error() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(Level::TRACE)
-        .with_writer(move || writer.clone())
-        .finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let (log, _guard) = Log::kept();
     for (_, theirs) in SIMULATED {
         let mut options = Options::new(theirs);
         "right-canary-password".clone_into(&mut options.root_password);

@@ -14,6 +14,7 @@ use driver_zfs::testing::RecordWriter;
 use driver_zfs::testing::{HostState, InMemory as _, MemoryHost};
 use proptest::prelude::*;
 
+use crate::short::create;
 use crate::world::{
     From, MemoryDriver, Verb, dataset, driver, parameters, run, snapshot_id, volume,
 };
@@ -435,12 +436,7 @@ async fn found(driver: &MemoryDriver, of: u8, base: u8) -> Result<Vec<BlockRange
 async fn with_a_disk() -> MemoryDriver {
     let state: HostState = MemoryHost::new().state().clone();
     let driver = driver(VolumeKind::Zvol, false, state);
-    let create = Verb::Create {
-        id: 0,
-        source: From::Nothing,
-        copy: false,
-    };
-    run(&driver, &create).await.unwrap();
+    run(&driver, &create(0, From::Nothing)).await.unwrap();
     driver
 }
 
@@ -484,12 +480,7 @@ async fn a_base_that_was_deleted_still_says_what_differs_until_its_volume_is_del
     assert_eq!(found(&driver, 3, 2).await.unwrap(), []);
     forget(3).await;
     run(&driver, &Verb::Delete(0)).await.unwrap();
-    let create = Verb::Create {
-        id: 0,
-        source: From::Nothing,
-        copy: false,
-    };
-    run(&driver, &create).await.unwrap();
+    run(&driver, &create(0, From::Nothing)).await.unwrap();
     take(4).await;
     assert_eq!(found(&driver, 4, 3).await.unwrap_err().kind(), Kind::Busy);
 }
@@ -498,12 +489,7 @@ async fn a_base_that_was_deleted_still_says_what_differs_until_its_volume_is_del
 async fn a_deleted_group_leaves_a_bookmark_of_each_of_its_snapshots() {
     let driver = with_a_disk().await;
     let (id, detached) = (0, false);
-    let other = Verb::Create {
-        id: 1,
-        source: From::Nothing,
-        copy: false,
-    };
-    run(&driver, &other).await.unwrap();
+    run(&driver, &create(1, From::Nothing)).await.unwrap();
     let (ids, name) = (0b11, 0);
     run(&driver, &Verb::Group { ids, name }).await.unwrap();
     driver.backend().state().pool.write(&dataset(0));

@@ -18,19 +18,14 @@ use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::{EVERY_NODE, MemoryExport, MemoryHost, settings};
 
 use crate::orphans::call;
+use crate::short::create;
 use crate::world::*;
 
 /// Two volumes: `v0` for `a` and `b`, `v1` for `a` and a node that is known by its address.
 async fn published() -> MemoryDriver {
     let driver = with_nodes(true, MemoryHost::new().state().clone());
     for id in 0..2 {
-        let source = From::Nothing;
-        let verb = Verb::Create {
-            id,
-            source,
-            copy: false,
-        };
-        run(&driver, &verb).await.unwrap();
+        run(&driver, &create(id, From::Nothing)).await.unwrap();
     }
     for (id, node) in [(0, "a"), (0, "b"), (1, "a"), (1, "10.0.0.3")] {
         publish(&driver, id, node).await.unwrap();
@@ -368,12 +363,7 @@ async fn a_record_that_cannot_be_read_is_no_fence_that_is_lifted() {
 /// A volume that was published to these nodes before access was per node.
 async fn open_for(nodes: &[&str]) -> MemoryDriver {
     let driver = with_nodes(false, MemoryHost::new().state().clone());
-    let verb = Verb::Create {
-        id: 0,
-        source: From::Nothing,
-        copy: false,
-    };
-    run(&driver, &verb).await.unwrap();
+    run(&driver, &create(0, From::Nothing)).await.unwrap();
     for node in nodes {
         publish(&driver, 0, node).await.unwrap();
     }

@@ -10,6 +10,7 @@ use driver_zfs::testing::InMemory as _;
 use driver_zfs::testing::MemoryHost;
 
 use crate::orphans::call;
+use crate::short::create;
 use crate::world::*;
 
 const OF_ONE_NODE: [AccessMode; 4] = [
@@ -33,12 +34,7 @@ fn identity(name: &str) -> NodeIdentity {
 
 async fn made(nodes: bool) -> MemoryDriver {
     let driver = with_nodes(nodes, MemoryHost::new().state().clone());
-    let verb = Verb::Create {
-        id: 0,
-        source: From::Nothing,
-        copy: false,
-    };
-    run(&driver, &verb).await.unwrap();
+    run(&driver, &create(0, From::Nothing)).await.unwrap();
     driver
 }
 
