@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::write_program;
 
-/// A program in place of another one. It does the work of that, and kills the script that it is called from when it is
-/// called for the so manieth time.
+/// A program in place of another one. It does the work of that, and kills the script that calls it at the call of a number.
 #[derive(Debug)]
 pub struct Cutter {
     folder: PathBuf,
