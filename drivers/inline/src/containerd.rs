@@ -25,7 +25,7 @@ use serde::Deserialize;
 
 use self::attributes::{Attributes, PullPolicy};
 use self::ctr::{Credentials, Ctr};
-use crate::open::{CONTAINERD, unsupported};
+use crate::factory::{CONTAINERD, unsupported};
 use crate::zfs::one_pod;
 
 /// The label by which containerd keeps a snapshot.

@@ -8,9 +8,9 @@
 #![forbid(unsafe_code)]
 
 mod containerd;
-mod open;
+mod factory;
 pub mod zfs;
 
 pub use containerd::ContainerdInline;
-pub use open::{CONTAINERD, KINDS, ZFS, factory, from_document};
+pub use factory::{CONTAINERD, KINDS, ZFS, factory, from_document};
 pub use zfs::ZfsInline;

@@ -26,7 +26,7 @@ use tracing::warn;
 
 pub use settings::Settings;
 
-use crate::open::unsupported;
+use crate::factory::unsupported;
 
 /// The place where the pod of a volume sees it.
 const TARGET: &str = "omnibus-csi:target_path";

@@ -7,20 +7,8 @@
 #![forbid(unsafe_code)]
 
 mod driver;
+mod factory;
 mod rules;
 
-use std::sync::Arc;
-
-use driver_core::DriverFactory;
-
 pub use driver::NodeManual;
-
-/// The driver of volumes that were made by hand.
-pub const fn factory<C>() -> DriverFactory<C> {
-    DriverFactory {
-        kinds: &[NodeManual::KIND],
-        sections: &[],
-        example: |kind| format!("driver: {kind}\n"),
-        build: |document, _| Ok(Arc::new(NodeManual::from_document(document)?)),
-    }
-}
+pub use factory::factory;

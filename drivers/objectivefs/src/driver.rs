@@ -1,7 +1,6 @@
 //! The driver: one run of the tool for each verb.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use csi_types::Variable;
@@ -11,9 +10,9 @@ use driver_core::naming::VolumeNaming;
 use driver_core::paging::MAX_PAGE;
 use driver_core::secrets::scoped_below;
 use driver_core::{
-    AccessRules, BackendIdentity, Call, CreateVolume, DeleteVolume, Driver, DriverFactory, Error,
-    FindVolume, Found, Kind, Lister, MadeFor, Page, PageRequest, PageToken, Parameters, Secrets,
-    Volume, VolumeId, VolumeName,
+    AccessRules, BackendIdentity, Call, CreateVolume, DeleteVolume, Driver, Error, FindVolume,
+    Found, Kind, Lister, MadeFor, Page, PageRequest, PageToken, Parameters, Secrets, Volume,
+    VolumeId, VolumeName,
 };
 use node_utils::Tools;
 use tracing::info;
@@ -38,18 +37,6 @@ pub struct ObjectiveFs {
     config: Config,
     store: String,
     tool: Tool,
-}
-
-/// The driver of ObjectiveFS.
-pub const fn factory<C: AsRef<Tools>>() -> DriverFactory<C> {
-    DriverFactory {
-        kinds: &[KIND],
-        sections: &[KIND],
-        example: |kind| {
-            format!("driver: {kind}\nobjectivefs: {{pool: csi, env: {{OBJECTSTORE: 's3://'}}}}\n")
-        },
-        build: |document, host| Ok(Arc::new(from_document(document, host.as_ref())?)),
-    }
 }
 
 /// Makes the driver of one connection; the tool is one of `tools`. Touches no storage.

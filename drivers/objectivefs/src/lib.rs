@@ -8,7 +8,9 @@
 
 mod config;
 mod driver;
+mod factory;
 mod name;
 mod tool;
 
-pub use driver::{KIND, ObjectiveFs, factory, from_document};
+pub use driver::{KIND, ObjectiveFs, from_document};
+pub use factory::factory;

@@ -63,7 +63,7 @@ impl Template {
     fn lay(&mut self, text: &str, what: &str) -> Result<(), Error> {
         let refused = || {
             Error::invalid(format!("read {what}")).advise(
-                "it has to be YAML with keys and values, such as `type: BLUN`; see the page about Synology",
+                "it has to be YAML with keys and values, such as `type: BLUN`: see docs/synology.md",
             )
         };
         // What is wrong is not quoted: it may be a password.

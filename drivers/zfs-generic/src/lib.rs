@@ -8,7 +8,7 @@
 
 pub mod config;
 mod disk;
-mod driver;
+mod factory;
 mod facts;
 pub mod iscsi;
 pub mod nvmeof;
@@ -16,7 +16,7 @@ mod scripts;
 mod share;
 
 pub use disk::DiskExport;
-pub use driver::{KINDS, factory, from_document};
+pub use factory::{KINDS, factory, from_document};
 pub use facts::Facts;
 pub use scripts::HostPaths;
 pub use share::{Protocol, ShareExport};

@@ -8,10 +8,10 @@
 
 mod driver;
 mod export;
+mod factory;
 mod mark;
-mod open;
 
 pub use driver::NodeZfs;
 pub use export::NodeExport;
+pub use factory::{KINDS, factory, from_document};
 pub use mark::NodeMark;
-pub use open::{KINDS, factory, from_document};

@@ -7,6 +7,7 @@ mod catalogue;
 mod checks;
 mod connected;
 mod connection;
+mod contract;
 mod costs;
 mod crowd;
 mod examples;

@@ -1,9 +1,8 @@
-//! The driver against simulated appliances: what every driver promises, in every generation.
+//! The driver against simulated appliances: volumes, their copies and snapshots.
 
 use std::sync::Arc;
 
 use driver_core::config::{Document, NoEnvironment};
-use driver_core::contract::{Fresh, Mutable, keep_contract};
 use driver_core::{
     CreateSnapshot, DeleteSnapshot, DeleteVolume, Driver, GetSnapshot, Kind, PageRequest,
     Parameters, Secrets, Snapshot, SnapshotFilter, SnapshotId, SnapshotName, Source,
@@ -72,24 +71,6 @@ pub(crate) fn driver(nas: &Simulator, kind: &str, zfs: &str) -> Arc<dyn Driver> 
 pub(crate) fn of_text(text: &str) -> Arc<dyn Driver> {
     let document = Document::parse(text, &NoEnvironment).expect("a document");
     from_document(&document).unwrap_or_else(|error| panic!("{error}"))
-}
-
-const MUTABLE: Mutable = Mutable {
-    good: &[
-        ("compression", ["zstd-7", "gzip-9"]),
-        ("sync", ["always", "disabled"]),
-    ],
-    bad: ("sync", "off"),
-};
-
-async fn keep(generation: Generation, kind: &str, zfs: &str) {
-    let zfs = format!("{zfs}  volumeParameters: [compression, sync]\n");
-    keep_contract(|| async {
-        let nas = appliance(generation).await;
-        let fresh = Fresh::new(driver(&nas, kind, &zfs), nas).with_callers(3);
-        fresh.changing(MUTABLE)
-    })
-    .await;
 }
 
 /// 26 before it took native properties of clones.
@@ -192,32 +173,6 @@ async fn a_bare_clone_of_the_first_beta_of_26_is_found_again() {
 }
 
 pub(crate) const QUOTAS: &str = "  datasetEnableQuotas: true\n  datasetPermissionsMode: '0777'\n  datasetPermissionsUser: 0\n  datasetPermissionsGroup: 0\n";
-
-macro_rules! contracts {
-    ($($name:ident: $generation:ident $kind:literal $zfs:expr;)*) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $name() {
-            keep(Generation::$generation, $kind, $zfs).await;
-        }
-    )*};
-}
-
-contracts! {
-    smb_keeps_the_contract_on_24_10: V24_10 "freenas-api-smb" QUOTAS;
-    smb_keeps_the_contract_on_25_10: V25_10 "truenas-api-smb" QUOTAS;
-    smb_keeps_the_contract_on_26: V26Rc "truenas-api-smb" "";
-    nvmeof_keeps_the_contract_on_25_10: V25_10 "freenas-api-nvmeof" "";
-    nvmeof_keeps_the_contract_on_26: V26Rc "truenas-api-nvmeof" "";
-    nfs_keeps_the_contract_on_the_betas_of_26: V26Beta "truenas-api-nfs" QUOTAS;
-    nfs_keeps_the_contract_on_24_10: V24_10 "freenas-api-nfs" QUOTAS;
-    nfs_keeps_the_contract_on_25_04: V25_04 "truenas-api-nfs" "";
-    nfs_keeps_the_contract_on_25_10: V25_10 "truenas-api-nfs" QUOTAS;
-    nfs_keeps_the_contract_on_26: V26Rc "truenas-api-nfs" QUOTAS;
-    iscsi_keeps_the_contract_on_22_12: V22_12 "freenas-api-iscsi" "";
-    iscsi_keeps_the_contract_on_24_10: V24_10 "freenas-api-iscsi" "";
-    iscsi_keeps_the_contract_on_25_10: V25_10 "truenas-api-iscsi" "";
-    iscsi_keeps_the_contract_on_26: V26Rc "truenas-api-iscsi" "";
-}
 
 /// A snapshot that stands on its own, and a volume that is a copy of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
