@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use driver_core::Driver;
 use driver_core::config::{ConfigError, Document, NodeCapability, Unusable};
-use driver_core::{Capabilities, Driver, Expansion};
 use driver_node_manual::NodeManual;
 
-use crate::csi::advertise::Advertised;
+use crate::csi::advertise::{Advertised, ON_A_NETWORK, SUPERSET};
 use crate::csi::environment::Environment;
 use crate::csi::node::info::NodeInfo;
 use crate::csi::node::service::NodeService;
@@ -60,32 +60,6 @@ pub struct App {
     /// The same under its legacy names, by name: each has one of the connections.
     pub legacy: BTreeMap<PluginName, Self>,
 }
-
-/// The capabilities of all drivers of this build. A process whose connections may change announces
-/// all of them, because sidecars ask only once. compat: "The proxy".
-const SUPERSET: Capabilities = Capabilities {
-    volumes: true,
-    list_volumes: true,
-    get_volume: true,
-    capacity: true,
-    snapshots: true,
-    list_snapshots: true,
-    get_snapshot: true,
-    clones: true,
-    expand: Expansion::ControllerAndNode,
-    publish: true,
-    published_nodes: false,
-    fence: false,
-    topology: true,
-    modify: false,
-    groups: false,
-    block_metadata: false,
-    orphans: true,
-    exports: true,
-    inline: true,
-    adopt: true,
-    health: false,
-};
 
 // === impl App ===
 
@@ -148,9 +122,9 @@ impl App {
         }
     }
 
-    /// One connection without a name.
-    fn of_one(document: &Document, at: &Environment) -> Result<Self, ConfigError> {
-        let context = ConnectionContext {
+    /// The context of connections that no settings of a proxy are about.
+    pub fn context(at: &Environment) -> ConnectionContext {
+        ConnectionContext {
             node: at.node.clone(),
             controls: at.modes.is_none_or(|modes| modes.controller),
             tools: at.tools.clone(),
@@ -158,8 +132,22 @@ impl App {
             no_local: None,
             place: None,
             threads: process::OF_A_CONNECTION,
-        };
+        }
+    }
+
+    /// One connection without a name.
+    fn of_one(document: &Document, at: &Environment) -> Result<Self, ConfigError> {
+        let context = Self::context(at);
         let connection = Connection::open(ConnectionName::unnamed(), document, &context)?;
+        Self::over(connection, document, at)
+    }
+
+    /// The same over a connection that is already built from `document`.
+    pub fn over(
+        connection: Connection,
+        document: &Document,
+        at: &Environment,
+    ) -> Result<Self, ConfigError> {
         let driver = Arc::clone(connection.driver());
         let (can, access) = (connection.can(), connection.access());
         let advertised = Advertised::new(can, access, &document.common()?.service, at.version);
@@ -190,13 +178,10 @@ impl App {
         let node = NodeService::open(document, by_hand, &at.tools, groups)?;
         let info = NodeInfo::announced(&settings, at)?;
         let context = ConnectionContext {
-            node: at.node.clone(),
-            controls: at.modes.is_none_or(|modes| modes.controller),
-            tools: at.tools.clone(),
             keys: settings.keys.clone(),
             no_local: no_local(&settings, at),
             place: info.place(),
-            threads: process::OF_A_CONNECTION,
+            ..Self::context(at)
         };
         let connections = Connections::named(settings.names.clone());
         // Nodes need no connection, because each volume contains what they need. Inline volumes are
@@ -255,13 +240,6 @@ impl App {
     }
 }
 
-/// The same of drivers whose storage is on a network. Storage of a node is served by a process that reads its file,
-/// and so knows more.
-const ON_A_NETWORK: Capabilities = Capabilities {
-    topology: false,
-    ..SUPERSET
-};
-
 /// Why volumes of this very node cannot be served. compat: "The proxy".
 fn no_local(settings: &ProxySettings, at: &Environment) -> Option<&'static str> {
     if at.modes.is_some_and(|modes| !modes.node) {
@@ -281,64 +259,23 @@ pub(crate) fn honours_group(advertised: &Advertised, version: CsiVersion) -> boo
 mod tests {
     use std::collections::BTreeSet;
 
-    use driver_core::NodeId;
     use driver_core::config::NoEnvironment;
+    use driver_core::{Capabilities, Expansion, NodeId};
     use node_utils::Tools;
 
     use super::*;
+    use crate::csi::advertise::WHILE_THERE;
     use crate::routing::connection::{LETTING_IN, built, least};
 
-    /// Whether the capabilities `all` include `one`, but for the services of their own, which are advertised while a
-    /// connection offers them.
+    /// Whether the capabilities `all` include `one`, but for those that are advertised while they are there.
     fn covers(all: Capabilities, one: Capabilities) -> bool {
-        let Capabilities {
-            volumes,
-            list_volumes,
-            get_volume,
-            capacity,
-            snapshots,
-            list_snapshots,
-            get_snapshot,
-            clones,
-            expand,
-            publish,
-            // Advertised by another rule: where all have it.
-            published_nodes: _,
-            // Advertised on the socket of csi-addons, while a connection offers it.
-            fence: _,
-            topology,
-            modify,
-            groups: _,
-            block_metadata: _,
-            orphans,
-            exports,
-            inline,
-            adopt,
-            // Advertised while a connection has it.
-            health: _,
-        } = one;
-        let expands = match (expand, all.expand) {
+        let expands = match (one.expand, all.expand) {
             (Expansion::None, _) | (_, Expansion::ControllerAndNode) => true,
             (one, all) => one == all,
         };
-        let pairs = [
-            (volumes, all.volumes),
-            (list_volumes, all.list_volumes),
-            (get_volume, all.get_volume),
-            (capacity, all.capacity),
-            (snapshots, all.snapshots),
-            (list_snapshots, all.list_snapshots),
-            (get_snapshot, all.get_snapshot),
-            (clones, all.clones),
-            (publish, all.publish),
-            (topology, all.topology),
-            (modify, all.modify),
-            (orphans, all.orphans),
-            (exports, all.exports),
-            (inline, all.inline),
-            (adopt, all.adopt),
-        ];
-        expands && pairs.into_iter().all(|(one, all)| all || !one)
+        let all = all.names();
+        let is_in = |name: &&str| all.contains(name) || WHILE_THERE.contains(name);
+        expands && one.names().iter().all(is_in)
     }
 
     /// Drivers whose volumes are files and never disks.

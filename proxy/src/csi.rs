@@ -1,6 +1,6 @@
 //! The CSI services: what each answers, with decoding and encoding beside it.
 
-pub(crate) mod addons;
+pub mod addons;
 pub mod advertise;
 pub(crate) mod controller;
 pub mod decode;
@@ -9,8 +9,6 @@ pub mod environment;
 pub(crate) mod group_controller;
 pub mod identity;
 pub mod node;
-#[cfg(test)]
-mod over_a_socket;
 pub mod plugin;
 pub mod registration;
 pub(crate) mod snapshot_metadata;

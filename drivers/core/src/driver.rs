@@ -16,12 +16,7 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use csi_types::{Access, AccessMode, Attachment, VolumeCapability};
 
-pub use self::facets::{
-    Adopter, BlockMetadata, BlockRange, BlockRanges, CREATE_GROUP, CapacityReporter, DELETE_GROUP,
-    Expander, Exports, Fencer, GET_GROUP, GroupSnapshot, Groups, Health, InlineFound, InlineMount,
-    InlineVolume, InlineVolumes, Lister, Maintenance, Modifier, Mover, Published, Publisher,
-    Snapshots, Transfer, UsageReporter, without_groups,
-};
+pub use self::facets::*;
 use crate::call::Call;
 use crate::config::Finding;
 use crate::error::Error;
@@ -31,55 +26,75 @@ use crate::text::{VolumeId, VolumeName};
 use crate::topology::Topology;
 use crate::volume::{BackendIdentity, CreateVolume, Found, Volume};
 
-/// The verbs that a driver has, computed from its facets by `<dyn Driver>::capabilities`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "a set of independent yes-or-no facts"
-)]
-pub struct Capabilities {
+macro_rules! capabilities {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// The verbs that a driver has, computed from its facets by `<dyn Driver>::capabilities`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[allow(clippy::struct_excessive_bools, reason = "a set of independent yes-or-no facts")]
+        pub struct Capabilities {
+            /// `expand_volume`.
+            pub expand: Expansion,
+            $($(#[$doc])* pub $name: bool,)*
+        }
+
+        impl Capabilities {
+            /// No verb at all: volumes are made by hand.
+            pub const NONE: Self = Self {
+                expand: Expansion::None,
+                $($name: false,)*
+            };
+
+            /// The names of those that are there, but for `expand`.
+            pub fn names(&self) -> Vec<&'static str> {
+                let all = [$((stringify!($name), self.$name)),*];
+                let there = all.into_iter().filter(|(_, is_there)| *is_there);
+                there.map(|(name, _)| name).collect()
+            }
+        }
+    };
+}
+
+capabilities! {
     /// `create_volume`, `delete_volume`.
-    pub volumes: bool,
+    volumes,
     /// `list_volumes`.
-    pub list_volumes: bool,
+    list_volumes,
     /// `get_volume`.
-    pub get_volume: bool,
+    get_volume,
     /// `capacity`.
-    pub capacity: bool,
+    capacity,
     /// `create_snapshot`, `delete_snapshot`, and volumes from snapshots.
-    pub snapshots: bool,
+    snapshots,
     /// `list_snapshots`.
-    pub list_snapshots: bool,
+    list_snapshots,
     /// `get_snapshot`.
-    pub get_snapshot: bool,
+    get_snapshot,
     /// Volumes from volumes.
-    pub clones: bool,
-    /// `expand_volume`.
-    pub expand: Expansion,
+    clones,
     /// `publish_volume`, `unpublish_volume`.
-    pub publish: bool,
+    publish,
     /// Lists of volumes have the nodes that each is published to.
-    pub published_nodes: bool,
+    published_nodes,
     /// `fence_networks` and its kin.
-    pub fence: bool,
+    fence,
     /// Volumes of this driver are reachable from some nodes only.
-    pub topology: bool,
+    topology,
     /// `modify_volume`.
-    pub modify: bool,
+    modify,
     /// Snapshots of several volumes at one moment.
-    pub groups: bool,
+    groups,
     /// Allocated and changed ranges of snapshots.
-    pub block_metadata: bool,
+    block_metadata,
     /// `orphans`, `remove_orphan`: for operators only.
-    pub orphans: bool,
+    orphans,
     /// `is_exported`, `repair_export`: for operators only.
-    pub exports: bool,
+    exports,
     /// Volumes that live and die with a pod.
-    pub inline: bool,
+    inline,
     /// `plan_adoption`, `adopt_volume`: for operators only.
-    pub adopt: bool,
+    adopt,
     /// `conditions`, and with `list_volumes` also `list_unhealthy`.
-    pub health: bool,
+    health,
 }
 
 /// Whether and where volumes grow.
@@ -320,35 +335,6 @@ pub trait Driver: Send + Sync + Debug {
     }
 }
 
-// === impl Capabilities ===
-
-impl Capabilities {
-    /// No verb at all: volumes are made by hand.
-    pub const NONE: Self = Self {
-        volumes: false,
-        list_volumes: false,
-        get_volume: false,
-        capacity: false,
-        snapshots: false,
-        list_snapshots: false,
-        get_snapshot: false,
-        clones: false,
-        expand: Expansion::None,
-        publish: false,
-        published_nodes: false,
-        fence: false,
-        topology: false,
-        modify: false,
-        groups: false,
-        block_metadata: false,
-        orphans: false,
-        exports: false,
-        inline: false,
-        adopt: false,
-        health: false,
-    };
-}
-
 // === impl AccessRules ===
 
 impl AccessRules {
@@ -382,6 +368,13 @@ impl AccessRules {
             }
         };
         let mode = capability.mode;
-        (!modes.contains(&mode)).then(|| format!("access mode {mode} is not supported"))
+        (!modes.contains(&mode)).then(|| {
+            let given = modes.iter().filter(|mode| **mode != AccessMode::Unknown);
+            let given: Vec<_> = given.map(|mode| mode.name()).collect();
+            format!(
+                "access mode {mode} is not supported, only {}",
+                given.join(", ")
+            )
+        })
     }
 }

@@ -36,24 +36,14 @@ pub use csi_types::{
     Condition, ConditionKind, Conditions, Network, NodeId, Reason, SizeRange, SnapshotId,
     SnapshotName, Topology, TopologyRequirement, VolumeId, VolumeName, size, topology,
 };
-pub use driver::{
-    AccessRules, Adopter, BlockMetadata, BlockRange, BlockRanges, CREATE_GROUP, Capabilities,
-    CapacityReporter, DELETE_GROUP, Driver, Expander, Expansion, Exports, Fencer, GET_GROUP,
-    GroupSnapshot, Groups, Health, InlineFound, InlineMount, InlineVolume, InlineVolumes, Lister,
-    Maintenance, Modifier, Mover, Published, Publisher, Snapshots, Transfer, UsageReporter,
-    without_groups,
-};
+pub use driver::*;
 pub use factory::{DriverFactory, DriverHost};
 pub use fence::{FenceClient, FenceNetworks};
 pub use made_for::{Claim, MadeFor, ObjectName};
 pub use moves::{Moment, MoveSource, MoveState, Round};
 pub use orphan::{Orphan, OrphanKind};
 pub use parameters::Parameters;
-pub use request::{
-    BlockRangesQuery, CreateGroup, DeleteSnapshot, DeleteVolume, ExpandVolume, FindVolume,
-    GetSnapshot, GroupMembers, HealthDepth, HealthQuery, ModifyVolume, PublishVolume,
-    UnpublishVolume,
-};
+pub use request::*;
 pub use transfer::{ExportStream, TransferFormat};
 pub use volume::{
     BackendIdentity, Capacity, CapacityQuery, CreateSnapshot, CreateVolume, Elsewhere, Expanded,

@@ -91,6 +91,44 @@ impl Advertised {
     }
 }
 
+/// The capabilities of all drivers of this build. A process whose connections may change announces
+/// all of them, because sidecars ask only once. compat: "The proxy".
+pub(crate) const SUPERSET: Capabilities = Capabilities {
+    volumes: true,
+    list_volumes: true,
+    get_volume: true,
+    capacity: true,
+    snapshots: true,
+    list_snapshots: true,
+    get_snapshot: true,
+    clones: true,
+    expand: Expansion::ControllerAndNode,
+    publish: true,
+    topology: true,
+    orphans: true,
+    exports: true,
+    inline: true,
+    adopt: true,
+    ..Capabilities::NONE
+};
+
+/// The same of drivers whose storage is on a network. Storage of a node is served by a process that reads its file,
+/// and so knows more.
+pub(crate) const ON_A_NETWORK: Capabilities = Capabilities {
+    topology: false,
+    ..SUPERSET
+};
+
+/// What a driver may have beyond these. It is advertised by another rule: while a connection has it, or where all have it.
+#[cfg(test)]
+pub(crate) const WHILE_THERE: [&str; 5] = [
+    "published_nodes",
+    "fence",
+    "groups",
+    "block_metadata",
+    "health",
+];
+
 /// Services of their own, which a driver may have or not.
 const SERVICES: [PluginCapability; 2] = [
     PluginCapability::GroupControllerService,
@@ -363,18 +401,9 @@ mod tests {
         get_snapshot: true,
         clones: true,
         expand: Expansion::Controller,
-        publish: false,
-        published_nodes: false,
-        fence: false,
         topology: true,
-        modify: false,
-        groups: false,
-        block_metadata: false,
-        orphans: false,
-        exports: false,
-        inline: false,
-        adopt: false,
         health: true,
+        ..Capabilities::NONE
     };
 
     fn advertised(yaml: &str, minor: u8) -> Advertised {

@@ -147,10 +147,21 @@ impl Connection {
         document: &Document,
         context: &ConnectionContext,
     ) -> Result<Self, ConfigError> {
-        let mut config = document.common()?;
+        let config = document.common()?;
         let factory = kinds::factory(&config.driver)?;
         let driver = (factory.build)(document, context)
             .map_err(|error| kinds::with_example(error, document, factory))?;
+        Self::over(name, driver, document, context)
+    }
+
+    /// The same over a driver that is already built, whatever `document` names.
+    pub fn over(
+        name: ConnectionName,
+        driver: Arc<dyn Driver>,
+        document: &Document,
+        context: &ConnectionContext,
+    ) -> Result<Self, ConfigError> {
+        let mut config = document.common()?;
         if driver.kind() == NodeManual::KIND {
             // compat: "node-manual".
             config.csi.access_modes = None;
@@ -190,7 +201,7 @@ impl Connection {
             .advise("shorten `instance_id`, the options in `node`, or the path to the volumes"))
     }
 
-    /// A connection with a driver that is already built.
+    /// A connection of these settings alone.
     pub fn of(name: ConnectionName, driver: Arc<dyn Driver>, config: &CommonConfig) -> Self {
         Self {
             scope: driver.backend_identity().0.into(),
@@ -238,7 +249,6 @@ impl Connection {
         driver: Arc<dyn Driver>,
         document: &Document,
     ) -> Self {
-        let config = document.common().expect("configuration");
         let context = ConnectionContext {
             node: NodeId::parse("node-1").expect("a node"),
             controls: true,
@@ -248,11 +258,7 @@ impl Connection {
             place: None,
             threads: 1,
         };
-        let mut connection = Self::of(name, driver, &config);
-        connection
-            .among_others(document, &context)
-            .expect("configuration");
-        connection
+        Self::over(name, driver, document, &context).expect("configuration")
     }
 
     /// The same that counts only where there are others, already read, for another driver.
@@ -439,13 +445,6 @@ impl Connection {
     /// The place where its volumes can be reached.
     pub(crate) fn accessibility(&self) -> &Accessibility {
         &self.accessibility
-    }
-
-    /// The same with the rules of its file for pods.
-    #[cfg(test)]
-    pub(crate) fn with_inline_rules(mut self, document: &Document) -> Self {
-        self.inline = InlineRules::read(document, self.name.is_named()).expect("rules");
-        self
     }
 
     /// The pods that may have inline volumes here.

@@ -71,11 +71,9 @@ const WHOSE_OR_GONE: &str = "set `proxy.legacyConnection` to the connection that
 impl Connections {
     /// A process with a single connection.
     pub fn single(connection: Connection) -> Self {
-        let table = Table::from([(
-            ConnectionName::unnamed(),
-            Arc::new(LazyConnection::fixed(connection)),
-        )]);
-        Self::with(table, Naming::Unnamed)
+        let single = Self::with(Table::new(), Naming::Unnamed);
+        single.add(connection);
+        single
     }
 
     /// A process whose connections have names; none yet.
@@ -164,6 +162,11 @@ impl Connections {
     /// Whether none is served.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Serves a connection whose driver stays as it is.
+    pub fn add(&self, connection: Connection) {
+        self.put(LazyConnection::fixed(connection));
     }
 
     /// Serves `lazy` from now on, in place of the one of its name.

@@ -81,11 +81,8 @@ impl FakeDriver {
             modify: true,
             groups: true,
             block_metadata: true,
-            orphans: false,
-            exports: false,
-            inline: false,
-            adopt: false,
             health: true,
+            ..Capabilities::NONE
         };
         Self {
             verbs,

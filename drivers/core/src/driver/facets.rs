@@ -271,12 +271,15 @@ pub trait BlockRanges: Send + Debug {
     async fn next(&mut self, max: usize) -> Result<Option<Vec<BlockRange>>, Error>;
 }
 
+/// The verb of [`BlockMetadata::block_ranges`].
+pub const BLOCK_RANGES: &str = "list block ranges";
+
 /// The ranges of a snapshot that hold data, and those that differ from an older one.
 #[async_trait]
 pub trait BlockMetadata: Send + Sync {
     /// The ranges that hold data and end after `offset`; those that differ from `base`, if one is
-    /// given. `NotFound`; `OutOfRange` for an offset beyond the end. `Invalid`: `base` is no older
-    /// snapshot of the same volume. `Busy`: what differs between the two is not known.
+    /// given. `NotFound`; `OutOfRange` for an offset beyond the end. `Invalid`: `base` is newer. `Busy`:
+    /// what differs between the two is not known, also since `base` is of another volume, or of none.
     async fn block_ranges(
         &self,
         call: &Call,

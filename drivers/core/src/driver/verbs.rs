@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use csi_types::Network;
 
 use super::{
-    CREATE_GROUP, Capabilities, DELETE_GROUP, Driver, Expansion, GET_GROUP, GroupSnapshot,
-    Published, Publisher,
+    BLOCK_RANGES, CREATE_GROUP, Capabilities, DELETE_GROUP, Driver, Expansion, GET_GROUP,
+    GroupSnapshot, Published, Publisher,
 };
 use crate::adopt::{AdoptVolume, Adoption};
 use crate::call::Call;
@@ -135,7 +135,7 @@ impl dyn Driver + '_ {
         groups(GET_GROUP):
             get_group(request: GroupMembers<'_>) -> GroupSnapshot;
         /// See [`super::BlockMetadata::block_ranges`].
-        block_metadata("list block ranges"): block_ranges(request: BlockRangesQuery<'_>) -> Box<dyn BlockRanges>;
+        block_metadata(BLOCK_RANGES): block_ranges(request: BlockRangesQuery<'_>) -> Box<dyn BlockRanges>;
         /// See [`super::Transfer::import`].
         transfer("import the content of another connection"):
             import(request: &CreateVolume, from: &dyn ExportStream) -> Volume;

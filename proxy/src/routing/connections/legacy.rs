@@ -77,7 +77,7 @@ impl Connections {
     }
 
     /// The connection of that name, as these callers see it.
-    pub(super) fn find(&self, name: &ConnectionName) -> Option<Arc<LazyConnection>> {
+    pub(crate) fn find(&self, name: &ConnectionName) -> Option<Arc<LazyConnection>> {
         let lazy = self.table().get(name).cloned()?;
         let is_alone = self
             .legacy

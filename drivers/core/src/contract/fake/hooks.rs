@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
 
 use crate::call::Call;
-use crate::driver::{CREATE_GROUP, DELETE_GROUP, GET_GROUP};
+use crate::driver::{BLOCK_RANGES, CREATE_GROUP, DELETE_GROUP, GET_GROUP};
 use crate::error::{Error, Kind};
 
 /// The verbs of a driver.
@@ -95,7 +95,7 @@ impl Verb {
             Self::CreateGroup => CREATE_GROUP,
             Self::DeleteGroup => DELETE_GROUP,
             Self::GetGroup => GET_GROUP,
-            Self::BlockRanges => "list block ranges",
+            Self::BlockRanges => BLOCK_RANGES,
             Self::NextRanges => "list more block ranges",
             Self::Conditions => "look at the health of volumes",
         }

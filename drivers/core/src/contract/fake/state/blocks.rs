@@ -50,15 +50,13 @@ impl State {
             inner.snapshots.get(id).ok_or_else(missing)
         };
         let taken = find(snapshot)?;
-        let base = base.map(find).transpose()?;
-        let fits = |base: &super::Taken| {
-            let (base, taken) = (&base.snapshot, &taken.snapshot);
-            base.source == taken.source && base.created <= taken.created
-        };
-        if base.is_some_and(|base| !fits(base)) {
-            return Err(
-                Error::invalid(doing()).because("the base is no older snapshot of the same volume")
-            );
+        let base = base.map(|id| find(id).map_err(|error| error.of_kind(Kind::Busy)));
+        let base = base.transpose()?;
+        if base.is_some_and(|base| base.snapshot.source != taken.snapshot.source) {
+            return Err(Error::new(Kind::Busy, doing()).because("the base is of another volume"));
+        }
+        if base.is_some_and(|base| base.snapshot.created > taken.snapshot.created) {
+            return Err(Error::invalid(doing()).because("the base is newer"));
         }
         let capacity = taken.snapshot.size;
         if offset > capacity {
