@@ -25,11 +25,12 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use csi_types::{AbsolutePath, hex};
+use driver_core::config::Finding;
 use driver_core::{Error, Kind};
 use node_utils::Root;
 use node_utils::beneath::{BeneathErrorKind, Mounts, open_beneath};
 use node_utils::mount::MountTable;
-use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, StatxFlags};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::{Digest, Sha256};
@@ -106,6 +107,8 @@ pub(crate) struct Base {
     creation: Creation,
     /// The id that the configuration names.
     configured: Option<BaseId>,
+    /// The path by which nodes look for the base, if it is a directory of the node.
+    node_path: Option<AbsolutePath>,
     /// The path where this node keeps its records, if there is such a place.
     records: Option<AbsolutePath>,
     /// The marker that was last found to be the one on record.
@@ -191,6 +194,7 @@ impl Base {
             path,
             creation,
             configured: None,
+            node_path: None,
             records,
             seen: Mutex::default(),
         }
@@ -200,6 +204,40 @@ impl Base {
     pub(crate) fn with_id(mut self, id: Option<BaseId>) -> Self {
         self.configured = id;
         self
+    }
+
+    /// The base that nodes look for at this path.
+    pub(crate) fn for_nodes(mut self, path: Option<AbsolutePath>) -> Self {
+        self.node_path = path;
+        self
+    }
+
+    /// The path by which nodes look for the base, if that is another directory of this machine, or none. Two paths of one
+    /// directory, such as by a bind mount, are no fault.
+    pub(crate) fn misled_nodes(&self, root: &Root) -> Option<Finding> {
+        let node_path = self
+            .node_path
+            .as_ref()
+            .filter(|node_path| **node_path != self.path)?;
+        let identity = |stat: Stat| (stat.st_dev, stat.st_ino);
+        let own = rustix::fs::fstat(root).ok().map(identity)?;
+        let why = match rustix::fs::stat(node_path.as_path()).map(identity) {
+            Ok(found) if found == own => return None,
+            Ok(_) => "which is another directory",
+            Err(Errno::NOENT | Errno::NOTDIR) => "which is not there",
+            // It cannot be seen from here.
+            Err(_) => return None,
+        };
+        let own = &self.path;
+        Some(Finding::doubtful(
+            format!("{}.shareBasePath", self.kind.section()),
+            format!(
+                "volumes are made in {own} (`controllerBasePath`), and nodes look for them in {node_path}, {why}"
+            ),
+            format!(
+                "set it to {own}; it is right only if pods are served by a process that has the base at {node_path}"
+            ),
+        ))
     }
 
     pub(crate) fn path(&self) -> &AbsolutePath {

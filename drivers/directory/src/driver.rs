@@ -24,7 +24,7 @@ use crate::backup::Repository;
 use crate::base::Base;
 use crate::config::{DirectoryConfig, SnapshotDriver};
 use crate::id::Tool;
-use crate::kind::DirectoryKind;
+use crate::kind::{DirectoryKind, Location};
 use crate::kopia::{Kopia, KopiaConfig};
 use crate::pending::{PATIENCE, PendingCopies};
 use crate::restic::{Restic, ResticConfig};
@@ -101,8 +101,13 @@ pub fn from_document(
     let node_of_volumes = local.then(|| node.as_str());
     let repositories = repositories(&config, section, tools, (&common, node_of_volumes))?;
     let pending = PendingCopies::new(path.to_string());
-    let base =
-        Base::new(kind, path, layout.creation, records.cloned()).with_id(layout.base_id.clone());
+    let node_path = match &layout.location {
+        Location::Hostpath(path) => Some(path.clone()),
+        _ => None,
+    };
+    let base = Base::new(kind, path, layout.creation, records.cloned())
+        .with_id(layout.base_id.clone())
+        .for_nodes(node_path);
     Ok(DirectoryDriver {
         kind,
         instance: common.instance_id.clone(),
@@ -245,6 +250,19 @@ impl Driver for DirectoryDriver {
             Ok(directories.store.problems())
         });
         problems.await.unwrap_or_else(|error| vec![error])
+    }
+
+    async fn examine(&self, call: &Call) -> Vec<Error> {
+        let problems = self.probe(call).await;
+        let is_elsewhere = self.only_attaches && self.kind != DirectoryKind::LocalHostpath;
+        if is_elsewhere || !problems.is_empty() {
+            return problems;
+        }
+        // A server whose base is full still serves: deleting is what helps.
+        let obstacles = self.run(call, "looking at the base", |directories, _| {
+            directories.store.obstacles()
+        });
+        obstacles.await.unwrap_or_else(|error| vec![error])
     }
 
     async fn describe(&self, call: &Call) -> Vec<Finding> {

@@ -164,6 +164,34 @@ fn a_deletion_between_two_copies_stops_the_creation_and_waits_for_its_end() {
     group(&on).expect("anew");
 }
 
+#[tokio::test]
+async fn of_those_who_take_a_group_and_delete_it_again_and_again_the_deletion_succeeds() {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let (_top, _base, on) = with_group();
+    let (place, _) = both();
+    let creating = call();
+    let work = on.pending.begin_group(&place.id, &creating);
+    let work = work.expect("no other call makes it");
+    let deletion = on.pending.begin_deletion(&place.id);
+    on.pending.end_group(&place.id, Duration::ZERO).await;
+    assert!(creating.is_cancelled(), "stopped, and not waited for");
+    let stopped = async {
+        tokio::task::yield_now().await;
+        drop(work);
+        // The caller whose call was stopped asks again at once.
+        let again = on.pending.begin_group(&place.id, &call()).map(drop);
+        assert_eq!(again.expect_err("it is deleted").kind(), Kind::Pending);
+    };
+    let began = Instant::now();
+    tokio::join!(on.pending.end_group(&place.id, PATIENCE), stopped);
+    assert!(began.elapsed() < PATIENCE, "the end was noticed");
+    on.remove_members(&call(), &place).expect("deleted");
+    drop(deletion);
+    group(&on).expect("anew");
+    let work = on.pending.begin_group(&place.id, &call());
+    work.expect("nothing is kept of what has ended");
+}
+
 #[test]
 fn what_a_call_has_made_of_a_group_is_taken_back_and_nothing_else() {
     let (_top, base, on) = with_group();

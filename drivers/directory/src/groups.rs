@@ -367,6 +367,11 @@ impl Groups for DirectoryDriver {
             Err(error) if error.kind() == Kind::NotFound => return Ok(()),
             group => group?,
         };
+        // The deletion succeeds, and not the creation that it stops. If each only stopped the other, neither might ever.
+        let pending = &self.directories.pending;
+        let _deletion = pending.begin_deletion(&group.id);
+        let patience = self.patience.min(call.remaining());
+        pending.end_group(&group.id, patience).await;
         self.run(call, "deleting a group of snapshots", move |on, call| {
             on.remove_members(call, &group)
         })

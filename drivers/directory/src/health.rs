@@ -1,19 +1,16 @@
 //! The health of volumes, by the filesystem of their directories: where a directory has a quota of its own, that
 //! counts.
 
-use driver_core::{Condition, ConditionKind, Conditions, Error, Reason, VolumeId};
+use csi_types::said::{self, FULL, NO_INODES};
+use driver_core::{Condition, ConditionKind, Conditions, Error, Kind, Reason, VolumeId};
 use rustix::fs::{StatVfs, StatVfsMountFlags};
 
 use crate::collection::Collection;
 use crate::failure::failed;
 use crate::id::VolumeDir;
+use crate::store::Store;
 use crate::volumes::Directories;
 
-/// With less than this left nothing of any size can be written, in bytes.
-const NO_ROOM: u64 = 1 << 20;
-
-const FULL: Reason = Reason::constant("FilesystemFull");
-const NO_INODES: Reason = Reason::constant("NoInodesLeft");
 const READ_ONLY: Reason = Reason::constant("FilesystemReadOnly");
 
 impl Directories {
@@ -34,13 +31,47 @@ impl Directories {
     }
 }
 
+impl Store {
+    /// Why no volume can be made or written although the base can be used: its filesystem is full, has no inodes left, or is
+    /// read-only. Of a base that is not there yet, the filesystem that it would be made on counts.
+    pub(crate) fn obstacles(&self) -> Result<Vec<Error>, Error> {
+        let doing = || format!("writing to the base directory {}", self.base.path());
+        let vfs = match self.base.open()? {
+            Some(base) => rustix::fs::fstatvfs(&base),
+            None => self.base.nearest(|path| rustix::fs::statvfs(path)),
+        };
+        let vfs = vfs.map_err(|errno| failed(doing(), errno))?;
+        let found = judged(&vfs);
+        let obstacle = |condition: &Condition| {
+            let (kind, advice) = match condition.reason() {
+                FULL => (
+                    Kind::OutOfSpace,
+                    "remove files from its filesystem, or let that grow",
+                ),
+                NO_INODES => (
+                    Kind::OutOfSpace,
+                    "remove small files from its filesystem, or move the base to one with more inodes",
+                ),
+                _ => (
+                    Kind::Unreachable,
+                    "mount it writable; `dmesg` names the error after which it turned read-only",
+                ),
+            };
+            Error::new(kind, doing())
+                .because(condition.message().to_owned())
+                .advise(advice)
+        };
+        Ok(found.iter().map(obstacle).collect())
+    }
+}
+
 fn judged(vfs: &StatVfs) -> Conditions {
     let degraded = |reason, text: &str| Condition::new(ConditionKind::Degraded, reason, text);
-    let left = vfs.f_bavail.saturating_mul(vfs.f_frsize.max(1));
-    let full = (vfs.f_blocks > 0 && left < NO_ROOM)
-        .then(|| degraded(FULL, "nothing more can be written: delete something"));
+    let bytes = |blocks: u64| blocks.saturating_mul(vfs.f_frsize.max(1));
+    let is_full = said::is_full(bytes(vfs.f_bavail), bytes(vfs.f_blocks));
+    let full = is_full.then(|| degraded(FULL, said::IS_FULL));
     let no_inodes = (vfs.f_files > 0 && vfs.f_favail == 0)
-        .then(|| degraded(NO_INODES, "no more files can be made: delete some"));
+        .then(|| degraded(NO_INODES, &said::no_inodes(vfs.f_files)));
     let read_only = vfs.f_flag.contains(StatVfsMountFlags::RDONLY).then(|| {
         degraded(
             READ_ONLY,
@@ -67,6 +98,13 @@ mod tests {
             ..ample
         };
         assert!(judged(&ample).is_healthy());
+        // A directory with a quota of 1 MiB.
+        let little = StatVfs {
+            f_blocks: 256,
+            f_bavail: 128,
+            ..ample
+        };
+        assert!(judged(&little).is_healthy());
         let mut bad = ample;
         bad.f_bavail = 1;
         bad.f_favail = 0;

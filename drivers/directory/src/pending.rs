@@ -6,6 +6,8 @@
 //!
 //! It is kept for the process, by the base: a driver that was dropped while it was idle, and built again, finds it.
 
+mod groups;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -27,9 +29,6 @@ const MOST: usize = 8;
 /// By the base, and the directory that the snapshot gets.
 static COPIES: Mutex<BTreeMap<(String, String), PendingCopy>> = Mutex::new(BTreeMap::new());
 
-/// Groups whose snapshots are being copied, by the base and the id: from before the first copy to after the last.
-static GROUPS: Mutex<BTreeMap<(String, String), Call>> = Mutex::new(BTreeMap::new());
-
 /// A copy in progress.
 #[derive(Debug)]
 struct PendingCopy {
@@ -46,11 +45,6 @@ struct PendingCopy {
 #[derive(Debug, Clone)]
 pub(crate) struct PendingCopies {
     base: String,
-}
-
-/// A group that is being made, until this is dropped.
-pub(crate) struct GroupWork {
-    key: (String, String),
 }
 
 /// The answer for a snapshot by a copy.
@@ -81,10 +75,6 @@ struct CopyWork {
 
 fn all() -> MutexGuard<'static, BTreeMap<(String, String), PendingCopy>> {
     COPIES.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn all_groups() -> MutexGuard<'static, BTreeMap<(String, String), Call>> {
-    GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 // === impl PendingCopies ===
@@ -194,33 +184,6 @@ impl PendingCopies {
             .because("it is not ready: its copy has been stopped, and has not ended yet"))
     }
 
-    /// Begins to make a group; an error while another call makes it.
-    pub(crate) fn begin_group(
-        &self,
-        group: &GroupSnapshotId,
-        call: &Call,
-    ) -> Result<GroupWork, Error> {
-        let key = self.key(group.as_str());
-        let mut groups = all_groups();
-        if groups.contains_key(&key) {
-            let doing = format!("taking group snapshot {group}");
-            return Err(Error::new(Kind::Pending, doing).because("another call is taking it"));
-        }
-        groups.insert(key.clone(), call.clone());
-        Ok(GroupWork { key })
-    }
-
-    /// Stops the call that makes a group, also between two copies; an error as long as it goes on.
-    pub(crate) fn stop_group(&self, group: &GroupSnapshotId, doing: &str) -> Result<(), Error> {
-        let groups = all_groups();
-        let Some(call) = groups.get(&self.key(group.as_str())) else {
-            return Ok(());
-        };
-        call.cancel();
-        Err(Error::new(Kind::Pending, doing)
-            .because("it is being made: that has been stopped, and has not ended yet"))
-    }
-
     /// Refuses to delete a volume of which a copy goes on.
     pub(crate) fn refuse_source(&self, volume: &VolumeDir) -> Result<(), Error> {
         let all = all();
@@ -288,14 +251,6 @@ impl TakenSnapshot {
     fn of(snapshot: Snapshot, created: SystemTime) -> Self {
         let is_new = snapshot.created == created;
         Self { snapshot, is_new }
-    }
-}
-
-// === impl GroupWork ===
-
-impl Drop for GroupWork {
-    fn drop(&mut self) {
-        all_groups().remove(&self.key);
     }
 }
 

@@ -418,7 +418,8 @@ impl Store {
         problems
     }
 
-    /// Abilities that the filesystem of the base lacks, without which something goes wrong only sometimes.
+    /// A path for nodes that is not the base, and abilities that its filesystem lacks, without which something goes wrong
+    /// only sometimes.
     pub(crate) fn doubts(&self) -> Vec<Finding> {
         let base = self.base.open().ok().flatten();
         base.map_or_else(Vec::new, |base| self.doubts_of(&base))
@@ -440,7 +441,9 @@ impl Store {
                 "sizes of volumes are not remembered; all else works",
             )
         });
-        locks.into_iter().chain(attributes).collect()
+        let misled = self.base.misled_nodes(base);
+        let all = misled.into_iter().chain(locks);
+        all.chain(attributes).collect()
     }
 
     /// Why the sizes of volumes in that directory cannot be enforced.
