@@ -15,12 +15,13 @@ use csi_types::Attachment;
 use driver_core::config::Finding;
 use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
-    AccessRules, Adopter, BackendIdentity, BlockMetadata, BlockRanges, BlockRangesQuery, Call,
-    Capacity, CapacityQuery, CapacityReporter, Conditions, CreateSnapshot, CreateVolume,
-    DeleteSnapshot, DeleteVolume, Driver, Error, ExpandVolume, Expanded, Expander, FindVolume,
-    Found, GetSnapshot, Groups, Health, HealthQuery, Kind, Lister, Maintenance, Modifier,
-    ModifyVolume, Mover, NodeId, Orphan, Page, PageRequest, Parameters, Snapshot, SnapshotFilter,
-    Snapshots, Source, Topology, Transfer, UsageReporter, Volume, VolumeId, VolumeName,
+    AccessRules, Adopter, BLOCK_RANGES, BackendIdentity, BlockMetadata, BlockRanges,
+    BlockRangesQuery, Call, Capacity, CapacityQuery, CapacityReporter, Conditions, CreateSnapshot,
+    CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Error, ExpandVolume, Expanded, Expander,
+    FindVolume, Found, GetSnapshot, Groups, Health, HealthQuery, Kind, Lister, Maintenance,
+    Modifier, ModifyVolume, Mover, NodeId, Orphan, Page, PageRequest, Parameters, Snapshot,
+    SnapshotFilter, Snapshots, Source, Topology, Transfer, UsageReporter, Volume, VolumeId,
+    VolumeName,
 };
 use driver_zfs::backend::{Backend, Serves};
 use driver_zfs::id::{At, Layout};
@@ -298,6 +299,13 @@ impl Driver for NodeZfs {
 
     fn block_metadata(&self) -> Option<&dyn BlockMetadata> {
         self.driver.block_metadata().map(|_| self as _)
+    }
+
+    fn unsupported(&self, verb: &'static str) -> Error {
+        match verb {
+            BLOCK_RANGES => self.driver.unsupported(verb),
+            _ => Error::unsupported(verb),
+        }
     }
 
     fn health(&self) -> Option<&dyn Health> {

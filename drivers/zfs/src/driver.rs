@@ -27,11 +27,11 @@ use driver_core::fence::FENCE;
 use driver_core::naming::VolumeNaming;
 use driver_core::transfer::{CopyTag, ExportStream, TransferFormat};
 use driver_core::{
-    AccessRules, Adopter, BackendIdentity, BlockMetadata, Call, Capacity, CapacityQuery,
-    CapacityReporter, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Effect,
-    Error, ExpandVolume, Expanded, Expander, Exports, Fencer, FindVolume, Found, GetSnapshot,
-    Groups, Health, Kind, Lister, Maintenance, Modifier, ModifyVolume, Mover, Orphan, Page,
-    PageRequest, Parameters, PublishVolume, Published, Publisher, Snapshot, SnapshotFilter,
+    AccessRules, Adopter, BLOCK_RANGES, BackendIdentity, BlockMetadata, Call, Capacity,
+    CapacityQuery, CapacityReporter, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume,
+    Driver, Effect, Error, ExpandVolume, Expanded, Expander, Exports, Fencer, FindVolume, Found,
+    GetSnapshot, Groups, Health, Kind, Lister, Maintenance, Modifier, ModifyVolume, Mover, Orphan,
+    Page, PageRequest, Parameters, PublishVolume, Published, Publisher, Snapshot, SnapshotFilter,
     Snapshots, Source, Topology, Transfer, UnpublishVolume, UsageReporter, Volume, VolumeId,
     VolumeName, missing, without_groups,
 };
@@ -407,6 +407,10 @@ impl Driver for ZfsDriver {
             _ if verb == FENCE => Error::unsupported(verb).because(
                 "every node reaches its volumes: only an export with `nodes` lets in some alone",
             ),
+            _ if verb == BLOCK_RANGES => Error::unsupported(verb).because(match self.kind() {
+                VolumeKind::Filesystem => "a filesystem has no blocks that its clients could ask for",
+                VolumeKind::Zvol => "its storage streams no snapshot to this driver",
+            }),
             Some(why) => without_groups(verb, why),
             None => Error::unsupported(verb),
         }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use csi_types::{Access, AccessMode, MountAccess, VolumeCapability};
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::{
-    Call, CapacityQuery, CapacityReporter as _, CreateSnapshot, CreateVolume, DeleteSnapshot,
-    DeleteVolume, Driver, Effect, ExpandVolume, Expander as _, FindVolume, GetSnapshot, Kind,
-    Lister as _, NodeId, PageRequest, Parameters, SizeRange, SnapshotName, Snapshots as _, Source,
-    Topology, TopologyRequirement, Volume, VolumeId, VolumeName,
+    BLOCK_RANGES, Call, CapacityQuery, CapacityReporter as _, CreateSnapshot, CreateVolume,
+    DeleteSnapshot, DeleteVolume, Driver, Effect, ExpandVolume, Expander as _, FindVolume,
+    GetSnapshot, Kind, Lister as _, NodeId, PageRequest, Parameters, SizeRange, SnapshotName,
+    Snapshots as _, Source, Topology, TopologyRequirement, Volume, VolumeId, VolumeName,
 };
 use driver_zfs::name::{DatasetName, Object};
 use driver_zfs::observed::VolumeKind;
@@ -416,6 +416,12 @@ async fn one_that_only_looks_like_the_volume_is_left_alone() {
     driver.create_volume(&call(), &other).await.unwrap();
     let made = make(&driver, "pvc-1").await;
     assert_ne!(made.id, other.id);
+}
+
+#[test]
+fn a_dataset_has_no_blocks_and_is_refused_with_that_reason() {
+    let said = fresh("one").unsupported(BLOCK_RANGES).chain();
+    assert!(said.contains("a filesystem has no blocks"), "{said}");
 }
 
 #[tokio::test]

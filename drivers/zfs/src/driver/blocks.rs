@@ -145,7 +145,7 @@ impl ZfsDriver {
                 let base = base.map_err(|error| unknown(doing(&query), error))?;
                 if base.volume != of.volume {
                     let why = "the base is a snapshot of another volume";
-                    return Err(Error::invalid(doing(&query)).because(why));
+                    return Err(unknown(doing(&query), why));
                 }
                 Some(attached(&base.at, id)?)
             }

@@ -201,7 +201,7 @@ impl Access<'_> {
     }
 
     /// The acts before access is revoked from one node while others have the volume: an export that is still open is
-    /// closed for all of them first, or they would lose it together with that one.
+    /// closed for all of them first, or they would lose it together with that one. Without others the revocation closes it.
     fn before_revoking(
         &self,
         dataset: Option<&Dataset>,

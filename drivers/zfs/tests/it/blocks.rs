@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use driver_core::transfer::Bytes;
 use driver_core::{
-    BlockMetadata as _, BlockRange, BlockRanges, BlockRangesQuery, Call, CreateSnapshot, Error,
-    Kind, SnapshotName, Snapshots as _,
+    BlockMetadata as _, BlockRange, BlockRanges, BlockRangesQuery, Call, CreateSnapshot, Driver,
+    Error, Kind, SnapshotName, Snapshots as _,
 };
 use driver_zfs::blocks::{Before, Item, Malformed, Parser, RECORD, Records, Sent, changed, held};
 use driver_zfs::name::SnapshotRef;
@@ -438,6 +438,20 @@ async fn with_a_disk() -> MemoryDriver {
     let driver = driver(VolumeKind::Zvol, false, state);
     run(&driver, &create(0, From::Nothing)).await.unwrap();
     driver
+}
+
+#[tokio::test]
+async fn a_filesystem_has_no_blocks_and_is_refused_with_that_reason() {
+    let state: HostState = MemoryHost::new().state().clone();
+    let driver = driver(VolumeKind::Filesystem, false, state);
+    let call = Call::within(std::time::Duration::from_mins(1));
+    let of = snapshot_id(0, 0, false);
+    let query = BlockRangesQuery::new(&of, None, 0);
+    let refused = (&driver as &dyn Driver).block_ranges(&call, query).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.kind(), Kind::Unsupported);
+    let said = refused.chain();
+    assert!(said.contains("a filesystem has no blocks"), "{said}");
 }
 
 #[tokio::test]
