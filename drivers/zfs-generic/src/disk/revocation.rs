@@ -2,6 +2,7 @@
 
 use driver_core::{Error, NodeId};
 use driver_zfs::export::Subject;
+use driver_zfs::published::PublishedNodes;
 
 use crate::facts::Facts;
 use driver_zfs::nodes::{AccessList, NodeName, Nodes};
@@ -15,7 +16,7 @@ pub(super) struct Revocation {
     pub(super) marked: Option<AccessList>,
     /// The names of the revoked nodes, without names that a remaining node shares.
     pub(super) out: Vec<NodeName>,
-    /// Whether the dataset remembers a revoked node.
+    /// Whether the dataset remembers a revoked node, or records it while every node has access.
     pub(super) was_in: bool,
     /// Whether the host may need a change: a revoked node is remembered or seen there.
     pub(super) is_in: bool,
@@ -31,7 +32,15 @@ impl Revocation {
         facts: &Facts,
         node: Option<&NodeId>,
     ) -> Result<Self, Error> {
-        let access_list = nodes.remembered(subject)?;
+        let mut access_list = nodes.remembered(subject)?;
+        if access_list.is_empty() && facts.lets_in_all() {
+            // None was listed yet. One that the volume is published to has access all the same. What else has it is not
+            // known: a node without a record changes nothing.
+            let recorded = subject.volume.map(PublishedNodes::of).unwrap_or_default();
+            let goes = |id: &&NodeId| node.is_none_or(|node| node == *id) && nodes.name(id).is_ok();
+            let open: Vec<&NodeId> = recorded.iter().map(|(_, id)| id).filter(goes).collect();
+            nodes.admit(&mut access_list, &open)?;
+        }
         nodes.with_revoked(&access_list, node, |revoked| {
             let left = access_list.without(revoked);
             let stay = left.names();

@@ -55,6 +55,7 @@ impl Lio {
     fn arguments(&self, mode: &str, disk: &Disk<'_>) -> Vec<String> {
         let listen = self.listen.iter().map(|portal| format!("portal={portal}"));
         let words = listen.chain(self.settings.words()).chain(disk.node_words());
+        let words = words.chain(disk.out_words());
         arguments(mode, &self.scripts, &self.save, disk, words)
     }
 

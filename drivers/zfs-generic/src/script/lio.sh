@@ -2,11 +2,12 @@
 #
 # lio.sh MODE CONFIGFS SAVED LOCK NAME IQN DEVICE SERIAL WORD... with the words `portal=ADDRESS:PORT`,
 # `tpg=ATTRIBUTE=VALUE`, `block=ATTRIBUTE=VALUE`, and for a look `portal=any`; `nodes=listed` if only
-# those get in that `node=INITIATOR` names. SAVED is a file, `auto` for that of whatever targetcli there
-# is, `named` or `named:FILE` for a look that is content with the names in it, `-` for none. `$secrets`
-# are lines `FILE VALUE` for the folder `auth` of the portal group and of each node. The mode `nodes`
-# changes who gets into a target that is there. The mode `save`, of no volume, saves what was changed of all;
-# `examine`, of none either, says which attributes the kernel does not have.
+# those get in that `node=INITIATOR` names, and `out=INITIATOR` for nodes that must be out at the end. SAVED
+# is a file, `auto` for that of whatever targetcli there is, `named` or `named:FILE` for a look that is
+# content with the names in it, `-` for none. `$secrets` are lines `FILE VALUE` for the folder `auth` of the
+# portal group and of each node. The mode `nodes` changes who gets into a target that is there. The mode
+# `save`, of no volume, saves what was changed of all; `examine`, of none either, says which attributes the
+# kernel does not have.
 mode=$1 root=$2/target save=$3 lock=$4
 share_lio
 about "$5" "$6" "$7" "$8"
@@ -133,10 +134,13 @@ want_secret() {
 # The kernel remembers nodes that logged in while every node was allowed, shows them nowhere, and allows them
 # again whatever is set since; they are forgotten with their portal group. A group that is in use stays, and so
 # does one of a kernel that does not report whether it is. A node that logs in at this moment is cut off, and
-# logs in again if it may.
+# logs in again if it may. The kernel sets cache_dynamic_acls together with generate_node_acls, and remembers nodes while
+# it is set. The mode `nodes` resets the other alone. A configuration that sets it would lose the group in each call.
 forget_others() {
     among nodes listed "$@" || return 0
-    get "$tpg/attrib/generate_node_acls"
+    remembers=cache_dynamic_acls
+    ! among tpg cache_dynamic_acls=1 "$@" || remembers=generate_node_acls
+    get "$tpg/attrib/$remembers"
     [ "$it" = 1 ] || return 0
     [ -e "$tpg/dynamic_sessions" ] || return 0
     get "$tpg/dynamic_sessions"
@@ -230,9 +234,15 @@ make_node() {
 }
 
 # Gives access to the listed nodes only, if access per node is wanted. Without a disk no node gets access, and
-# revoked nodes are still put out.
+# revoked nodes are still put out. A node may have logged in without an entry, while every node was allowed: an entry
+# takes over its sessions, and ends them when it is removed; those of all other nodes go on.
 make_nodes() {
-    among nodes listed "$@" || return 0
+    among nodes listed "$@" && [ -d "$tpg" ] || return 0
+    # First: no node that is put out comes back.
+    want "$tpg/attrib/generate_node_acls" 0
+    for word; do
+        case $word in out=*) want_folder "$tpg/acls/${word#*=}" ;; esac
+    done
     for account in "$tpg"/acls/*; do
         [ ! -d "$account" ] || among node "${account##*/}" "$@" || remove_node "$account"
     done

@@ -112,11 +112,91 @@ make_links() {
                 make_port "$word"
                 lacks "ports/$number/subsystems"
             elif make_port "$word"; then
-                ln -s "$subsystem" "$link" || die "port $number cannot listen"
+                link_to "$number"
             fi
             ;;
         esac
     done
+}
+
+# Whether a port listens: it does from its first link on.
+listens() {
+    for one in "$root/ports/$1"/subsystems/*; do
+        [ ! -L "$one" ] || return 0
+    done
+    return 1
+}
+
+# link_to NUMBER: the port has the subsystem. A port that listens refuses nodes whose subsystem it does not have, and
+# since Linux 6.10 they take that for final, and lose the disk. So before a port listens, all that was saved for it is
+# made, and then linked by one command.
+link_to() {
+    links=$root/ports/$1/subsystems number=$1 beside=
+    if [ -n "$save" ] && ! listens "$1"; then
+        beside=$(make_saved "$1") || exit 1
+    fi
+    # Names may hold what means files, too.
+    set -f
+    fields=$IFS IFS=$newline
+    set -- $beside
+    IFS=$fields
+    set +f
+    ln -s "$subsystem" "$@" "$links/" || [ -L "$links/$nqn" ] || die "port $number cannot listen"
+}
+
+# make_saved NUMBER: makes the other subsystems that are saved for a port, without links, and prints where they are. What
+# cannot be made is left out, and so are nodes whose key was saved and is not known here. It runs in a shell of its own.
+make_saved() {
+    mode=make ours=$nqn patience=10
+    tell_saved restored "{\"ports\":[{\"portid\":$1,\"lists\":\"\"}]}"
+    printf '%s\n' "$saved_text" | while IFS= read -r line; do
+        case $line in
+        subsystem=*)
+            nqn=${line#*=}
+            subsystem=$root/subsystems/$nqn shown=${shown%/*}/$nqn
+            namespace=$subsystem/namespaces/1
+            # A key that the kernel refuses keeps out its own node.
+            set -- keys=spared
+            ;;
+        device=*) device=${line#*=} ;;
+        uuid=*) uuid=${line#*=} ;;
+        keyed=*)
+            key_of "${line#*=}"
+            [ -z "$key" ] || set -- "$@" "node=${line#*=}"
+            ;;
+        attr=*)
+            # Another kernel may have saved it. The subsystem of the call is there, with all that this one has.
+            attribute=${line#*=}
+            [ ! -e "$root/subsystems/$ours/attr_${attribute%%=*}" ] || set -- "$@" "$line"
+            ;;
+        end) [ "$nqn" = "$ours" ] || make_another "$@" ;;
+        *) set -- "$@" "$line" ;;
+        esac
+    done
+}
+
+# One of these. What is linked to another port is in use, and stays as it is.
+make_another() {
+    judge
+    [ $foreign = no ] && [ $others = no ] || return 0
+    linked
+    if [ -z "$linked" ]; then
+        # A node that an interrupted call has let in may not be saved yet. To put it out would open the port with this
+        # subsystem alone.
+        for host in "$subsystem"/allowed_hosts/*; do
+            [ ! -L "$host" ] || set -- "$@" "node=${host##*/}"
+        done
+        until (make_subsystem "$@") >/dev/null 2>&1; do
+            # The devices of a pool come one after the other when it was imported.
+            if [ $patience = 0 ]; then
+                (remove) >/dev/null 2>&1
+                return 0
+            fi
+            sleep 1
+            patience=$((patience - 1))
+        done
+    fi
+    printf '%s\n' "$subsystem"
 }
 
 make_subsystem() {

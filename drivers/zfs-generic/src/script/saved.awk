@@ -5,9 +5,9 @@
 # its "subsystems" have that name among them.
 # The second is what is saved. Everything else in it stays, in its order. `mode` is `same` (exit 0
 # if all that is wanted is there as it is wanted), `named` (the same, but only by name) or `merge`
-# (prints the new text), `listed` (prints what the wanted ports list, as it is saved) or `portals` (prints
-# those of the wanted targets). Exit 3: not so. Exit 4: a file is no such JSON; nothing is printed. Any other
-# end is that of an awk which failed.
+# (prints the new text), `listed` (prints what the wanted ports list, as it is saved), `portals` (prints
+# those of the wanted targets) or `restored` (prints the subsystems that the wanted port lists). Exit 3: not so.
+# Exit 4: a file is no such JSON; nothing is printed. Any other end is that of an awk which failed.
 # `drop` is a subsystem that no saved port may list, also one that the host does not have any more.
 #
 # The reasons why no file comes to the driver to be merged there: "Saved configurations stay on their host" in
@@ -26,7 +26,7 @@ FNR == 1 { finish(); document++; depth = 0; started = 0; ended = 0 }
 document == 2 && depth > 2 { of_element($0); next }
 
 document == 2 && depth == 2 && listed && $0 == "    {" && (expect[2] == "value" || expect[2] == "first") && \
-    (drop == "" || section != "ports") { pass_over(); next }
+    mode != "restored" && (drop == "" || section != "ports") { pass_over(); next }
 
 { pieces($0) }
 
@@ -35,6 +35,7 @@ END {
     if (broken) exit 4
     if (mode == "merge") merge()
     else if (mode == "listed" || mode == "portals") show()
+    else if (mode == "restored") show_subsystems()
     else exit compare() ? 0 : 3
 }
 
@@ -154,6 +155,7 @@ function one_member(line,    more, at, name, s) {
     name = substr(line, 2, at - 2); s = substr(line, at + 3)
     key[depth] = "\"" name "\""
     if (depth == 7 && section == "targets" && key[5] == "\"portals\"") portal(key[7], s)
+    if (mode == "restored") note(s)
     separate(); buffer = buffer line
     if (depth == 3 && listed) member[name] = s
     count[depth]++; expect[depth] = more ? "key" : "comma"
@@ -226,6 +228,7 @@ function value(s) {
     if (document == 2 && depth == 4 && listed && kind[4] == "[" && key[3] == "\"subsystems\"") \
         { holds[section, elements[2, section] + 1, s] = 1; inner[section, elements[2, section] + 1] = inner[section, elements[2, section] + 1] s "\n" }
     if (document == 2 && depth == 7 && section == "targets" && kind[7] == "{" && key[5] == "\"portals\"") portal(key[7], s)
+    if (document == 2 && depth > 3 && listed && mode == "restored") note(s)
     buffer = buffer s
     if (depth == 3 && listed && kind[3] == "{") member[substr(key[3], 2, length(key[3]) - 2)] = s
     done()
@@ -242,6 +245,50 @@ function portal(name, s,    text, at) {
     at = elements[2, section] + 1
     inner[section, at] = inner[section, at] address ":" number "\n"
     address = number = ""
+}
+
+# A part of a saved subsystem, or the key of a node.
+function note(s,    at, text) {
+    at = elements[2, section] + 1
+    text = s; gsub(/^"|"$/, "", text)
+    if (section == "hosts") {
+        if (depth == 4 && key[3] == "\"dhchap\"" && key[4] ~ /key"$/ && text != "" && text != "null") secret[at] = 1
+        return
+    }
+    if (section != "subsystems") return
+    if (text ~ /\\/) odd[at] = 1
+    else if (depth == 4 && key[3] == "\"allowed_hosts\"" && kind[4] == "[") allowed[at] = allowed[at] text "\n"
+    else if (depth == 4 && key[3] == "\"attr\"") {
+        attributes[at] = attributes[at] "attr=" substr(key[4], 2, length(key[4]) - 2) "=" text "\n"
+        if (key[4] == "\"allow_any_host\"" && text == "1") opened[at] = 1
+    }
+    else if (key[3] == "\"namespaces\"" && (depth == 5 || (depth == 6 && key[5] == "\"device\""))) {
+        if (key[depth] == "\"nsid\"") spaces[at]++
+        space[at, key[depth]] = text
+    }
+}
+
+# The subsystems that the wanted port lists, a line for each part, if they are as nvmet.sh makes them: with one
+# namespace of number 1, and one identity. `keyed` are nodes that were saved with a key, which is not printed.
+function show_subsystems(    id, list, i, n, many_of) {
+    for (n = 1; n <= elements[2, "hosts"]; n++) if (n in secret) keyed[members["hosts", n, "nqn"]] = 1
+    id = identity[1, "ports", 1]
+    many_of = (id in place) ? split(inner["ports", place[id]], list, "\n") : 0
+    for (i = 1; i < many_of; i++) listing[list[i]] = 1
+    for (n = 1; n <= elements[2, "subsystems"]; n++) {
+        id = members["subsystems", n, "nqn"]
+        if (!(id in listing) || (n in odd) || spaces[n] != 1 || space[n, "\"nsid\""] != "1" || space[n, "\"enable\""] != "1" || \
+            space[n, "\"path\""] == "" || space[n, "\"uuid\""] != space[n, "\"nguid\""]) continue
+        printf "subsystem=%s\ndevice=%s\n", substr(id, 2, length(id) - 2), space[n, "\"path\""]
+        printf "uuid=%s\n%s", space[n, "\"uuid\""], attributes[n]
+        if (!(n in opened)) print "nodes=listed"
+        many_of = split(allowed[n], list, "\n")
+        for (i = 1; i < many_of; i++) {
+            id = "\"" list[i] "\""
+            printf "%s=%s\n", ((id in keyed) ? "keyed" : "node"), list[i]
+        }
+        print "end"
+    }
 }
 
 # What is in the saved elements that are wanted.

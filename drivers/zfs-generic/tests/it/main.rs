@@ -14,6 +14,7 @@ mod hostile;
 mod keys;
 mod lost;
 mod nodes;
+mod opened;
 mod portal_groups;
 mod ports;
 mod processes;

@@ -2,6 +2,8 @@
 //! configfs that pretends.
 
 use crate::common::{Ask, Host, LIO, Volume};
+use driver_core::NodeId;
+use driver_zfs::property::PropertyName;
 use driver_zfs_generic::DiskExport;
 
 const GROUP: &str = "cfg/target/iscsi/iqn.2003-01.org.example:pvc-1/tpgt_1";
@@ -38,6 +40,39 @@ async fn initiators_that_the_kernel_remembers_go_with_their_group_unless_it_may_
         let any = host.text(&format!("{GROUP}/attrib/generate_node_acls"));
         assert_eq!(any.trim(), "0");
     }
+}
+
+#[tokio::test]
+async fn initiators_that_the_kernel_remembers_go_also_after_a_node_was_put_out() {
+    let host = Host::new();
+    let volume = Volume::new("tank/v", "pvc-1", 7);
+    let mut volume = volume.remembering(PropertyName::PUBLISHED, "a,");
+    present(&host, &host.export(&open(LIO)), &mut volume).await;
+    let memory = host.path(&format!("{GROUP}/memory"));
+    std::fs::write(&memory, "iqn.foreign").unwrap();
+    let named = host.export(LIO);
+    let revoke = Ask::Revoke(Some(NodeId::parse("a").unwrap()));
+    host.settle(&named, &mut volume, &revoke).await.unwrap();
+    let any = host.text(&format!("{GROUP}/attrib/generate_node_acls"));
+    assert_eq!(any.trim(), "0");
+    assert!(memory.exists());
+    present(&host, &named, &mut volume).await;
+    assert!(!memory.exists());
+}
+
+#[tokio::test]
+async fn a_group_whose_configuration_lets_the_kernel_remember_is_not_made_anew() {
+    let host = Host::new();
+    let mut volume = Volume::new("tank/v", "pvc-1", 7);
+    let tpg = "    tpg: {attributes: {cache_dynamic_acls: 1}}\n";
+    let export = host.export(&format!("{LIO}{tpg}"));
+    present(&host, &export, &mut volume).await;
+    let memory = host.path(&format!("{GROUP}/memory"));
+    std::fs::write(&memory, "").unwrap();
+    let portal = host.path(&format!("{GROUP}/np/0.0.0.0:3260"));
+    std::fs::remove_dir(&portal).unwrap();
+    present(&host, &export, &mut volume).await;
+    assert!(memory.exists() && portal.is_dir());
 }
 
 #[tokio::test]

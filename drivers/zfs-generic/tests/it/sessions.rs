@@ -3,6 +3,7 @@
 
 use crate::common::{Ask, Host, LIO, NVMET, Volume, pair};
 use driver_core::NodeId;
+use driver_zfs::Export as _;
 use driver_zfs::property::PropertyName;
 use driver_zfs_generic::DiskExport;
 use serde_json::{Value, json};
@@ -57,9 +58,48 @@ impl Stage {
         stage
     }
 
+    /// The same of before nodes had names: these are connected, and the volume is published to the recorded ones.
+    async fn before_nodes(
+        host: Host,
+        text: &'static str,
+        recorded: &str,
+        connected: &[&str],
+    ) -> Self {
+        let mut stage = Self::new(host, text, &[]).await;
+        stage.export = stage.host.export(&open(text));
+        assert!(stage.ask(&Ask::Establish).await);
+        for name in connected {
+            stage.host.connect(stage.target, &called(text, name), 1);
+        }
+        stage.export = stage.host.export(text);
+        stage.volume = stage.volume.remembering(PropertyName::PUBLISHED, recorded);
+        assert!(stage.is_open().await);
+        stage
+    }
+
+    /// Whether every node gets in.
+    async fn is_open(&self) -> bool {
+        let facts = self.host.facts(&self.export, &self.volume).await;
+        let subject = self.volume.subject();
+        let name = self.export.export_name(&subject).unwrap();
+        self.export.is_open(&subject, &name, &facts)
+    }
+
     async fn ask(&mut self, ask: &Ask) -> bool {
         let done = self.host.settle(&self.export, &mut self.volume, ask);
         done.await.is_ok()
+    }
+
+    /// Revokes a node, interrupted at a step; at none where it is 0, which tells how many there are.
+    async fn revoke_cut(&mut self, node: &str, cut: u32, steps: &mut u32) {
+        self.host.counted();
+        self.host.cut = (cut > 0).then_some(cut);
+        let done = self.revoke(node).await;
+        if cut == 0 {
+            *steps = self.host.counted();
+        }
+        assert_eq!(done, cut == 0, "cut {cut} of {steps}");
+        self.host.cut = None;
     }
 
     async fn revoke(&mut self, name: &str) -> bool {
@@ -168,14 +208,7 @@ async fn the_last_node_is_put_out_by_every_kernel_and_ports_of_others_come_back(
                 assert!(stage.ask(&Ask::Establish).await);
                 stage.host.connect(NQN, &called(text, "a"), 9);
             }
-            stage.host.counted();
-            stage.host.cut = (cut > 0).then_some(cut);
-            let done = stage.revoke("a").await;
-            if cut == 0 {
-                steps = stage.host.counted();
-            }
-            assert_eq!(done, cut == 0, "cut {cut} of {steps}");
-            stage.host.cut = None;
+            stage.revoke_cut("a", cut, &mut steps).await;
             if text == NVMET {
                 // Another volume of the same ports is saved before this one is put right.
                 let other = Ask::Allow(NodeId::parse("d").unwrap());
@@ -207,6 +240,71 @@ async fn a_node_that_connected_while_access_was_open_stays_when_another_one_leav
     // It is revoked by its own name, although that name is recorded nowhere.
     assert!(stage.revoke("old").await);
     assert!(!stage.is_connected("old"));
+}
+
+#[tokio::test]
+async fn a_recorded_node_is_put_out_of_an_open_target_at_whatever_step_a_call_is_interrupted() {
+    for (text, shows) in [(LIO, false), (NVMET, true), (NVMET, false)] {
+        // Where the kernel does not list connections, those of all end with the last recorded node.
+        let others: &[&str] = if text == LIO || shows { &["old"] } else { &[] };
+        let connected = [&["a"][..], others].concat();
+        let (mut steps, mut cut) = (0, 0);
+        while cut <= steps {
+            let host = if shows { newer() } else { Host::new() };
+            let mut stage = Stage::before_nodes(host, text, "a,", &connected).await;
+            stage.revoke_cut("a", cut, &mut steps).await;
+            assert!(stage.revoke("a").await);
+            assert!(!stage.is_connected("a"), "cut {cut}");
+            assert!(!stage.is_open().await, "it would come back");
+            assert_eq!(stage.remembered(), "");
+            let next = Ask::Publish(NodeId::parse("b").unwrap());
+            assert!(stage.ask(&next).await);
+            assert_eq!(stage.allowed().await, [called(text, "b")], "cut {cut}");
+            assert!(others.iter().all(|name| stage.is_connected(name)));
+            cut += 1;
+        }
+        assert!(steps > 1, "{steps}");
+    }
+}
+
+#[tokio::test]
+async fn all_recorded_nodes_are_put_out_of_an_open_target() {
+    for (text, shows) in [(LIO, false), (NVMET, true), (NVMET, false)] {
+        let host = if shows { newer() } else { Host::new() };
+        let mut stage = Stage::before_nodes(host, text, "a,b,", &["a", "b"]).await;
+        assert!(stage.ask(&Ask::Revoke(None)).await);
+        assert!(!stage.is_connected("a") && !stage.is_connected("b"));
+        assert!(!stage.is_open().await);
+    }
+}
+
+#[tokio::test]
+async fn an_open_target_stays_as_it_is_when_a_node_leaves_that_is_not_recorded() {
+    for text in [LIO, NVMET] {
+        let mut stage = Stage::before_nodes(Host::new(), text, "b,", &["b", "old"]).await;
+        assert!(stage.revoke("a").await);
+        assert!(stage.is_connected("b") && stage.is_connected("old"));
+        assert!(stage.is_open().await);
+    }
+}
+
+#[tokio::test]
+async fn a_node_leaves_a_target_that_was_not_closed_after_its_nodes_were_listed() {
+    for text in [LIO, NVMET] {
+        let connected = ["a", "b", "old"];
+        let mut stage = Stage::before_nodes(newer(), text, "a,b,", &connected).await;
+        let list = ["a", "b"].map(|name| pair(&called(text, name), name));
+        let name = PropertyName::parse("omnibus-csi:nodes").unwrap();
+        stage.volume = stage.volume.remembering(name, &list.join(","));
+        assert!(stage.revoke("a").await);
+        assert!(!stage.is_connected("a"));
+        assert!(stage.is_connected("b") && stage.is_connected("old"));
+        let facts = stage.host.facts(&stage.export, &stage.volume).await;
+        assert_eq!(facts.allowed, [called(text, "b")]);
+        let opens = ["generate_node_acls", "attr_allow_any_host"];
+        let is_open = |missing: &String| opens.iter().any(|name| missing.ends_with(name));
+        assert!(!facts.missing.iter().any(is_open), "{:?}", facts.missing);
+    }
 }
 
 #[tokio::test]

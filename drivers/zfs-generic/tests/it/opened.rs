@@ -1,0 +1,237 @@
+//! A port of nvmet that listens again, on a configfs that pretends: it refuses nodes whose subsystem it does not
+//! have, and they lose their disks. So all that was saved for it is there when it has its first link.
+
+use std::path::Path;
+
+use crate::common::{Ask, Host, NVMET, Volume};
+use driver_core::NodeId;
+use driver_zfs_generic::DiskExport;
+
+const OLD: &str = "DHHC-1:00:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAl7OaH:";
+
+/// Counts the namespaces that are enabled when the port gets a link, a line for each command.
+const LN: &str = "#!/bin/sh
+for last; do :; done
+case $last in */ports/*)
+    cat \"${0%/bin/*}\"/cfg/nvmet/subsystems/*/namespaces/1/enable | tr -d '\\n' >>\"${0%/bin/*}/opened\"
+    echo >>\"${0%/bin/*}/opened\" ;;
+esac
+";
+
+/// Counts, and does not sleep.
+const SLEEP: &str = "#!/bin/sh\necho >>\"${0%/bin/*}/slept\"\n";
+
+/// A command of this host, and then that of the fake kernel.
+fn before(host: &Host, name: &str, text: &str) {
+    let fake = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake");
+    let fake = fake.join(name).display().to_string();
+    host.program(name, &format!("{text}exec '{fake}' \"$@\"\n"));
+}
+
+fn subsystem(number: u64) -> String {
+    format!("cfg/nvmet/subsystems/nqn.2003-01.org.example:pvc-{number}")
+}
+
+fn is_linked(host: &Host, number: u64) -> bool {
+    let link = format!("cfg/nvmet/ports/1/subsystems/nqn.2003-01.org.example:pvc-{number}");
+    host.path(&link).is_symlink()
+}
+
+fn lets_in(host: &Host, number: u64, node: &str) -> bool {
+    let link = format!(
+        "{}/allowed_hosts/nqn.2014-08.org.example:{node}",
+        subsystem(number)
+    );
+    host.path(&link).is_symlink()
+}
+
+async fn establish(host: &Host, export: &DiskExport, volume: &mut Volume) {
+    host.settle(export, volume, &Ask::Establish).await.unwrap();
+}
+
+/// Volumes of these numbers, each published to these nodes.
+async fn published(
+    host: &Host,
+    export: &DiskExport,
+    numbers: &[u64],
+    nodes: &[&str],
+) -> Vec<Volume> {
+    let mut volumes = Vec::new();
+    for number in numbers {
+        let mut volume = Volume::new("tank/k8s v", &format!("pvc-{number}"), *number);
+        establish(host, export, &mut volume).await;
+        for node in nodes {
+            let allow = Ask::Allow(NodeId::parse(node).unwrap());
+            host.settle(export, &mut volume, &allow).await.unwrap();
+        }
+        volumes.push(volume);
+    }
+    volumes
+}
+
+#[tokio::test]
+async fn a_port_that_opens_again_gets_all_that_was_saved_for_it_at_once() {
+    let open = NVMET.replace(
+        "    nodes: {nameTemplate: 'nqn.2014-08.org.example:{{node}}'}\n",
+        "",
+    );
+    assert_ne!(open, NVMET);
+    for (text, nodes) in [(NVMET, &["a", "b"][..]), (open.as_str(), &[])] {
+        let host = Host::new();
+        let export = host.export(text);
+        let mut volumes = published(&host, &export, &[1, 2, 3], nodes).await;
+        let (tree, etc) = (host.tree("cfg/nvmet"), host.tree("etc"));
+        host.starts_again();
+        before(&host, "ln", LN);
+        establish(&host, &export, &mut volumes[1]).await;
+        assert_eq!(host.text("opened"), "111\n");
+        assert_eq!((host.tree("cfg/nvmet"), host.tree("etc")), (tree, etc));
+        for volume in &volumes {
+            assert_eq!(host.facts(&export, volume).await.missing, [""; 0]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_port_that_listens_gets_only_what_is_asked_for() {
+    let host = Host::new();
+    let export = host.export(NVMET);
+    let mut volumes = published(&host, &export, &[1, 2, 3], &[]).await;
+    // By hand, and the file still has it.
+    let link = "cfg/nvmet/ports/1/subsystems/nqn.2003-01.org.example:pvc-";
+    for number in [1, 3] {
+        std::fs::remove_file(host.path(&format!("{link}{number}"))).unwrap();
+    }
+    establish(&host, &export, &mut volumes[0]).await;
+    assert_eq!([1, 2, 3].map(|n| is_linked(&host, n)), [true, true, false]);
+}
+
+#[tokio::test]
+async fn wherever_the_opening_of_a_port_is_cut_the_retry_restores_all() {
+    let (mut steps, mut cut) = (0, 0);
+    while cut <= steps {
+        let mut host = Host::new();
+        let export = host.export(NVMET);
+        let mut volumes = published(&host, &export, &[1, 2], &["a"]).await;
+        let tree = host.tree("cfg/nvmet");
+        host.starts_again();
+        host.program("sleep", SLEEP);
+        host.counted();
+        host.cut = (cut > 0).then_some(cut);
+        let done = host
+            .settle(&export, &mut volumes[1], &Ask::Establish)
+            .await
+            .is_ok();
+        if cut == 0 {
+            steps = host.counted();
+            assert!(done);
+        }
+        // The port has both, or none.
+        assert_eq!(is_linked(&host, 1), is_linked(&host, 2), "cut {cut}");
+        host.cut = None;
+        establish(&host, &export, &mut volumes[1]).await;
+        assert_eq!(host.tree("cfg/nvmet"), tree, "cut {cut}");
+        cut += 1;
+    }
+    assert!(steps > 6, "{steps}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_made_is_waited_for_and_then_left_out() {
+    for comes in [true, false] {
+        let host = Host::new();
+        let export = host.export(NVMET);
+        let mut volumes = published(&host, &export, &[1, 2, 3], &["a"]).await;
+        host.starts_again();
+        // The disk is there after three seconds, or never.
+        let until = if comes { 3 } else { 100 };
+        let mkdir = format!(
+            "#!/bin/sh\ncase $* in */subsystems/*:pvc-1/namespaces/1)\n\
+             [ \"$(cat \"${{0%/bin/*}}/slept\" 2>/dev/null | wc -l)\" -ge {until} ] || exit 1 ;;\nesac\n"
+        );
+        before(&host, "mkdir", &mkdir);
+        host.program("sleep", SLEEP);
+        establish(&host, &export, &mut volumes[1]).await;
+        assert_eq!([1, 2, 3].map(|n| is_linked(&host, n)), [comes, true, true]);
+        assert_eq!(host.path(&subsystem(1)).exists(), comes);
+        let slept = host.text("slept").lines().count();
+        assert_eq!(slept, if comes { 3 } else { 10 });
+        assert!(lets_in(&host, 3, "a"));
+        // What was left out is restored in its turn.
+        before(&host, "mkdir", "#!/bin/sh\n");
+        establish(&host, &export, &mut volumes[0]).await;
+        assert!(is_linked(&host, 1) && lets_in(&host, 1, "a"));
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_was_let_in_and_not_saved_is_not_put_out() {
+    let host = Host::new();
+    let export = host.export(NVMET);
+    let mut volumes = published(&host, &export, &[1, 2, 3], &[]).await;
+    // A call was cut after it had let in a node.
+    let node = host.path("cfg/nvmet/hosts/nqn.2014-08.org.example:a");
+    std::fs::create_dir(&node).unwrap();
+    let allowed = format!("{}/allowed_hosts/nqn.2014-08.org.example:a", subsystem(1));
+    std::os::unix::fs::symlink(&node, host.path(&allowed)).unwrap();
+    for number in 1..=3 {
+        let link = "cfg/nvmet/ports/1/subsystems/nqn.2003-01.org.example:pvc-";
+        std::fs::remove_file(host.path(&format!("{link}{number}"))).unwrap();
+    }
+    before(&host, "ln", LN);
+    establish(&host, &export, &mut volumes[1]).await;
+    assert_eq!(host.text("opened"), "111\n");
+    assert!(lets_in(&host, 1, "a"));
+}
+
+#[tokio::test]
+async fn an_attribute_that_another_kernel_has_saved_keeps_no_disk_out() {
+    let host = Host::new();
+    let export = host.export(NVMET);
+    let mut volumes = published(&host, &export, &[1, 2], &["a"]).await;
+    let saved = host.text("etc/saved.json");
+    let newer = saved.replace("\"allow_any_host\"", "\"newer\": \"1\", \"allow_any_host\"");
+    assert_ne!(newer, saved);
+    std::fs::write(host.path("etc/saved.json"), newer).unwrap();
+    host.starts_again();
+    host.program("sleep", SLEEP);
+    establish(&host, &export, &mut volumes[1]).await;
+    assert!(is_linked(&host, 1) && lets_in(&host, 1, "a"));
+    assert!(!host.path("slept").exists(), "it was waited for");
+}
+
+#[tokio::test]
+async fn a_disk_of_others_is_not_linked_by_a_name_that_was_saved() {
+    let host = Host::new();
+    let export = host.export(NVMET);
+    let mut volumes = published(&host, &export, &[1, 2], &[]).await;
+    host.starts_again();
+    let theirs = host.path(&subsystem(1)).join("namespaces/1");
+    std::fs::create_dir_all(&theirs).unwrap();
+    std::fs::write(theirs.join("device_path"), "/dev/theirs\n").unwrap();
+    let tree = host.tree(&subsystem(1));
+    establish(&host, &export, &mut volumes[1]).await;
+    assert_eq!([is_linked(&host, 1), is_linked(&host, 2)], [false, true]);
+    assert_eq!(host.tree(&subsystem(1)), tree);
+}
+
+#[tokio::test]
+async fn a_node_that_was_saved_with_a_key_gets_in_with_it_or_not_at_all() {
+    let host = Host::new();
+    let keys = format!("    dhchapKeys: {{a: '{OLD}'}}\n    nvmetcliRestoresKeys: true\n");
+    let with_keys = host.export(&format!("{NVMET}{keys}"));
+    let without = host.export(NVMET);
+    let mut theirs = published(&host, &with_keys, &[1, 2], &["a"]).await;
+    let mut ours = published(&host, &without, &[3], &["b"]).await;
+    // By a connection that has no keys.
+    host.starts_again();
+    establish(&host, &without, &mut ours[0]).await;
+    assert!(is_linked(&host, 1) && !lets_in(&host, 1, "a"));
+    assert!(lets_in(&host, 3, "b"));
+    // By the one that has them.
+    host.starts_again();
+    establish(&host, &with_keys, &mut theirs[1]).await;
+    assert!(lets_in(&host, 1, "a") && lets_in(&host, 3, "b"));
+    let key = host.text("cfg/nvmet/hosts/nqn.2014-08.org.example:a/dhchap_key");
+    assert_eq!(key.trim(), OLD);
+}
