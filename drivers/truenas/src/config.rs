@@ -385,6 +385,7 @@ struct SmbConfig {
     share_browsable: Option<bool>,
     share_access_based_enumeration: Option<bool>,
     share_time_machine: Option<bool>,
+    nodes: Option<Value>,
 }
 
 /// Reads the section `smb`.
@@ -397,6 +398,11 @@ pub(crate) fn smb(document: &Document) -> Result<SmbExport, ConfigError> {
         ("smb.shareStorageTask", old),
     ]);
     let config: SmbConfig = document.section("smb")?;
+    if config.nodes.is_some() {
+        let problem = "is of the other protocols: samba compares addresses when a client connects, and a client that is \
+                       connected stays. Shares of SMB have users";
+        return Err(ConfigError::at("smb.nodes", problem));
+    }
     Ok(SmbExport {
         by_api: is_by_api(document),
         server: server("smb", &config.share_host)?,

@@ -22,8 +22,7 @@ const TAKEN_BY: &str = "democratic-csi";
 /// The longest name.
 const LONGEST_NAME: usize = 127;
 /// The LUNs that have snapshots.
-const NO_SNAPSHOTS: &str =
-    "DSM has snapshots of thin LUNs on Btrfs only; see the page about Synology, thin or thick";
+const NO_SNAPSHOTS: &str = "DSM has snapshots of thin LUNs on Btrfs only: see \"Choose thin or thick\" in docs/synology.md";
 
 /// Whether a snapshot is one of CSI. A DSM that does not say it might have any.
 pub(super) fn is_ours(snapshot: &LunSnapshot) -> bool {

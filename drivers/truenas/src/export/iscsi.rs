@@ -466,7 +466,11 @@ impl Export for IscsiExport {
             return Ok(Vec::new());
         };
         let admit = self.admit(subject, name, facts, revoked.names);
-        Ok(revoked.forget.into_iter().chain(admit).collect())
+        // Before the list changes: after an interruption no other call lets it in again.
+        let mark = revoked.mark.filter(|_| !admit.is_empty());
+        // After that: while the target lets it in, the volume is held by it.
+        let acts = mark.into_iter().chain(admit).chain(revoked.forget);
+        Ok(acts.collect())
     }
 
     fn connected(

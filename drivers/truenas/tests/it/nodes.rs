@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use csi_types::{AccessMode, NodeIdentity};
 use driver_core::config::{Document, NoEnvironment};
-use driver_core::contract::{Fresh, keep_contract};
 use driver_core::{
     DeleteVolume, Driver, Error, Kind, NodeId, PublishVolume, UnpublishVolume, VolumeId,
 };
@@ -233,6 +232,51 @@ async fn a_volume_of_one_node_is_for_another_one_only_after_it() {
             .expect("unpublished");
         publish_as(driver, &id, "b", mode).await.expect("published");
         assert_eq!(let_in(&nas, kind).await, [called(kind, "b")], "{what}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_is_held_by_its_node_until_the_access_is_closed() {
+    let mode = AccessMode::SingleNodeMultiWriter;
+    let closing = [
+        "sharing.nfs.update",
+        "iscsi.initiator.update",
+        "nvmet.host_subsys.delete",
+    ];
+    for (kind, closing) in KINDS.into_iter().zip(closing) {
+        // Killed before the access is closed; after that, before the node is forgotten.
+        let forgetting = Rule::new("pool.dataset.update", Action::CutBefore).skip(1);
+        for (rule, is_in) in [
+            (Rule::new(closing, Action::CutBefore), true),
+            (forgetting, false),
+        ] {
+            let what = format!("{kind}: {rule:?}");
+            let nas = appliance(Generation::V25_10).await;
+            nas.faults().set(|settings| settings.idle_timeout = false);
+            let first = per_node(&nas, kind);
+            let id = create(first.as_ref(), "pvc-1").await.id;
+            let published = publish_as(first.as_ref(), &id, "a", mode).await;
+            published.unwrap_or_else(|error| panic!("{what}: {}", error.chain()));
+            nas.faults().add(rule);
+            let killed = unpublish(first.as_ref(), &id, Some("a")).await;
+            killed.expect_err(&what);
+            nas.faults().clear();
+            nas.clock().advance(Duration::from_mins(2));
+            let still: Vec<_> = is_in.then(|| called(kind, "a")).into_iter().collect();
+            assert_eq!(let_in(&nas, kind).await, still, "{what}");
+            let next = per_node(&nas, kind);
+            let refused = publish_as(next.as_ref(), &id, "b", mode).await;
+            let refused = refused.expect_err(&what);
+            assert_eq!(refused.kind(), Kind::Busy, "{what}: {}", refused.chain());
+            assert_eq!(let_in(&nas, kind).await, still, "{what}: refused");
+            retried(&what, async || {
+                unpublish(next.as_ref(), &id, Some("a")).await
+            })
+            .await;
+            let published = publish_as(next.as_ref(), &id, "b", mode).await;
+            published.unwrap_or_else(|error| panic!("{what}: {}", error.chain()));
+            assert_eq!(let_in(&nas, kind).await, [called(kind, "b")], "{what}");
+        }
     }
 }
 
@@ -574,6 +618,13 @@ async fn what_lets_in_others_is_refused_with_nodes() {
     let document = Document::parse(&text, &NoEnvironment).expect("a document");
     let refused = from_document(&document).expect_err("refused");
     assert_eq!(refused.path(), Some("iscsi.nodes"));
+    let text = config(&nas, "freenas-api-smb", "").replace(
+        "shareHost: 10.0.0.5",
+        "shareHost: 10.0.0.5, nodes: {nameTemplate: '{{node}}'}",
+    );
+    let document = Document::parse(&text, &NoEnvironment).expect("a document");
+    let refused = from_document(&document).expect_err("refused");
+    assert_eq!(refused.path(), Some("smb.nodes"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -609,8 +660,8 @@ async fn the_login_that_setup_makes_may_change_access() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn access_costs_the_same_whatever_the_number_of_volumes_and_nodes() {
-    // Of a share one is the second look at fences, or the mark before a revocation.
-    for (kind, most) in [(KINDS[0], [6, 6]), (KINDS[1], [7, 7]), (KINDS[2], [9, 11])] {
+    // Of a share one is the second look at fences, or the mark before a revocation, as of a target.
+    for (kind, most) in [(KINDS[0], [6, 6]), (KINDS[1], [7, 8]), (KINDS[2], [9, 11])] {
         let nas = appliance(Generation::V25_10).await;
         let driver = per_node(&nas, kind);
         let driver = driver.as_ref();
@@ -638,28 +689,4 @@ async fn access_costs_the_same_whatever_the_number_of_volumes_and_nodes() {
             assert!(exchanges <= most, "{kind}: {costs:?}");
         }
     }
-}
-
-async fn keep(generation: Generation, kind: &str) {
-    keep_contract(|| async {
-        let nas = appliance(generation).await;
-        let fresh = Fresh::new(per_node(&nas, kind), nas).with_callers(3);
-        fresh.holding(true)
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nfs_with_nodes_keeps_the_contract() {
-    keep(Generation::V25_10, KINDS[0]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn iscsi_with_nodes_keeps_the_contract() {
-    keep(Generation::V24_10, KINDS[1]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nvmeof_with_nodes_keeps_the_contract() {
-    keep(Generation::V26Rc, KINDS[2]).await;
 }
