@@ -38,6 +38,7 @@ pub use request::{
     ExpandRequest, NodeConfig, PublishRequest, StageRequest, StagingPath, TargetPath, Usage,
     VolumeStats,
 };
+pub use staged::StagedHealth;
 pub(crate) use unresponsive::take_away;
 
 use std::path::Path;

@@ -8,6 +8,7 @@
     reason = "mounts as other programs make them, in a private mount namespace"
 )]
 
+use std::ffi::CStr;
 use std::path::Path;
 
 use rustix::mount::{MountFlags, MountPropagationFlags};
@@ -51,6 +52,11 @@ pub(crate) fn with_own_descriptors(test: impl FnOnce() + Send + 'static) {
 /// A bind mount as mount(8) makes it: without flags.
 pub(crate) fn bind_plainly(from: &Path, to: &Path) {
     rustix::mount::mount_bind(from, to).expect("bind");
+}
+
+/// A filesystem in memory of the size that the options say.
+pub(crate) fn small(at: &Path, options: &CStr) {
+    rustix::mount::mount("t", at, "tmpfs", MountFlags::empty(), options).expect("tmpfs");
 }
 
 /// Lets mounts below the mount at `path` appear in later bind mounts of it, too.

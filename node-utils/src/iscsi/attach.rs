@@ -67,7 +67,7 @@ pub async fn attach(
     }
 }
 
-/// How many portals of a volume in use have no session, beside one that works. None that counts without a multipath map,
+/// The portals of a volume in use that have no session, beside one that works. None that counts without a multipath map,
 /// which would take up the new disk, and where a session proves itself by a password, which is not kept on the node. One
 /// that the kernel has given up, below a map after seconds, is still that of the daemon, which opens no second one.
 pub async fn lacking(
@@ -75,7 +75,7 @@ pub async fn lacking(
     device: &BlockDevice,
     volume: &Iscsi,
     deadline: Instant,
-) -> Result<usize, Error> {
+) -> Result<Vec<String>, Error> {
     let facts = &IscsiFacts::of(volume);
     let is_map = {
         let (kernel, device) = (kernel.clone(), device.clone());
@@ -90,10 +90,10 @@ pub async fn lacking(
         .iter()
         .any(|session| session.state == State::LoggedIn);
     if !is_map || !works || sessions.iter().any(|session| session.has_password) {
-        return Ok(0);
+        return Ok(Vec::new());
     }
     let missing = without_session(facts, &sessions, |_| true, deadline).await;
-    Ok(missing.len())
+    Ok(missing.into_iter().map(ToString::to_string).collect())
 }
 
 /// The portals of a volume that none of these sessions goes through, of those that count.

@@ -52,13 +52,14 @@ pub(super) trait Devices: fmt::Debug + Send + Sync {
         deadline: Instant,
     ) -> Result<(Attached, Option<StageLock>), Error>;
 
-    /// How many ways to a volume in use are missing beside one that works, which an attach opens again. From sysfs alone.
+    /// The addresses of a volume in use by which it has no way beside one that works, which an attach opens again. From
+    /// sysfs alone.
     async fn lacking(
         &self,
         device: &BlockDevice,
         volume: &Attachment,
         deadline: Instant,
-    ) -> Result<usize, Error>;
+    ) -> Result<Vec<String>, Error>;
 
     /// Removes the device, and closes the session unless others need it. Idempotent. An error while the
     /// device is in use.

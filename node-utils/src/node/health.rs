@@ -14,7 +14,7 @@ use csi_types::error::{Error, Kind};
 use csi_types::health::{Condition, ConditionKind, Conditions, Reason};
 use csi_types::said;
 
-pub use csi_types::said::{NO_ANSWER, NOT_MOUNTED, SESSION_DOWN};
+pub use csi_types::said::{FULL, NO_ANSWER, NO_INODES, NOT_MOUNTED, SESSION_DOWN};
 
 /// Its device has disappeared.
 pub const DEVICE_GONE: Reason = Reason::constant("DeviceGone");

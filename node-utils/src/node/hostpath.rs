@@ -27,7 +27,10 @@ pub(super) fn source(hostpath: &Hostpath) -> Result<Place, Error> {
                     "the folder of all volumes, {}, is not there either",
                     above.display()
                 ))
-                .advise("the filesystem of the base directory may not be mounted: mount it");
+                .advise(
+                    "the filesystem of the base directory may not be mounted: mount it. If nothing is mounted there, \
+                     `shareBasePath` of the connection is not the directory that `controllerBasePath` is: correct it",
+                );
         }
         let kind = match errno {
             Errno::NOENT | Errno::NOTDIR => Kind::NotFound,

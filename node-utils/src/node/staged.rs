@@ -18,6 +18,15 @@ use csi_types::error::{Error, Kind};
 use csi_types::health::{Condition, ConditionKind, Conditions};
 use csi_types::secrets::StageSecrets;
 
+/// A look at a staged volume.
+#[derive(Debug, Clone, Default)]
+pub struct StagedHealth {
+    /// What is wrong.
+    pub conditions: Conditions,
+    /// The addresses of its storage by which it has no way, while it has one by another.
+    pub lacking: Vec<String>,
+}
+
 // === impl Node ===
 
 impl Node {
@@ -35,26 +44,35 @@ impl Node {
 
     /// What is wrong with a staged volume, within twice [`PROBE`] whatever hangs: as [`Node::conditions`], and ways to its
     /// device that are missing. While its device cannot be reached nothing that is mounted is touched.
-    pub async fn look(&self, limits: Limits, staging: &AbsolutePath) -> Result<Conditions, Error> {
+    pub async fn look(
+        &self,
+        limits: Limits,
+        staging: &AbsolutePath,
+    ) -> Result<StagedHealth, Error> {
         let soon = || limits.no_later_than(Instant::now() + PROBE);
         let mut found = self.device_conditions(soon(), staging.clone()).await?;
         if !is_away(&found) {
             found = self.conditions(soon(), slice::from_ref(staging)).await?;
         }
-        if is_away(&found) {
-            return Ok(found);
+        let mut seen = StagedHealth {
+            conditions: found,
+            lacking: Vec::new(),
+        };
+        if is_away(&seen.conditions) {
+            return Ok(seen);
         }
         let limits = soon();
         if let Some((device, volume)) = self.recorded(&limits, staging).await? {
             let devices = &self.context.devices;
-            let lacking = devices.lacking(&device, &volume, limits.deadline()).await?;
-            if lacking > 0 {
-                let text = format!("{lacking} of its sessions or connections are not there");
+            seen.lacking = devices.lacking(&device, &volume, limits.deadline()).await?;
+            if !seen.lacking.is_empty() {
+                let count = seen.lacking.len();
+                let text = format!("{count} of its sessions or connections are not there");
                 let (kind, reason) = (ConditionKind::Degraded, health::PATH_MISSING);
-                found.add(Condition::new(kind, reason, text));
+                seen.conditions.add(Condition::new(kind, reason, text));
             }
         }
-        Ok(found)
+        Ok(seen)
     }
 
     /// Opens the ways to the device of a staged volume that are missing, as an attach does, and without a secret. An
@@ -64,7 +82,8 @@ impl Node {
             return Ok(());
         };
         let (devices, deadline) = (&self.context.devices, limits.deadline());
-        if devices.lacking(&device, &volume, deadline).await? == 0 {
+        let lacking = devices.lacking(&device, &volume, deadline).await?;
+        if lacking.is_empty() {
             return Ok(());
         }
         let work = async {
@@ -82,13 +101,13 @@ impl Node {
                 };
             }
             drop(attached?);
-            match devices.lacking(&device, &volume, after.deadline()).await? {
-                0 => Ok(()),
-                left => Err(
-                    Error::new(Kind::Unreachable, format!("reconnect `{staging}`"))
-                        .advise(format!("{left} of its sessions or connections still fail")),
-                ),
+            let left = devices.lacking(&device, &volume, after.deadline()).await?;
+            if left.is_empty() {
+                return Ok(());
             }
+            let (doing, left) = (format!("reconnect `{staging}`"), left.join(", "));
+            Err(Error::new(Kind::Unreachable, doing)
+                .because(format!("there is still no session or connection by {left}")))
         };
         let source = Source::of_volume(&volume);
         self.account(source, Purpose::Change).on_account(work).await

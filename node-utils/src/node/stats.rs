@@ -7,7 +7,9 @@ use rustix::fs::{StatVfs, StatVfsMountFlags};
 use rustix::io::Errno;
 
 use super::backing::{Backing, backing};
-use super::health::{DIRECTORY_DELETED, NO_ANSWER, READ_ONLY, gone as is_gone, inaccessible};
+use super::health::{
+    DIRECTORY_DELETED, FULL, NO_ANSWER, NO_INODES, READ_ONLY, gone as is_gone, inaccessible,
+};
 use super::mount_target::is_dead;
 use super::raw::BLOCK_DEVICE;
 use super::request::{Usage, VolumeStats};
@@ -16,6 +18,7 @@ use crate::mount::{MountEntry, MountTable, Place};
 use csi_types::attachment::AbsolutePath;
 use csi_types::error::{Error, Kind};
 use csi_types::health::{Condition, ConditionKind, Conditions};
+use csi_types::said;
 
 pub(super) fn stats(kernel: &Kernel, path: &AbsolutePath) -> Result<VolumeStats, Error> {
     let place = match mounted(path) {
@@ -133,7 +136,22 @@ fn silent(errno: Errno) -> VolumeStats {
 }
 
 fn conditions(place: &Place, vfs: &StatVfs) -> Conditions {
-    condition(place, vfs).into_iter().collect()
+    condition(place, vfs).into_iter().chain(room(vfs)).collect()
+}
+
+/// Next to nothing can be written, or no more files be made. One that counts neither has room, and one that is read-only, such
+/// as an image, needs none.
+fn room(vfs: &StatVfs) -> Vec<Condition> {
+    if vfs.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        return Vec::new();
+    }
+    let degraded = |reason, text| Condition::new(ConditionKind::Degraded, reason, text);
+    let bytes = |blocks: u64| blocks.saturating_mul(vfs.f_frsize.max(1));
+    let is_full = said::is_full(bytes(vfs.f_bavail), bytes(vfs.f_blocks));
+    let full = is_full.then(|| degraded(FULL, said::IS_FULL.to_owned()));
+    let has_none = vfs.f_files > 0 && vfs.f_favail == 0;
+    let none = has_none.then(|| degraded(NO_INODES, said::no_inodes(vfs.f_files)));
+    full.into_iter().chain(none).collect()
 }
 
 fn condition(place: &Place, vfs: &StatVfs) -> Option<Condition> {

@@ -87,21 +87,25 @@ pub async fn attach(
     Ok((attached, lock))
 }
 
-/// How many ways to a namespace in use have no connection, beside one that works. None that counts where the kernel does
-/// not join the paths: one that is new would not be used.
-pub async fn lacking(kernel: &Kernel, volume: &Nvmeof, deadline: Instant) -> Result<usize, Error> {
+/// The places of a namespace in use to which there is no connection, beside one that works. None that counts where the
+/// kernel does not join the paths: one that is new would not be used.
+pub async fn lacking(
+    kernel: &Kernel,
+    volume: &Nvmeof,
+    deadline: Instant,
+) -> Result<Vec<String>, Error> {
     let facts = &NvmeFacts::of(volume);
     let seen = Seen::now(kernel, facts, deadline).await?;
     let is_joined = seen.disks.iter().any(|disk| disk.is_joined);
     // No name is looked up where nothing can be missing.
     if !seen.is_usable() || !is_joined || seen.controllers.len() >= volume.transports.len() {
-        return Ok(0);
+        return Ok(Vec::new());
     }
     let (routes, _) = resolve(volume, deadline).await;
     let lacking = routes
         .iter()
         .filter(|route| route.find(&seen.controllers).is_none());
-    Ok(lacking.count())
+    Ok(lacking.map(Resolved::place).collect())
 }
 
 async fn open(

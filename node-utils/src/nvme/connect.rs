@@ -96,6 +96,11 @@ impl Resolved {
         })
     }
 
+    /// The place to which it leads, without its options, of which some are secret.
+    pub(super) fn place(&self) -> String {
+        place(&self.way)
+    }
+
     /// Whether the volume says the key for it.
     pub(super) fn has_key(&self) -> bool {
         authenticated::has_key(&self.way)

@@ -184,13 +184,13 @@ impl Devices for Attachers {
         device: &BlockDevice,
         volume: &Attachment,
         deadline: Instant,
-    ) -> Result<usize, Error> {
+    ) -> Result<Vec<String>, Error> {
         match volume {
             Attachment::Iscsi(volume) => {
                 iscsi::lacking(&self.kernel, device, volume, deadline).await
             }
             Attachment::Nvmeof(volume) => nvme::lacking(&self.kernel, volume, deadline).await,
-            _ => Ok(0),
+            _ => Ok(Vec::new()),
         }
     }
 

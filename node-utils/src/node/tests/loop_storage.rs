@@ -209,8 +209,14 @@ impl Devices for LoopStorage {
         Ok((attached, Some(lock)))
     }
 
-    async fn lacking(&self, _: &BlockDevice, _: &Attachment, _: Instant) -> Result<usize, Error> {
-        Ok(self.lacks.load(Ordering::Relaxed))
+    async fn lacking(
+        &self,
+        _: &BlockDevice,
+        _: &Attachment,
+        _: Instant,
+    ) -> Result<Vec<String>, Error> {
+        let lacks = 0..self.lacks.load(Ordering::Relaxed);
+        Ok(lacks.map(|number| format!("10.0.0.{number}")).collect())
     }
 
     async fn detach(&self, facts: &Facts, deadline: Instant) -> Result<(), Error> {

@@ -8,7 +8,13 @@ impl Bench {
     fn seen(&self, relative: &str) -> Vec<&'static str> {
         let path = AbsolutePath::parse(&self.text(relative)).expect("path");
         let found = self.run(self.node.look(soon(), &path)).expect("look");
-        found.iter().map(|one| one.reason().as_str()).collect()
+        let lacks = self.storage.lacks.load(Ordering::Relaxed);
+        assert_eq!(found.lacking.len(), lacks, "each address is named");
+        found
+            .conditions
+            .iter()
+            .map(|one| one.reason().as_str())
+            .collect()
     }
 
     fn reconnect(&self, relative: &str) -> Result<(), Error> {

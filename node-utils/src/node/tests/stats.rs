@@ -1,7 +1,7 @@
 //! Space, files and health.
 
 use super::*;
-use crate::testing::remount;
+use crate::testing::{remount, small};
 
 fn reason(stats: &VolumeStats) -> &'static str {
     worst(&stats.conditions)
@@ -69,6 +69,28 @@ fn a_filesystem_that_turned_read_only_is_abnormal_and_a_read_only_publication_is
         assert_eq!(reason(&bench.stats("k/ro").expect("stats")), "Normal");
         remount(&bench.base, false);
         assert_eq!(reason(&bench.stats("k/t").expect("stats")), "Normal");
+    });
+}
+
+#[test]
+fn a_filesystem_without_inodes_or_room_is_abnormal_until_something_is_removed() {
+    bench(|bench| {
+        small(&bench.path("v"), c"size=1m,nr_inodes=8");
+        fs::create_dir(bench.path("v/one")).expect("dir");
+        bench.stage("one", "s").expect("stage");
+        let reason = || reason(&bench.stats("k/s").expect("stats"));
+        assert_eq!(reason(), "Normal");
+        let file = |number: u32| bench.path(&format!("v/one/{number}"));
+        let made = (0..8)
+            .take_while(|number| fs::write(file(*number), "").is_ok())
+            .count();
+        assert_eq!(reason(), "NoInodesLeft", "{made} files");
+        fs::remove_file(file(0)).expect("remove");
+        assert_eq!(reason(), "Normal");
+        let _ = fs::write(file(1), vec![7; 2 << 20]);
+        assert_eq!(reason(), "FilesystemFull");
+        fs::remove_file(file(1)).expect("remove");
+        assert_eq!(reason(), "Normal");
     });
 }
 
