@@ -10,7 +10,7 @@ mod multi_connection;
 
 pub(crate) use gate::{Gate, hold_paused_clock};
 pub(crate) use multi_connection::{
-    among, multi_connection, multi_in, multi_named, multi_of, multi_under, under_legacy_name,
+    among, multi_connection, multi_of, multi_under, under_legacy_name,
 };
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,18 +29,15 @@ use driver_core::{
     PublishVolume, Published, Publisher, Snapshot, SnapshotFilter, SnapshotId, Snapshots, Source,
     Topology, UnpublishVolume, Volume, VolumeId, VolumeName,
 };
-use node_utils::{Node, NodeConfig};
+use node_utils::Tools;
 use tokio::sync::Notify;
 
-use crate::app::{App, honours_group};
-use crate::csi::advertise::Advertised;
-use crate::csi::node::info::NodeInfo;
-use crate::csi::node::service::NodeService;
+use crate::app::App;
+use crate::csi::environment::Environment;
 use crate::csi::plugin::{Modes, Plugin};
 use crate::csi::spec_version::CsiVersion;
 use crate::routing::connection::Connection;
-use crate::routing::connections::{ConnectionName, Connections};
-use crate::routing::folder::States;
+use crate::routing::connections::ConnectionName;
 use crate::routing::plugin_name::PluginName;
 use crate::rpc::{Deadlines, Runner};
 use crate::telemetry::metrics::Metrics;
@@ -99,51 +96,27 @@ pub(crate) const EVERYTHING: Capabilities = Capabilities {
     get_snapshot: true,
     clones: true,
     expand: Expansion::Controller,
-    publish: false,
-    published_nodes: false,
-    fence: false,
     topology: true,
-    modify: false,
-    groups: false,
-    block_metadata: false,
-    orphans: false,
-    exports: false,
-    inline: false,
-    adopt: false,
-    health: false,
+    ..Capabilities::NONE
 };
 
 /// A plugin over `driver`, with a configuration.
 pub(crate) fn plugin<D: Driver + 'static>(driver: &Arc<D>, yaml: &str) -> Arc<Plugin> {
     let document = Document::parse(yaml, &NoEnvironment).expect("yaml");
-    let config = document.common().expect("configuration");
-    let node = Node::here(NodeConfig {
-        mount_flags: config.node.mount.mount_flags.clone(),
-        ..NodeConfig::default()
-    });
-    let connection = Connection::of(ConnectionName::unnamed(), driver.clone(), &config);
-    let version = CsiVersion::minor(12);
-    let advertised = Advertised::new(
-        connection.can(),
-        connection.access(),
-        &config.service,
-        version,
-    );
-    let groups = honours_group(&advertised, version);
-    serve(App {
-        kind: driver.kind().to_owned(),
-        advertised,
-        connections: Connections::single(connection),
-        node: NodeService::of(driver.clone(), &config, node, groups),
-        info: NodeInfo::plain(
-            NodeId::parse("node-1").expect("node"),
-            driver.node_topology(),
-        ),
-        folder: None,
-        states: States::default(),
-        alone: None,
-        legacy: BTreeMap::new(),
-    })
+    let at = environment();
+    let (name, context) = (ConnectionName::unnamed(), App::context(&at));
+    let connection = Connection::over(name, driver.clone(), &document, &context);
+    let app = App::over(connection.expect("a connection"), &document, &at);
+    serve(app.expect("an app"))
+}
+
+fn environment() -> Environment {
+    Environment {
+        node: NodeId::parse("node-1").expect("node"),
+        version: CsiVersion::minor(12),
+        tools: Tools::of_this_machine(),
+        modes: None,
+    }
 }
 
 /// A plugin that serves `app`.

@@ -10,8 +10,6 @@ pub(crate) mod jobs;
 pub mod programs;
 pub mod service;
 pub(crate) mod staged;
-#[cfg(test)]
-mod tests;
 
 use std::sync::Arc;
 

@@ -2,17 +2,14 @@
 
 use std::sync::Arc;
 
+use driver_core::Driver;
 use driver_core::config::{Document, NoEnvironment};
-use driver_core::{Driver, NodeId};
-use node_utils::Tools;
 
-use super::{Memory, serve};
+use super::{Memory, environment, serve};
 use crate::app::App;
-use crate::csi::environment::Environment;
 use crate::csi::plugin::Plugin;
-use crate::csi::spec_version::CsiVersion;
 use crate::routing::connection::Connection;
-use crate::routing::connections::{ConnectionName, Connections, LazyConnection, Names};
+use crate::routing::connections::{ConnectionName, Connections, Names};
 
 /// A plugin over several connections, whose files are empty but for `yaml`.
 pub(crate) fn multi_connection(
@@ -40,43 +37,24 @@ fn main_file(more: &str) -> String {
 
 /// A plugin over connections with any drivers, whose files are empty.
 pub(crate) fn multi_of(drivers: &[(&str, Arc<dyn Driver>)]) -> Arc<Plugin> {
-    multi_in(&main_file(""), drivers)
-}
-
-/// The same with a main file of its own.
-pub(crate) fn multi_in(root: &str, drivers: &[(&str, Arc<dyn Driver>)]) -> Arc<Plugin> {
-    of_connections(root, with_drivers(drivers), Names::default())
-}
-
-/// The same under names of its own.
-pub(crate) fn multi_named(drivers: &[(&str, Arc<dyn Driver>)], names: Names) -> Arc<Plugin> {
-    of_connections(&main_file(""), with_drivers(drivers), names)
-}
-
-fn with_drivers(drivers: &[(&str, Arc<dyn Driver>)]) -> impl Iterator<Item = Connection> {
-    drivers.iter().map(|(name, driver)| {
+    let all = drivers.iter().map(|(name, driver)| {
         let name = ConnectionName::parse(name).expect("a name");
         Connection::among(name, driver.clone(), &parse("driver: memory"))
-    })
+    });
+    of_connections(&main_file(""), all, Names::default())
 }
 
 fn of_connections(root: &str, all: impl Iterator<Item = Connection>, names: Names) -> Arc<Plugin> {
     let mut app = app(root);
     app.connections = Connections::named(names);
     for connection in all {
-        app.connections.put(LazyConnection::fixed(connection));
+        app.connections.add(connection);
     }
     serve(app)
 }
 
 fn app(root: &str) -> App {
-    let at = Environment {
-        node: NodeId::parse("node-1").expect("node"),
-        version: CsiVersion::minor(12),
-        tools: Tools::of_this_machine(),
-        modes: None,
-    };
-    let (_, app) = App::open(parse(root), &at).expect("an app");
+    let (_, app) = App::open(parse(root), &environment()).expect("an app");
     app
 }
 

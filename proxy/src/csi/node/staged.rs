@@ -12,7 +12,7 @@ use csi_types::{AbsolutePath, said};
 use driver_core::{Condition, Conditions, Error};
 use futures_util::FutureExt;
 use node_utils::Limits;
-use node_utils::node::{Node, PROBE, health};
+use node_utils::node::{Node, PROBE, StagedHealth, health};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, error, info, warn};
@@ -30,7 +30,8 @@ const LIST: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_secs(3);
 /// The time of a repair: a login that hangs ends within it, and an unstage of the target waits so long at most.
 const REPAIR: Duration = Duration::from_secs(30);
-/// The pause after a repair of a volume before the next one. A storage whose other address is away for good logs each try.
+/// The pause after a repair of a volume before the next one of it, and after one that failed before the next one only by
+/// addresses that are still missing then, of whatever volume. A storage whose other address is away for good logs each try.
 const AGAIN: Duration = Duration::from_mins(10);
 
 /// Nothing is wrong.
@@ -43,6 +44,8 @@ const UNKNOWN: &str = "Unknown";
 struct Known {
     states: HashMap<AbsolutePath, &'static str>,
     repaired: HashMap<AbsolutePath, Instant>,
+    /// The last failure of a repair by each address.
+    failed: HashMap<String, Instant>,
     counts: BTreeMap<&'static str, usize>,
 }
 
@@ -74,24 +77,30 @@ pub(crate) fn watch(
 // === impl Known ===
 
 impl Known {
-    /// Looks at each volume once, and of a server that does not answer at one. After a repair that failed the others wait
-    /// for the next round.
+    /// Looks at each volume once, and of a server that does not answer at one.
     async fn round(
         &mut self,
         verbs: &Node,
         drivers: &[String],
         metrics: &Metrics,
     ) -> Result<(), Error> {
-        let staged = verbs.staged(within(LIST), drivers).await?;
+        let mut staged = verbs.staged(within(LIST), drivers).await?;
         self.keep(&staged);
+        self.sort(&mut staged);
         metrics.node_volumes(self.count());
         let mut silent: HashMap<&str, Conditions> = HashMap::new();
-        let mut may_repair = true;
         for (path, server) in &staged {
             let next = Instant::now() + ONE;
-            let found = match silent.get(server.as_str()) {
-                Some(found) => Ok(found.clone()),
+            let seen = match silent.get(server.as_str()) {
+                Some(found) => Ok(StagedHealth {
+                    conditions: found.clone(),
+                    ..StagedHealth::default()
+                }),
                 None => verbs.look(within(LOOK), path).await,
+            };
+            let (found, lacking) = match seen {
+                Ok(seen) => (Ok(seen.conditions), seen.lacking),
+                Err(error) => (Err(error), Vec::new()),
             };
             let is_silence = |one: &Condition| one.message() == said::no_answer(path, PROBE);
             if let Ok(found) = &found
@@ -101,13 +110,13 @@ impl Known {
             }
             self.note(path, &found);
             metrics.node_volumes(self.count());
-            let is_missing = |one: &Condition| one.reason() == health::PATH_MISSING;
-            if may_repair
-                && found.is_ok_and(|found| found.iter().any(is_missing))
-                && self.is_due(path)
-            {
+            if self.is_due(path, &lacking) {
                 let repaired = verbs.reconnect(within(REPAIR), path).await;
-                may_repair = repaired.is_ok();
+                if repaired.is_err() {
+                    // An address by which it has a way now is not to blame.
+                    let left = verbs.look(within(LOOK), path).await;
+                    self.fail(left.map_or(lacking, |seen| seen.lacking));
+                }
                 metrics.node_repair(report(path, repaired));
             }
             tokio::time::sleep_until(next).await;
@@ -120,6 +129,13 @@ impl Known {
         let is_staged = |path: &AbsolutePath| staged.iter().any(|(known, _)| known == path);
         self.states.retain(|path, _| is_staged(path));
         self.repaired.retain(|path, _| is_staged(path));
+        self.failed.retain(|_, last| waits(last));
+    }
+
+    /// Puts those first that have waited longest for a repair. A volume whose own target refuses it would otherwise be the
+    /// only one that is tried by an address.
+    fn sort(&self, staged: &mut [(AbsolutePath, String)]) {
+        staged.sort_by_key(|(path, _)| self.repaired.get(path).copied());
     }
 
     /// Remembers what a look has found, and logs that it is another thing than before.
@@ -158,15 +174,29 @@ impl Known {
         &self.counts
     }
 
-    /// Whether a volume may be repaired now, which counts as done.
-    fn is_due(&mut self, path: &AbsolutePath) -> bool {
-        let last = self.repaired.get(path);
-        let is_due = last.is_none_or(|last| last.elapsed() >= AGAIN);
+    /// Whether a volume that lacks ways by these addresses may be repaired now, which counts as done. One address that does
+    /// not wait is enough.
+    fn is_due(&mut self, path: &AbsolutePath, lacking: &[String]) -> bool {
+        let failed = |address: &String| self.failed.get(address).is_some_and(waits);
+        // Without a missing address all of them wait.
+        let is_due = !self.repaired.get(path).is_some_and(waits) && !lacking.iter().all(failed);
         if is_due {
             self.repaired.insert(path.clone(), Instant::now());
         }
         is_due
     }
+
+    /// Remembers that a repair by these addresses has failed.
+    fn fail(&mut self, lacking: Vec<String>) {
+        let now = Instant::now();
+        self.failed
+            .extend(lacking.into_iter().map(|address| (address, now)));
+    }
+}
+
+/// Whether the pause since then is not over.
+fn waits(last: &Instant) -> bool {
+    last.elapsed() < AGAIN
 }
 
 /// Logs how a repair has ended.
@@ -189,6 +219,8 @@ fn within(time: Duration) -> Limits {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
     use driver_core::{ConditionKind, Kind};
 
@@ -220,10 +252,45 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_volume_is_not_repaired_again_at_once_and_another_one_is() {
         let mut known = Known::default();
-        assert!(known.is_due(&path("/a")) && known.is_due(&path("/b")));
+        let lacking = ["nas:3260".to_owned()];
+        assert!(!known.is_due(&path("/a"), &[]), "it lacks nothing");
+        assert!(known.is_due(&path("/a"), &lacking) && known.is_due(&path("/b"), &lacking));
         tokio::time::advance(AGAIN / 2).await;
-        assert!(!known.is_due(&path("/a")));
+        assert!(!known.is_due(&path("/a"), &lacking));
         tokio::time::advance(AGAIN / 2).await;
-        assert!(known.is_due(&path("/a")));
+        assert!(known.is_due(&path("/a"), &lacking));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_that_is_down_is_tried_once_in_a_pause_however_many_volumes_lack_it() {
+        let mut known = Known::default();
+        let (down, other) = ("nas:3260".to_owned(), "nas-2:3260".to_owned());
+        let mut staged: Vec<_> = ["/a", "/b", "/c"]
+            .map(|name| (path(name), "nas".to_owned()))
+            .into();
+        let mut tries = Vec::new();
+        for _minute in 0..30 {
+            known.keep(&staged);
+            known.sort(&mut staged);
+            for (one, _) in &staged {
+                if known.is_due(one, slice::from_ref(&down)) {
+                    tries.push(one.to_string());
+                    known.fail(vec![down.clone()]);
+                }
+            }
+            tokio::time::advance(EVERY).await;
+        }
+        // Each has its turn, so that one that is to blame itself keeps no other one waiting for good.
+        assert_eq!(tries, ["/a", "/b", "/c"]);
+        let both = [down.clone(), other.clone()];
+        assert!(
+            known.is_due(&path("/d"), slice::from_ref(&down)),
+            "a pause is over"
+        );
+        known.fail(vec![down.clone()]);
+        assert!(!known.is_due(&path("/e"), slice::from_ref(&down)));
+        assert!(known.is_due(&path("/e"), &both), "one of both is not down");
+        known.fail(vec![other]);
+        assert!(!known.is_due(&path("/f"), &both), "both are down");
     }
 }

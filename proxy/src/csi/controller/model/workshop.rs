@@ -108,8 +108,9 @@ impl Workshop {
         let config = root.common().expect("configuration");
         let (base, site) = App::open(root, &at).expect("a site");
         let by_hand = Storage::by_hand();
+        let name = ConnectionName::parse("one-of-several").expect("a name");
         let read = Content::all().map(|content| {
-            let (name, driver) = (ConnectionName::unnamed(), by_hand.clone());
+            let (name, driver) = (name.clone(), by_hand.clone());
             let document = parse(&yaml(content));
             (content, Connection::among(name, driver, &document))
         });

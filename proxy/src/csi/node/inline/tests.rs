@@ -140,13 +140,7 @@ fn process(drivers: &[(&str, &Arc<Pods>, &str)]) -> Arc<Plugin> {
         let text = format!("driver: pods\n{yaml}");
         let document = Document::parse(&text, &NoEnvironment).expect("yaml");
         let driver: Arc<dyn Driver> = Arc::clone(driver) as _;
-        let connection = if name.is_named() {
-            Connection::among(name.clone(), driver, &document)
-        } else {
-            let config = document.common().expect("keys");
-            Connection::of(name.clone(), driver, &config)
-        };
-        connection.with_inline_rules(&document)
+        Connection::over(name.clone(), driver, &document, &App::context(&at)).expect("a connection")
     };
     app.connections = match drivers {
         [("", driver, yaml)] => {

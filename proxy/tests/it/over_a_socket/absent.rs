@@ -64,7 +64,7 @@ async fn group_capabilities(served: &Served) -> Result<usize, Status> {
 #[tokio::test]
 async fn what_the_only_driver_lacks_is_unimplemented_and_not_advertised() {
     let driver = Arc::new(without_services());
-    let served = serve(plugin(&driver, "driver: fake")).await;
+    let served = serve_alone(&driver).await;
     assert_eq!(served.advertised().await, [1, 2], "controller and topology");
     for (call, status) in answers(&served, "").await {
         assert_eq!(status.code(), Code::Unimplemented, "{call}: {status:?}");
@@ -107,7 +107,7 @@ async fn a_list_of_the_configuration_decides_what_is_advertised_and_not_what_is_
     let driver = Arc::new(FakeDriver::new());
     let list =
         "{driver: fake, service: {identity: {capabilities: {service: [CONTROLLER_SERVICE]}}}}";
-    let served = serve(plugin(&driver, list)).await;
+    let served = serve(of_one(driver, list)).await;
     assert_eq!(served.advertised().await, [1]);
     assert_eq!(group_capabilities(&served).await.expect("groups"), 1);
 }

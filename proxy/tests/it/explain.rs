@@ -170,6 +170,122 @@ fn a_directory_that_was_moved_behind_a_link_is_named_and_not_given_up() {
     );
 }
 
+/// The link of that name.
+fn named<'a>(chain: &'a Value, name: &str) -> &'a Value {
+    let mut all = chain["links"].as_array().unwrap().iter();
+    let found = all.find(|one| one["link"] == name);
+    found.unwrap_or_else(|| panic!("{name}: {chain:#}"))
+}
+
+#[test]
+fn a_path_for_nodes_to_another_directory_is_broken_and_a_second_name_of_the_base_is_not() {
+    let (alone, _) = places();
+    let base = alone.path("base");
+    let look_in = |path: &Path| {
+        let text = format!(
+            "driver: local-hostpath\nlocal-hostpath:\n  shareBasePath: {}\n  controllerBasePath: {}\n",
+            path.display(),
+            base.display()
+        );
+        fs::write(alone.path("config.yaml"), text).unwrap();
+    };
+    let warned = || {
+        let file = format!(
+            "--driver-config-file={}",
+            alone.path("config.yaml").display()
+        );
+        let mut command = Command::new(PROGRAM);
+        let output = command.env_clear().args(["check", &file]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.contains("WARNING  local-hostpath.shareBasePath: volumes are made in ")
+    };
+    let second = alone.path("second");
+    std::os::unix::fs::symlink(&base, &second).unwrap();
+    for right in [&base, &second] {
+        look_in(right);
+        assert_eq!(links(&alone, "pvc-1")["broken"], Value::Null);
+        assert!(!warned(), "{}", right.display());
+    }
+    for (wrong, why) in [
+        (base.join("v"), "which is another directory"),
+        (alone.path("none"), "which is not there"),
+    ] {
+        look_in(&wrong);
+        let volume = breaks(&alone, "pvc-1", "volume");
+        let text = volume["text"].as_str().unwrap();
+        let place = format!("but nodes look for it in {}/v/pvc-1: ", wrong.display());
+        assert!(text.contains(&place) && text.ends_with(why), "{text}");
+        assert!(warned(), "{}", wrong.display());
+    }
+    // Where no pods are served, it may be right.
+    fs::remove_dir(alone.path("kubelet")).unwrap();
+    assert_eq!(links(&alone, "pvc-1")["broken"], Value::Null);
+}
+
+#[test]
+fn a_filesystem_without_inodes_is_named_by_explain_check_and_connections() {
+    if !rustix::process::geteuid().is_root() {
+        node_utils::requirement::this_test_could_not_run("it mounts, and needs root");
+        return;
+    }
+    let (alone, proxy) = places();
+    record(&alone.path(STAGED), "pvc-1");
+    let staging = alone.path(STAGED).join("globalmount");
+    fs::create_dir(&staging).unwrap();
+    let used_up = |place: &Place, words: &[String], code: i32| {
+        let script = "mount -t tmpfs -o size=8m,nr_inodes=16 t \"$BASE\" && mkdir -p \"$BASE/v/pvc-1\" || exit 99\n\
+                      mount --bind \"$BASE/v/pvc-1\" \"$STAGING\" || exit 99\n\
+                      i=0; while touch \"$STAGING/$i\" 2>/dev/null; do i=$((i+1)); done\n\
+                      \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c"]);
+        command.args([script, "sh", PROGRAM]).args(words);
+        command
+            .env("BASE", place.path("base"))
+            .env("STAGING", &staging);
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{text}");
+        serde_json::from_str::<Value>(&text).expect(&text)
+    };
+    let chain = used_up(&alone, &arguments(&alone, "pvc-1", &["--json"]), 1);
+    assert_eq!(chain["broken"], "parent", "{chain:#}");
+    let sentence = "no inodes are left (16 of 16 files)";
+    for name in ["parent", "mount"] {
+        let link = named(&chain, name);
+        assert_eq!(link["state"], "broken", "{link:#}");
+        assert!(
+            link["text"].as_str().unwrap().contains(sentence),
+            "{link:#}"
+        );
+    }
+    let facts = &named(&chain, "mount")["facts"];
+    assert_eq!(facts["inodes_total"], 16, "{facts}");
+    assert_eq!(facts["inodes_free"], 0, "{facts}");
+    assert_eq!(facts["reason"], "NoInodesLeft", "{facts}");
+    let of = |command: &str, place: &Place, code: i32| {
+        let file = format!(
+            "--driver-config-file={}",
+            place.path("config.yaml").display()
+        );
+        used_up(
+            place,
+            &[command.to_owned(), file, "--json".to_owned()],
+            code,
+        )
+    };
+    let report = of("check", &alone, 1);
+    assert!(
+        report["findings"].to_string().contains(sentence),
+        "{report:#}"
+    );
+    // It still serves what is there.
+    let listed = of("connections", &proxy, 0);
+    assert_eq!(listed["connections"][0]["health"], "good", "{listed:#}");
+    let error = listed["connections"][0]["error"].as_str().unwrap();
+    assert!(error.contains(sentence), "{error}");
+}
+
 /// What the kubelet writes beside a path of a volume.
 fn record(folder: &Path, handle: &str) {
     fs::create_dir_all(folder).unwrap();
@@ -241,6 +357,15 @@ fn on_a_node_what_is_mounted_is_judged_and_stays_mounted() {
         link["facts"]["used_bytes"].is_u64()
     };
     assert!(used("mount") && used("published"), "{chain:#}");
+    // Moved away while a pod has it, and another one put in its place.
+    let (code, chain) = mounted("mv \"$VOLUME\" \"$VOLUME-old\" && mkdir \"$VOLUME\"");
+    assert_eq!((code, &chain["broken"]), (1, &json!("mount")), "{chain:#}");
+    for name in ["mount", "published"] {
+        let link = named(&chain, name);
+        assert_eq!(link["facts"]["reason"], "AnotherDirectory", "{link:#}");
+        let remedy = link["remedy"].as_str().unwrap();
+        assert!(remedy.contains("/pvc-1-old of that"), "{remedy}");
+    }
     // Deleted on the storage while a pod has it: the volume is the first link, and the mount is one, too.
     let (code, chain) = mounted("rmdir \"$VOLUME\"");
     assert_eq!((code, &chain["broken"]), (1, &json!("volume")), "{chain:#}");

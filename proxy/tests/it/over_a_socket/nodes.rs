@@ -7,10 +7,9 @@ use csi_types::NodeIdentity;
 use driver_core::contract::fake::Verb;
 use driver_core::{Call, NodeId};
 use driver_node_manual::NodeManual;
+use omnibus_csi::routing::connections::{Bare, ConnectionName};
 
 use super::*;
-use crate::routing::connections::{Bare, ConnectionName, Names};
-use crate::testing::{multi_named, multi_of};
 
 async fn published(served: &Served, volume: &str, node: &str) -> Result<(), Status> {
     let request = v1::ControllerPublishVolumeRequest {
@@ -156,7 +155,6 @@ async fn a_volume_is_changed_by_its_mutable_parameters_alone() {
 
 #[tokio::test]
 async fn changes_of_volumes_are_advertised_while_a_connection_has_them() {
-    const NEITHER: &str = "{driver: proxy, proxy: {configFolder: /none}}";
     let modify = v1::controller_service_capability::rpc::Type::ModifyVolume;
     let modify = v1::controller_service_capability::Rpc {
         r#type: modify.into(),
@@ -167,7 +165,7 @@ async fn changes_of_volumes_are_advertised_while_a_connection_has_them() {
         (false, [without_services(), without_services()]),
     ] {
         let [a, b] = drivers.map(|driver| Arc::new(driver) as Arc<dyn Driver>);
-        let served = serve(multi_in(NEITHER, &[("a", a), ("b", b)])).await;
+        let served = serve(of_several(PLAIN, &[("a", a), ("b", b)], Names::default())).await;
         let request = v1::ControllerGetCapabilitiesRequest {};
         let mut controller = served.controller();
         let reply = controller.controller_get_capabilities(request);
@@ -215,7 +213,7 @@ async fn a_new_volume_takes_mutable_parameters_that_can_be_changed_later_and_no_
         .expect("nothing to change");
     assert_eq!(driver.modified(&id("x")).len(), 1);
 
-    let served = serve(plugin(&Arc::new(without_services()), "driver: fake")).await;
+    let served = serve_alone(&Arc::new(without_services())).await;
     let request = v1::CreateVolumeRequest {
         name: "x".to_owned(),
         volume_capabilities: vec![mounted()],
@@ -238,7 +236,7 @@ async fn a_volume_that_every_node_may_reach_is_attached_where_it_exists() {
         topology: false,
         ..all
     }));
-    let served = serve(plugin(&driver, "driver: fake")).await;
+    let served = serve_alone(&driver).await;
     served.volume("x", 4096).await;
     for _ in 0..2 {
         published(&served, "x", "n1").await.expect("published");
@@ -314,7 +312,7 @@ async fn lists_show_the_nodes_of_each_volume_by_the_ids_that_the_orchestrator_kn
     let drivers = [FakeDriver::new(), FakeDriver::new()].map(Arc::new);
     let [a, b] = &drivers;
     let all: [(&str, Arc<dyn Driver>); 2] = [("a", a.clone()), ("b", b.clone())];
-    let served = serve(multi_of(&all)).await;
+    let served = serve(of_several(PLAIN, &all, Names::default())).await;
     assert!(says_that_it_lists_nodes(&served).await);
     served.volume("a/x", 4096).await;
     published(&served, "v:a/x", "n=node-1")
@@ -353,7 +351,7 @@ async fn nodes_are_listed_only_where_every_volume_has_them_under_the_handle_that
         ("old handles", that(all), renamed, false),
     ] {
         let all: [(&str, Arc<dyn Driver>); 2] = [("a", that(all)), ("b", other)];
-        let served = serve(multi_named(&all, names)).await;
+        let served = serve(of_several(PLAIN, &all, names)).await;
         assert_eq!(says_that_it_lists_nodes(&served).await, shows, "{what}");
         served.volume("a/x", 4096).await;
         published(&served, "v:a/x", "n=node-1")

@@ -3,7 +3,7 @@
 use driver_core::contract::fake::{Gate, Moment, Trick, Verb};
 
 use super::*;
-use crate::testing::log;
+use crate::log;
 
 async fn grouped(
     served: &Served,
@@ -188,6 +188,26 @@ async fn a_group_that_is_being_made_keeps_others_out_and_outlives_its_client() {
     deleted(&served, &group.group_snapshot_id, &members(&group))
         .await
         .expect("nothing is locked");
+}
+
+#[tokio::test]
+async fn groups_that_have_a_volume_in_common_do_not_wait_for_each_other() {
+    let (served, driver) = alone().await;
+    for name in ["x", "y", "z"] {
+        served.volume(name, 4096).await;
+    }
+    let gate = Gate::new();
+    let trick = Trick::Block(gate.clone());
+    driver.play(Verb::CreateGroup, Moment::BeforeChange, trick);
+    let second = async {
+        gate.reached().await;
+        let group = grouped(&served, "h", &["z", "y"]).await;
+        gate.open();
+        group.expect("beside the first")
+    };
+    let (first, second) = tokio::join!(grouped(&served, "g", &["y", "x"]), second);
+    assert_eq!(sources(&first.expect("a group")), ["y", "x"]);
+    assert_eq!(sources(&second), ["z", "y"]);
 }
 
 #[tokio::test]

@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use csi_proto::v1::snapshot_metadata_server::SnapshotMetadata;
 use driver_core::contract::fake::{Gate, Moment, Trick, Verb};
 use driver_core::{BlockRange, Kind};
-use tonic::Request;
+use omnibus_csi::rpc::{Deadlines, Rpc};
 
 use super::*;
-use crate::csi::snapshot_metadata::SnapshotMetadataHandler;
-use crate::rpc::{Deadlines, Rpc};
 
 const BLOCK: u64 = 4096;
 const SIZE: i64 = 64 * 4096;
@@ -166,10 +163,19 @@ async fn what_cannot_be_listed_is_refused_before_the_first_message() {
             Code::InvalidArgument,
             "target_snapshot_id",
         ),
-        (delta(&other, &newer, 0, 0), Code::InvalidArgument, "base"),
+        (
+            delta(&other, &newer, 0, 0),
+            Code::FailedPrecondition,
+            "base",
+        ),
         (delta(&newer, &older, 0, 0), Code::InvalidArgument, "base"),
         (
             delta("x@missing", &newer, 0, 0),
+            Code::FailedPrecondition,
+            "x@missing",
+        ),
+        (
+            delta(&older, "x@missing", 0, 0),
             Code::NotFound,
             "x@missing",
         ),
@@ -240,18 +246,19 @@ async fn a_stream_holds_its_snapshots_and_ends_when_its_client_leaves() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_ends_at_its_deadline_with_an_error() {
     let driver = Arc::new(FakeDriver::new());
-    let service = SnapshotMetadataHandler(plugin(&driver, "driver: fake"));
+    let plugin = process(of_one(driver.clone(), "driver: fake"), &Metrics::new());
+    // Without a socket, which a clock that stands still does not know.
+    let mut client = SnapshotMetadataClient::new(plugin.clone().routes());
     let gate = Gate::new();
     driver.play(Verb::BlockRanges, Moment::BeforeChange, Trick::Block(gate));
     let start = tokio::time::Instant::now();
-    let request = Request::new(allocated("x@s", 0, 0));
-    let reply = service.get_metadata_allocated(request).await;
-    let status = reply.err().expect("late");
+    let reply = client.get_metadata_allocated(allocated("x@s", 0, 0)).await;
+    let status = reply.expect_err("late");
     is(&status, Code::DeadlineExceeded, "");
     let deadline = Deadlines::default().of(Rpc::GetMetadataAllocated);
     assert_eq!(start.elapsed(), deadline + Duration::from_secs(1));
     // What hangs is dropped with the answer.
-    let tracker = service.0.runner.tracker();
+    let tracker = plugin.runner.tracker();
     tracker.close();
     tracker.wait().await;
 }
@@ -267,16 +274,17 @@ async fn snapshots_of_two_connections_are_never_compared() {
     assert_eq!(all.expect("all").concat().len(), 5);
     let changed = of_changed(&served, delta(&older, &newer, 0, 1)).await;
     assert_eq!(changed.expect("changed"), [[(5, 1)], [(12, 4)], [(63, 1)]]);
-    let status = of_changed(&served, delta(&foreign, &newer, 0, 0)).await;
-    is(
-        &status.expect_err("two connections"),
-        Code::InvalidArgument,
-        "it is on connection `b`, and the target is on connection `a`",
-    );
-    let status = of_changed(&served, delta("s:c/x", &newer, 0, 0)).await;
-    is(
-        &status.expect_err("nowhere"),
-        Code::FailedPrecondition,
-        "`c`",
-    );
+    for (base, text) in [
+        (
+            &*foreign,
+            "it is on connection `b`, and the target is on connection `a`",
+        ),
+        ("s:c/x", "`c`"),
+        // Of another driver, and of none.
+        ("snap-1", "`snap-1`"),
+        ("s:a", "`s:a`"),
+    ] {
+        let status = of_changed(&served, delta(base, &newer, 0, 0)).await;
+        is(&status.expect_err(base), Code::FailedPrecondition, text);
+    }
 }

@@ -1,28 +1,28 @@
 //! The decisions of the Node service before it calls the node's verbs, and how it encodes their
 //! errors.
 
-use csi_proto::v1::controller_server::Controller as _;
+use std::sync::Arc;
+
+use csi_proto::v1;
+use csi_proto::v1::controller_client::ControllerClient;
+use csi_proto::v1::node_client::NodeClient;
 use csi_proto::v1::volume_capability::{
     AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode,
 };
-use driver_core::NodeId;
-use driver_core::config::{Document, NoEnvironment};
+use driver_core::contract::fake::FakeDriver;
 use driver_core::text::MAX_MAP;
-use node_utils::Tools;
-use tonic::Code;
+use omnibus_csi::telemetry::metrics::Metrics;
+use tonic::service::Routes;
+use tonic::{Code, Request, Status};
 
-use super::*;
-use crate::app::App;
-use crate::csi::controller::ControllerHandler;
-use crate::csi::environment::Environment;
-use crate::csi::spec_version::CsiVersion;
-use crate::testing::log::{heard, listen};
-use crate::testing::{Memory, plugin, serve};
+use crate::log::{heard, listen};
+use crate::served::{of_file, of_one, process};
 
-const CONFIG: &str = "driver: memory";
+const CONFIG: &str = "driver: fake";
 
-fn service(yaml: &str) -> NodeHandler {
-    NodeHandler(plugin(&Memory::new(), yaml))
+fn service(yaml: &str) -> NodeClient<Routes> {
+    let app = of_one(Arc::new(FakeDriver::new()), yaml);
+    NodeClient::new(process(app, &Metrics::new()).routes())
 }
 
 fn mounted() -> v1::VolumeCapability {
@@ -56,7 +56,7 @@ async fn staged(yaml: &str, request: v1::NodeStageVolumeRequest) -> Status {
 
 #[tokio::test]
 async fn a_node_tells_its_name_and_its_place() {
-    let service = service(CONFIG);
+    let mut service = service(CONFIG);
     let reply = service
         .node_get_info(Request::new(v1::NodeGetInfoRequest {}))
         .await;
@@ -67,7 +67,7 @@ async fn a_node_tells_its_name_and_its_place() {
     );
     let place = info.accessible_topology.expect("a place").segments;
     let key = "org.democratic-csi.topology/node".to_owned();
-    assert_eq!(place, [(key, "node-1".to_owned())].into());
+    assert_eq!(place, [(key, "fake-node".to_owned())].into());
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn a_volume_without_a_context_is_looked_up_in_the_configuration() {
     request.volume_context.clear();
     let nothing = staged(CONFIG, request.clone()).await;
     assert_eq!(nothing.code(), Code::InvalidArgument);
-    let yaml = "{driver: memory, _private: {volume_context: {v: {node_attach_driver: hostpath, \
+    let yaml = "{driver: fake, _private: {volume_context: {v: {node_attach_driver: hostpath, \
                 path: /no/such/directory/anywhere}}}}";
     let known = staged(yaml, request).await;
     assert_eq!(known.code(), Code::NotFound, "{}", known.message());
@@ -110,11 +110,11 @@ async fn whose_secrets_count_is_said_by_the_context_of_the_configuration_too() {
     let dir = tempfile::tempdir().expect("folder");
     let mut request = stage(&dir);
     request.volume_context.clear();
-    let key = "democratic-csi.org/memory/mount_flags".to_owned();
+    let key = "democratic-csi.org/fake/mount_flags".to_owned();
     request.secrets = [(key, "no option".to_owned())].into();
     let of = |more: &str| {
         format!(
-            "{{driver: memory, _private: {{volume_context: {{v: {{node_attach_driver: hostpath, \
+            "{{driver: fake, _private: {{volume_context: {{v: {{node_attach_driver: hostpath, \
              path: /no/such/directory/anywhere{more}}}}}}}}}"
         )
     };
@@ -146,7 +146,7 @@ async fn a_way_of_use_that_the_driver_lacks_is_refused_when_staging() {
 async fn mount_flags_of_a_secret_are_checked_and_never_shown() {
     let dir = tempfile::tempdir().expect("folder");
     let mut request = stage(&dir);
-    let key = "democratic-csi.org/memory/mount_flags".to_owned();
+    let key = "democratic-csi.org/fake/mount_flags".to_owned();
     request.secrets = [(key, "password=hunter2 x".to_owned())].into();
     let status = staged(CONFIG, request.clone()).await;
     assert_eq!(status.code(), Code::InvalidArgument);
@@ -229,7 +229,7 @@ async fn publishing_what_was_not_staged_is_a_precondition_and_not_a_missing_fiel
 async fn what_is_not_there_is_unstaged_and_unpublished_and_has_no_statistics() {
     let dir = tempfile::tempdir().expect("folder");
     let at = |name: &str| dir.path().join(name).display().to_string();
-    let service = service(CONFIG);
+    let mut service = service(CONFIG);
     let unstage = v1::NodeUnstageVolumeRequest {
         volume_id: "v".into(),
         staging_target_path: at("staging"),
@@ -301,8 +301,8 @@ async fn storage_of_the_node_is_grown_by_the_node() {
     let yaml = format!(
         "{{driver: local-hostpath, local-hostpath: {{shareBasePath: {base}, controllerBasePath: {base}}}}}"
     );
-    let plugin = local(&yaml);
-    let controller = ControllerHandler(plugin.clone());
+    let plugin = process(of_file(&yaml), &Metrics::new());
+    let mut controller = ControllerClient::new(plugin.clone().routes());
     let create = v1::CreateVolumeRequest {
         name: "v".into(),
         capacity_range: Some(range(1 << 20)),
@@ -318,7 +318,7 @@ async fn storage_of_the_node_is_grown_by_the_node() {
         ..Default::default()
     };
     // Without root nothing is mounted here; the size is set before the mount is checked.
-    let reply = NodeHandler(plugin)
+    let reply = NodeClient::new(plugin.routes())
         .node_expand_volume(Request::new(expand))
         .await;
     assert_eq!(reply.expect_err("nothing mounted").code(), Code::NotFound);
@@ -335,21 +335,6 @@ fn range(bytes: i64) -> v1::CapacityRange {
         required_bytes: bytes,
         limit_bytes: 0,
     }
-}
-
-/// A process with that configuration.
-fn local(yaml: &str) -> Arc<Plugin> {
-    let document = Document::parse(yaml, &NoEnvironment).expect("yaml");
-    let at = Environment {
-        node: NodeId::parse("node-1").expect("node"),
-        version: CsiVersion::NEWEST,
-        tools: Tools::of_this_machine(),
-        modes: None,
-    };
-    let (_, app) = App::open(document, &at)
-        .map_err(|refused| refused.error)
-        .expect("app");
-    serve(app)
 }
 
 #[tokio::test]

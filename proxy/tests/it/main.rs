@@ -1,4 +1,5 @@
-//! The program as a process: signals, sockets, exit codes, logs. Real children, real sockets.
+//! The program as a process: signals, sockets, exit codes, logs. Real children, real sockets. And its services in the
+//! process of the test, over drivers of the test.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![expect(
@@ -27,8 +28,14 @@ mod console;
 mod explain;
 mod harness;
 mod inline;
+#[path = "../../src/testing/log.rs"]
+mod log;
+mod node;
+mod over_a_socket;
 mod own_mounts;
 mod registration;
+mod served;
+mod try_out;
 mod upkeep;
 
 fn http(address: &str, request: &str) -> String {

@@ -4,9 +4,9 @@ use csi_proto::fence as wire;
 use csi_proto::fence::fence_controller_client::FenceControllerClient;
 use driver_core::Kind;
 use driver_core::contract::fake::{Moment, Trick, Verb};
+use omnibus_csi::csi::addons;
 
 use super::*;
-use crate::csi::addons;
 
 const NODE_1: &str = "n=node-1/a=10.0.0.1";
 const NODE_2: &str = "n=node-2/a=10.0.1.2,fd00::2";

@@ -5,9 +5,6 @@ use driver_core::{Condition, ConditionKind, Kind, Reason};
 
 use super::*;
 
-/// The main file of connections whose capabilities are advertised while they have them.
-const PLAIN: &str = "{driver: proxy, proxy: {configFolder: /none}}";
-
 /// A condition: its kind, its reason and its message.
 type Wrong = (ConditionKind, &'static str, &'static str);
 
@@ -246,7 +243,7 @@ async fn offered(served: &Served) -> Vec<i32> {
 #[tokio::test]
 async fn a_driver_whose_storage_does_not_tell_has_no_health() {
     let driver = Arc::new(without_services());
-    let served = serve(plugin(&driver, "driver: fake")).await;
+    let served = serve_alone(&driver).await;
     served.volume("x", 4096).await;
     assert_eq!(offered(&served).await, [0; 0]);
     let status = health(&served, "x").await.expect_err("lacking");
@@ -261,7 +258,7 @@ async fn behind_the_proxy_volumes_whose_storage_does_not_tell_are_not_called_unh
     let tells = Arc::new(FakeDriver::new());
     let silent = Arc::new(without_services());
     let all: [(&str, Arc<dyn Driver>); 2] = [("a", tells.clone()), ("b", silent.clone())];
-    let served = serve(multi_in(PLAIN, &all)).await;
+    let served = serve(of_several(PLAIN, &all, Names::default())).await;
     assert_eq!(offered(&served).await, [11], "the tests pretend to 1.12");
     let a = served.volume("a/x", 4096).await;
     let b = served.volume("b/x", 4096).await;

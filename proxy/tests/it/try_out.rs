@@ -1,10 +1,4 @@
 //! `try` as a newcomer, a script and an impatient user run it: real children, real mounts.
-#![forbid(unsafe_code)]
-#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the program under test is a child of the test, which no runner of ours may be"
-)]
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read};

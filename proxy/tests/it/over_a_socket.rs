@@ -20,14 +20,17 @@ use csi_proto::v1::snapshot_metadata_client::SnapshotMetadataClient;
 use csi_proto::v1::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
 use driver_core::contract::fake::FakeDriver;
 use driver_core::{Capabilities, Driver, VolumeId};
+use omnibus_csi::app::App;
+use omnibus_csi::csi::plugin::Plugin;
+use omnibus_csi::routing::connections::Names;
+use omnibus_csi::rpc::server;
+use omnibus_csi::rpc::server::socket::{Bound, Listeners, UnixSocket};
+use omnibus_csi::telemetry::metrics::Metrics;
 use tonic::service::Routes;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use crate::csi::plugin::Plugin;
-use crate::rpc::server;
-use crate::rpc::server::socket::{Bound, Listeners, UnixSocket};
-use crate::testing::{multi_in, plugin};
+use crate::served::{of_one, of_several, process};
 
 /// The text that no answer, error or log may show.
 const SECRET: &str = "hunter2";
@@ -45,17 +48,24 @@ proxy:
 service: {controller: {capabilities: {rpc: [PUBLISH_UNPUBLISH_VOLUME, MODIFY_VOLUME]}}}
 ";
 
+/// The main file of connections whose capabilities are advertised while they have them.
+const PLAIN: &str = "{driver: proxy, proxy: {configFolder: /none}}";
+
 /// A plugin behind a socket. It stops with the runtime of the test.
 struct Served {
     plugin: Arc<Plugin>,
+    metrics: Metrics,
     channel: Channel,
     _folder: tempfile::TempDir,
 }
 
-async fn serve(plugin: Arc<Plugin>) -> Served {
+async fn serve(app: App) -> Served {
+    let metrics = Metrics::new();
+    let plugin = process(app, &metrics);
     let (channel, folder) = behind_a_socket(plugin.clone().routes()).await;
     Served {
         plugin,
+        metrics,
         channel,
         _folder: folder,
     }
@@ -79,7 +89,11 @@ async fn behind_a_socket(routes: Routes) -> (Channel, tempfile::TempDir) {
 /// The fake driver alone.
 async fn alone() -> (Served, Arc<FakeDriver>) {
     let driver = Arc::new(FakeDriver::new());
-    (serve(plugin(&driver, "driver: fake")).await, driver)
+    (serve_alone(&driver).await, driver)
+}
+
+async fn serve_alone(driver: &Arc<FakeDriver>) -> Served {
+    serve(of_one(driver.clone(), "driver: fake")).await
 }
 
 /// Two connections, `a` and `b`.
@@ -90,7 +104,7 @@ async fn two() -> (Served, [Arc<FakeDriver>; 2]) {
 
 async fn pair([a, b]: &[Arc<FakeDriver>; 2]) -> Served {
     let all: [(&str, Arc<dyn Driver>); 2] = [("a", a.clone()), ("b", b.clone())];
-    serve(multi_in(MAIN, &all)).await
+    serve(of_several(MAIN, &all, Names::default())).await
 }
 
 /// The fake driver without what has a service of its own.
@@ -219,7 +233,7 @@ impl Served {
     }
 
     fn counts(&self, line: &str) {
-        let page = self.plugin.runner.metrics.encode().expect("metrics");
+        let page = self.metrics.encode().expect("metrics");
         assert!(page.lines().any(|l| l == line), "{line} in {page}");
     }
 }

@@ -52,7 +52,7 @@ async fn a_disk_is_made_of_one_that_was_used_in_the_other_way() {
         ..plain
     };
     let driver = Arc::new(FakeDriver::new().with_access_rules(rules));
-    let served = serve(plugin(&driver, "driver: fake")).await;
+    let served = serve_alone(&driver).await;
     for (name, from, to) in [("a", mounted(), raw()), ("b", raw(), mounted())] {
         let volume = made(&served, name, &from, None).await.expect("a volume");
         let all = sources(&served, &volume.volume_id, &format!("{name}-s")).await;
