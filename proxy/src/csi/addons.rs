@@ -32,7 +32,7 @@ struct Addons(Arc<Plugin>);
 type Reply<T> = Result<Response<T>, Status>;
 
 /// The names of the services of [`routes`].
-pub(crate) fn services(modes: Modes) -> Vec<&'static str> {
+pub fn services(modes: Modes) -> Vec<&'static str> {
     let mut names = vec![identity_server::SERVICE_NAME];
     if modes.controller {
         names.push(fence_controller_server::SERVICE_NAME);
@@ -45,7 +45,7 @@ pub(crate) fn services(modes: Modes) -> Vec<&'static str> {
 }
 
 /// The services of csi-addons for a plugin.
-pub(crate) fn routes(plugin: Arc<Plugin>) -> Routes {
+pub fn routes(plugin: Arc<Plugin>) -> Routes {
     let modes = plugin.modes;
     let addons = Addons(plugin);
     let mut routes = Routes::new(IdentityServer::new(addons.clone()));

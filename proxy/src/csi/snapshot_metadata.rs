@@ -12,7 +12,7 @@ use std::sync::Arc;
 use csi_proto::v1;
 use csi_proto::v1::BlockMetadataType;
 use csi_proto::v1::snapshot_metadata_server::SnapshotMetadata;
-use driver_core::{BlockRange, BlockRangesQuery, Error, Kind};
+use driver_core::{BLOCK_RANGES, BlockRange, BlockRangesQuery, Error, Kind};
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
@@ -43,6 +43,8 @@ struct Course {
     /// It ends here or before.
     capacity: u64,
 }
+
+const BASE: &str = "base_snapshot_id";
 
 const RANGES_ARE_OF_ANY_LENGTH: BlockMetadataType = BlockMetadataType::VariableLength;
 
@@ -99,6 +101,14 @@ async fn delta(
     .await
 }
 
+/// The error for a base that is elsewhere, or nowhere: like one that is gone, it cannot be compared with.
+fn foreign(error: Error) -> Error {
+    match error.kind() {
+        Kind::Invalid | Kind::NotFound => error.of_kind(Kind::Busy),
+        _ => error,
+    }
+}
+
 async fn ranges<M>(
     plugin: &Plugin,
     incoming: Incoming,
@@ -106,21 +116,20 @@ async fn ranges<M>(
     outlet: Outlet<M>,
     message: fn(Piece) -> M,
 ) -> Result<(), Error> {
-    const VERB: &str = "list block ranges";
-    offered_by_any(plugin, VERB, |can| can.block_metadata)?;
+    offered_by_any(plugin, BLOCK_RANGES, |can| can.block_metadata)?;
     let request = decode()?;
     let (connection, id) = plugin.connections.of_snapshot(&request.snapshot).await?;
     let base = match &request.base {
         None => None,
         Some(handle) => {
-            let (home, base) = plugin.connections.of_snapshot(handle).await?;
-            let field = "base_snapshot_id";
-            at_one_connection(field, "it is", &home, "the target", &connection)?;
+            let found = plugin.connections.of_snapshot(handle).await;
+            let (home, base) = found.map_err(foreign)?;
+            at_one_connection(BASE, "it is", &home, "the target", &connection).map_err(foreign)?;
             Some(base)
         }
     };
     if !connection.can().block_metadata {
-        return Err(connection.lacks(VERB));
+        return Err(connection.lacks(BLOCK_RANGES));
     }
     // Their deletion has to wait.
     let keys = [Some(&id), base.as_ref()].into_iter().flatten();
@@ -189,7 +198,7 @@ impl Course {
         piece: &[BlockRange],
         max: usize,
     ) -> Result<Vec<v1::BlockMetadata>, Error> {
-        let defect = |what: &str| Error::new(Kind::Internal, "list block ranges").because(what);
+        let defect = |what: &str| Error::new(Kind::Internal, BLOCK_RANGES).because(what);
         if piece.is_empty() || piece.len() > max {
             return Err(defect(
                 "the driver gave none, or more than it was asked for",

@@ -213,6 +213,7 @@ impl fmt::Display for Object {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
     use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
     use super::*;
@@ -285,6 +286,32 @@ mod tests {
         );
         drop(guard);
         assert!(table.lock().held.is_empty());
+    }
+
+    #[test]
+    fn of_two_calls_that_name_the_same_objects_in_opposite_orders_one_gets_them_each_time() {
+        const ROUNDS: usize = 2_000;
+        let table = InFlight::default();
+        let (begin, end) = (Barrier::new(2), Barrier::new(2));
+        let taken: Vec<AtomicU64> = (0..ROUNDS).map(|_| AtomicU64::new(0)).collect();
+        std::thread::scope(|scope| {
+            for order in [["a", "b", "c"], ["c", "b", "a"]] {
+                let (table, begin, end, taken) = (&table, &begin, &end, &taken);
+                scope.spawn(move || {
+                    let wanted = keys(&order.map(|id| (id, Hold::Exclusive)));
+                    for round in taken {
+                        begin.wait();
+                        let guard = table.take(Rpc::DeleteVolumeGroupSnapshot, wanted.clone());
+                        round.fetch_add(u64::from(guard.is_ok()), Ordering::Relaxed);
+                        // Both have tried.
+                        end.wait();
+                        drop(guard);
+                    }
+                });
+            }
+        });
+        let taken = taken.iter().map(|round| round.load(Ordering::Relaxed));
+        assert_eq!(taken.filter(|winners| *winners == 1).count(), ROUNDS);
     }
 
     #[test]

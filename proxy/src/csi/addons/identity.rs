@@ -1,7 +1,8 @@
 //! Who this plugin is for csi-addons, and what it can.
 //!
-//! A job that reclaims space asks the leader among the controllers for `OFFLINE`, also if the volume is on a node: so both
-//! halves say both.
+//! A job that reclaims space takes any process on the node of the volume that says `ONLINE`, and then the leader among the
+//! controllers, which has to say `OFFLINE`. So each half says its own way: a controller that said `ONLINE` could be taken for
+//! the node, and what it does not serve counts as done.
 
 use csi_proto::identity::capability::{NetworkFence, ReclaimSpace, Service, Type};
 use csi_proto::identity::capability::{network_fence, reclaim_space, service};
@@ -25,12 +26,11 @@ pub(super) fn capabilities(plugin: &Plugin) -> GetCapabilitiesResponse {
     let mut all = Vec::new();
     if modes.controller {
         all.push(of_service(service::Type::ControllerService));
+        all.push(of_reclaiming(reclaim_space::Type::Offline));
     }
     if modes.node {
         all.push(of_service(service::Type::NodeService));
-    }
-    for way in [reclaim_space::Type::Offline, reclaim_space::Type::Online] {
-        all.push(Type::ReclaimSpace(ReclaimSpace { r#type: way.into() }));
+        all.push(of_reclaiming(reclaim_space::Type::Online));
     }
     if modes.controller && plugin.connections.offer(|can| can.fence) != Some(false) {
         for what in [
@@ -52,4 +52,9 @@ pub(super) fn capabilities(plugin: &Plugin) -> GetCapabilitiesResponse {
 fn of_service(which: service::Type) -> Type {
     let r#type = which.into();
     Type::Service(Service { r#type })
+}
+
+fn of_reclaiming(way: reclaim_space::Type) -> Type {
+    let r#type = way.into();
+    Type::ReclaimSpace(ReclaimSpace { r#type })
 }

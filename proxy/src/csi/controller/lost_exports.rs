@@ -22,7 +22,7 @@ use tracing::{debug, warn};
 
 use crate::csi::plugin::Plugin;
 use crate::routing::connection::Connection;
-use crate::routing::connections::{ConnectionName, LazyConnection};
+use crate::routing::connections::{ConnectionName, Connections, LazyConnection};
 use crate::rpc::Rpc;
 use crate::rpc::in_flight::{Hold, InFlight, Keys, Object};
 use crate::telemetry::metrics::{Metrics, Outcome};
@@ -60,6 +60,14 @@ struct Checked {
     has_failed: bool,
 }
 
+/// The connection that is checked, as it is at each moment. Its file may change during a check, and by the old one an export
+/// would be opened to nodes that the new one keeps out.
+#[derive(Debug, Clone, Copy)]
+struct Current<'a> {
+    connections: &'a Connections,
+    name: &'a ConnectionName,
+}
+
 /// Checks the exports of all connections until what is returned is dropped.
 pub(crate) fn watch(plugin: &Arc<Plugin>) -> AbortOnDropHandle<()> {
     let plugin = Arc::clone(plugin);
@@ -68,14 +76,17 @@ pub(crate) fn watch(plugin: &Arc<Plugin>) -> AbortOnDropHandle<()> {
     }))
 }
 
-/// Checks a page of each connection now and then.
+/// Checks a page of each connection now and then. A storage that cannot be used is asked nothing: once it can be, it has
+/// [`check_returned`].
 async fn check_in_turn(plugin: &Plugin) {
     let mut cursors = Cursors::new();
     let mut round = tokio::time::interval_at(Instant::now() + FIRST, EVERY);
     round.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         round.tick().await;
-        let from = std::mem::take(&mut cursors);
+        let all = std::mem::take(&mut cursors).into_iter();
+        let (bad, from): (Cursors, Cursors) = all.partition(|(name, _)| plugin.states.is_bad(name));
+        cursors = bad;
         for (name, checked) in check_each(plugin, None, from, PACE).await {
             cursors.extend(checked.next.map(|next| (name, next)));
         }
@@ -116,7 +127,7 @@ async fn failing(plugin: &Plugin, names: BTreeSet<ConnectionName>) -> BTreeSet<C
     failed.map(|(name, _)| name).collect()
 }
 
-/// Checks all connections, or those of these names.
+/// Checks all connections whose storage can be used as far as is known, or those of these names.
 async fn check_each(
     plugin: &Plugin,
     names: Option<&BTreeSet<ConnectionName>>,
@@ -125,8 +136,11 @@ async fn check_each(
 ) -> Vec<(ConnectionName, Checked)> {
     let mut exporting = plugin.connections.all();
     exporting.retain(|lazy| {
-        let is_meant = names.is_none_or(|names| names.contains(lazy.name()));
-        is_meant && lazy.can().exports && lazy.can().list_volumes
+        let is_meant = names.map_or_else(
+            || !plugin.states.is_bad(lazy.name()),
+            |names| names.contains(lazy.name()),
+        );
+        is_meant && has_exports(lazy)
     });
     let checks = exporting.into_iter().map(|lazy| {
         let from = from.remove(lazy.name());
@@ -144,10 +158,11 @@ async fn check(
     pace: Duration,
 ) -> (ConnectionName, Checked) {
     let runner = &plugin.runner;
-    let checked = async {
-        let connection = lazy.look().await?;
-        restore_from(&connection, runner.in_flight(), &runner.metrics, from, pace).await
+    let current = Current {
+        connections: &plugin.connections,
+        name: lazy.name(),
     };
+    let checked = restore_from(current, runner.in_flight(), &runner.metrics, from, pace);
     let checked = caught(checked).await.unwrap_or_else(|error| {
         // The periodic probe reports a backend that does not answer.
         let (connection, error) = (lazy.name(), error.chain());
@@ -162,7 +177,7 @@ async fn check(
 
 /// Restores lost exports of one page, and of the pages after it as long as there are lost ones.
 async fn restore_from(
-    connection: &Connection,
+    current: Current<'_>,
     in_flight: &InFlight,
     metrics: &Metrics,
     from: Option<PageToken>,
@@ -174,6 +189,12 @@ async fn restore_from(
     };
     let mut failures = 0;
     loop {
+        let Some(connection) = current.connection().await? else {
+            return Ok(Checked {
+                next: None,
+                has_failed: false,
+            });
+        };
         let listed = connection.ask_within(QUESTION, "list volumes", async |call| {
             connection.driver().list_volumes(call, &page).await
         });
@@ -181,11 +202,11 @@ async fn restore_from(
         let mut were_lost = false;
         for volume in &listed.entries {
             let next = Instant::now() + pace;
-            match caught(restore(connection, in_flight, metrics, &volume.id)).await {
+            match caught(restore(current, in_flight, metrics, &volume.id)).await {
                 Ok(was_lost) => were_lost |= was_lost,
                 Err(error) => {
                     warn!(
-                        connection = connection.name().field(),
+                        connection = current.name.field(),
                         volume = volume.id.as_str(),
                         error = error.chain(),
                         "could not check the export of a volume, or restore it"
@@ -238,17 +259,25 @@ fn is_of_storage(error: &Error) -> bool {
     )
 }
 
+/// Whether a connection has exports that can be checked.
+fn has_exports(lazy: &LazyConnection) -> bool {
+    let can = lazy.can();
+    can.exports && can.list_volumes
+}
+
 /// Restores the export of one volume if it is lost, and says whether it was. One that a call works on is
 /// left to that call.
 async fn restore(
-    connection: &Connection,
+    current: Current<'_>,
     in_flight: &InFlight,
     metrics: &Metrics,
     id: &VolumeId,
 ) -> Result<bool, Error> {
-    let driver = connection.driver();
+    let Some(connection) = current.connection().await? else {
+        return Ok(false);
+    };
     let found = connection.ask_within(QUESTION, "check an export", async |call| {
-        driver.is_exported(call, id).await
+        connection.driver().is_exported(call, id).await
     });
     match found.await {
         Ok(true) => return Ok(false),
@@ -257,13 +286,17 @@ async fn restore(
         Err(error) if error.kind() == Kind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     }
+    // The answer may have taken long.
+    let Some(connection) = current.connection().await? else {
+        return Ok(false);
+    };
     let object = Object::Volume(id.clone());
     let keys = Keys::none().and(connection.scope(), object, Hold::Exclusive);
     let Ok(_guard) = in_flight.take(Rpc::ControllerGetVolume, keys) else {
         return Ok(false);
     };
     let restored = connection.ask_within(CHANGE, "restore an export", async |call| {
-        driver.repair_export(call, id).await
+        connection.driver().repair_export(call, id).await
     });
     let restored = restored.await;
     let outcome = match &restored {
@@ -279,4 +312,16 @@ async fn restore(
         "the export of a volume was lost, or not as the configuration says; it is restored"
     );
     Ok(true)
+}
+
+// === impl Current ===
+
+impl Current<'_> {
+    /// The connection for the next question or change; `None` if it is removed, or has no exports any more.
+    async fn connection(self) -> Result<Option<Arc<Connection>>, Error> {
+        match self.connections.find(self.name) {
+            Some(lazy) if has_exports(&lazy) => lazy.look().await.map(Some),
+            _ => Ok(None),
+        }
+    }
 }

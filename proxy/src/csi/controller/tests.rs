@@ -191,6 +191,8 @@ async fn the_access_modes_of_the_configuration_replace_those_of_the_driver() {
     let service = service(&driver, yaml);
     let status = made(&service, create("a")).await.expect_err("a writer");
     assert_eq!(status.code(), Code::InvalidArgument);
+    let why = "access mode SINGLE_NODE_WRITER is not supported, only MULTI_NODE_READER_ONLY";
+    assert!(status.message().ends_with(why), "{}", status.message());
     let mut request = create("a");
     request.volume_capabilities[0].access_mode = Some(AccessMode {
         mode: Mode::MultiNodeReaderOnly.into(),

@@ -69,3 +69,29 @@ fn max(max_results: i32) -> Result<usize, DecodeError> {
         )),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+
+    #[test]
+    fn a_message_with_the_most_ranges_fits_into_what_clients_accept_by_default() {
+        let longest = v1::BlockMetadata {
+            byte_offset: i64::MAX,
+            size_bytes: i64::MAX,
+        };
+        for asked in [0, i32::MAX] {
+            let most = max(asked).expect("a number");
+            let message = v1::GetMetadataDeltaResponse {
+                block_metadata_type: v1::BlockMetadataType::VariableLength.into(),
+                volume_capacity_bytes: i64::MAX,
+                block_metadata: vec![longest; most],
+            };
+            assert!(message.encoded_len() < 4 << 20, "{asked}");
+        }
+        assert_eq!(max(1).expect("a number"), 1);
+        assert!(max(-1).is_err());
+    }
+}

@@ -1,5 +1,7 @@
 use std::collections::BTreeSet;
 
+use futures_util::future::poll_immediate;
+
 use super::*;
 use crate::routing::folder::Health;
 use crate::testing::keeper::{Held, Keeper};
@@ -18,13 +20,42 @@ fn lost(keeper: &Keeper) -> Vec<&'static str> {
     keeper.held().lost.iter().copied().collect()
 }
 
+/// A plugin with the connection `nas` over it.
+fn over(keeper: &Arc<Keeper>) -> Arc<Plugin> {
+    multi_of(&[("nas", keeper.clone())])
+}
+
+fn nas() -> ConnectionName {
+    ConnectionName::parse("nas").expect("a name")
+}
+
 /// Checks from a page on, without a pause.
 async fn checks(
-    connection: &Connection,
+    plugin: &Plugin,
     in_flight: &InFlight,
     from: Option<PageToken>,
 ) -> Result<Checked, Error> {
-    restore_from(connection, in_flight, &Metrics::new(), from, Duration::ZERO).await
+    checks_in(plugin, in_flight, &Metrics::new(), from, Duration::ZERO).await
+}
+
+async fn checks_in(
+    plugin: &Plugin,
+    in_flight: &InFlight,
+    metrics: &Metrics,
+    from: Option<PageToken>,
+    pace: Duration,
+) -> Result<Checked, Error> {
+    let current = Current {
+        connections: &plugin.connections,
+        name: &nas(),
+    };
+    restore_from(current, in_flight, metrics, from, pace).await
+}
+
+/// Another configuration of the connection `nas`, with a driver of its own.
+fn change(plugin: &Plugin, to: &Arc<Keeper>) {
+    let connection = Arc::into_inner(to.connection("nas")).expect("the only owner");
+    plugin.connections.put(LazyConnection::fixed(connection));
 }
 
 /// The storage of a connection cannot be used, and then it can.
@@ -39,8 +70,7 @@ fn returns(plugin: &Plugin, connection: &str) {
 async fn a_host_that_lost_all_exports_gets_all_back_in_one_round() {
     let all = ["a", "b", "c", "d", "e"];
     let keeper = keeper(&all);
-    let connection = keeper.connection("nas");
-    let next = checks(&connection, &InFlight::default(), None).await;
+    let next = checks(&over(&keeper), &InFlight::default(), None).await;
     assert_eq!(next.expect("checked").next, None);
     assert!(lost(&keeper).is_empty());
 }
@@ -48,32 +78,28 @@ async fn a_host_that_lost_all_exports_gets_all_back_in_one_round() {
 #[tokio::test]
 async fn a_round_checks_one_page_and_the_next_goes_on_after_it() {
     let keeper = keeper(&["d"]);
-    let (connection, in_flight) = (keeper.connection("nas"), InFlight::default());
-    let next = checks(&connection, &in_flight, None).await;
+    let (plugin, in_flight) = (over(&keeper), InFlight::default());
+    let next = checks(&plugin, &in_flight, None).await;
     let next = next.expect("checked").next;
     assert_eq!(lost(&keeper), ["d"], "it is on the second page");
     assert!(next.is_some());
-    checks(&connection, &in_flight, next)
-        .await
-        .expect("checked");
+    checks(&plugin, &in_flight, next).await.expect("checked");
     assert!(lost(&keeper).is_empty());
 }
 
 #[tokio::test]
 async fn a_volume_that_a_call_works_on_is_left_to_that_call() {
     let keeper = keeper(&["a", "b"]);
-    let (connection, in_flight) = (keeper.connection("nas"), InFlight::default());
+    let (plugin, in_flight) = (over(&keeper), InFlight::default());
     let id = VolumeId::parse("a").expect("an id");
+    let connection = plugin.connections.find(&nas()).expect("it is served");
+    let connection = connection.look().await.expect("its driver is built");
     let keys = Keys::none().and(connection.scope(), Object::Volume(id), Hold::Exclusive);
     let guard = in_flight.take(Rpc::DeleteVolume, keys).expect("free");
-    checks(&connection, &in_flight, None)
-        .await
-        .expect("checked");
+    checks(&plugin, &in_flight, None).await.expect("checked");
     assert_eq!(lost(&keeper), ["a"]);
     drop(guard);
-    checks(&connection, &in_flight, None)
-        .await
-        .expect("checked");
+    checks(&plugin, &in_flight, None).await.expect("checked");
     assert!(lost(&keeper).is_empty());
 }
 
@@ -81,8 +107,8 @@ async fn a_volume_that_a_call_works_on_is_left_to_that_call() {
 async fn a_failure_stops_no_other_volume_but_three_end_the_round() {
     let keeper = keeper(&["a", "b", "c", "d", "e"]);
     keeper.held().silent = BTreeSet::from(["a", "c", "d"]);
-    let connection = keeper.connection("nas");
-    let checked = checks(&connection, &InFlight::default(), None).await;
+    let plugin = over(&keeper);
+    let checked = checks(&plugin, &InFlight::default(), None).await;
     assert!(checked.expect("checked").has_failed);
     assert_eq!(lost(&keeper), ["a", "c", "d", "e"]);
 }
@@ -91,8 +117,8 @@ async fn a_failure_stops_no_other_volume_but_three_end_the_round() {
 async fn a_defect_with_one_volume_stops_no_other() {
     let keeper = keeper(&["a", "b"]);
     keeper.held().defects = BTreeSet::from(["a"]);
-    let connection = keeper.connection("nas");
-    let checked = checks(&connection, &InFlight::default(), None).await;
+    let plugin = over(&keeper);
+    let checked = checks(&plugin, &InFlight::default(), None).await;
     assert!(checked.expect("checked").has_failed);
     assert_eq!(lost(&keeper), ["a"]);
 }
@@ -101,14 +127,14 @@ async fn a_defect_with_one_volume_stops_no_other() {
 async fn volumes_with_something_wrong_of_their_own_keep_no_other_from_being_restored() {
     let keeper = keeper(&["a", "b", "c", "d", "e"]);
     keeper.held().stuck = BTreeSet::from(["a", "c", "d"]);
-    let connection = keeper.connection("nas");
-    let checked = checks(&connection, &InFlight::default(), None).await;
+    let plugin = over(&keeper);
+    let checked = checks(&plugin, &InFlight::default(), None).await;
     let checked = checked.expect("checked");
     // The second page has lost ones only, and none of it is restored: the next round goes on after it.
     assert!(!checked.has_failed);
     assert!(checked.next.is_some());
     assert_eq!(lost(&keeper), ["a", "c", "d", "e"]);
-    let next = checks(&connection, &InFlight::default(), checked.next).await;
+    let next = checks(&plugin, &InFlight::default(), checked.next).await;
     assert_eq!(next.expect("checked").next, None);
     assert_eq!(lost(&keeper), ["a", "c", "d"]);
 }
@@ -117,17 +143,10 @@ async fn volumes_with_something_wrong_of_their_own_keep_no_other_from_being_rest
 async fn what_was_lost_is_counted_with_its_outcome_and_what_is_there_is_not() {
     let keeper = keeper(&["a", "b"]);
     keeper.held().refused = BTreeSet::from(["a"]);
-    let (connection, metrics) = (keeper.connection("nas"), Metrics::new());
+    let (plugin, in_flight, metrics) = (over(&keeper), InFlight::default(), Metrics::new());
     for _ in 0..2 {
-        restore_from(
-            &connection,
-            &InFlight::default(),
-            &metrics,
-            None,
-            Duration::ZERO,
-        )
-        .await
-        .expect("checked");
+        let checked = checks_in(&plugin, &in_flight, &metrics, None, Duration::ZERO).await;
+        checked.expect("checked");
     }
     let page = metrics.encode().expect("a page");
     let lines = page
@@ -160,7 +179,7 @@ fn a_failure_is_of_the_storage_unless_it_is_known_to_be_of_one_volume() {
 async fn a_volume_deleted_in_between_is_no_failure_and_no_loss() {
     let keeper = keeper(&["a"]);
     keeper.held().gone = BTreeSet::from(["a"]);
-    let next = checks(&keeper.connection("nas"), &InFlight::default(), None).await;
+    let next = checks(&over(&keeper), &InFlight::default(), None).await;
     assert!(
         next.expect("checked").next.is_some(),
         "only the first page was checked"
@@ -171,7 +190,7 @@ async fn a_volume_deleted_in_between_is_no_failure_and_no_loss() {
 async fn a_backend_that_cannot_list_is_an_error() {
     let keeper = keeper(&["a"]);
     keeper.held().pages = Some(0);
-    let checked = checks(&keeper.connection("nas"), &InFlight::default(), None).await;
+    let checked = checks(&over(&keeper), &InFlight::default(), None).await;
     assert_eq!(checked.expect_err("no list").kind(), Kind::Unreachable);
     assert_eq!(lost(&keeper), ["a"]);
 }
@@ -179,7 +198,7 @@ async fn a_backend_that_cannot_list_is_an_error() {
 #[tokio::test(start_paused = true)]
 async fn a_host_that_can_be_used_again_is_looked_at_at_once() {
     let keeper = keeper(&["a"]);
-    let plugin = multi_of(&[("nas", keeper.clone())]);
+    let plugin = over(&keeper);
     let _watch = watch(&plugin);
     returns(&plugin, "nas");
     let began = Instant::now();
@@ -190,9 +209,23 @@ async fn a_host_that_can_be_used_again_is_looked_at_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_host_that_cannot_be_used_is_asked_nothing_until_it_can() {
+    let keeper = keeper(&["a"]);
+    let plugin = over(&keeper);
+    let _watch = watch(&plugin);
+    let bad = Health::Bad("it is off".to_owned());
+    plugin.states.found(&nas(), bad, || true);
+    tokio::time::sleep(FIRST + EVERY + PACE).await;
+    assert_eq!(lost(&keeper), ["a"], "it would be restored by a question");
+    plugin.states.found(&nas(), Health::Good, || true);
+    tokio::time::sleep(PACE).await;
+    assert!(lost(&keeper).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_lost_before_the_start_is_back_after_a_minute() {
     let keeper = keeper(&["a"]);
-    let _watch = watch(&multi_of(&[("nas", keeper.clone())]));
+    let _watch = watch(&over(&keeper));
     tokio::time::sleep(FIRST / 2).await;
     assert_eq!(lost(&keeper), ["a"]);
     tokio::time::sleep(FIRST).await;
@@ -203,7 +236,7 @@ async fn what_was_lost_before_the_start_is_back_after_a_minute() {
 async fn a_host_that_is_not_ready_for_that_is_looked_at_again_soon() {
     let keeper = keeper(&["a", "b", "c"]);
     keeper.held().silent = BTreeSet::from(["a", "b", "c"]);
-    let plugin = multi_of(&[("nas", keeper.clone())]);
+    let plugin = over(&keeper);
     let _watch = watch(&plugin);
     returns(&plugin, "nas");
     tokio::time::sleep(AGAIN / 2).await;
@@ -230,9 +263,9 @@ async fn a_host_that_hangs_keeps_no_other_one_waiting() {
 async fn exports_that_are_there_are_checked_one_a_second_and_lost_ones_without_a_pause() {
     let all = ["a", "b", "c", "d", "e"];
     for (of, seconds) in [(&all[..0], 2), (&all[..], 0)] {
-        let (connection, in_flight) = (keeper(of).connection("nas"), InFlight::default());
+        let (plugin, in_flight) = (over(&keeper(of)), InFlight::default());
         let began = Instant::now();
-        let checked = restore_from(&connection, &in_flight, &Metrics::new(), None, PACE).await;
+        let checked = checks_in(&plugin, &in_flight, &Metrics::new(), None, PACE).await;
         checked.expect("checked");
         assert_eq!(began.elapsed().as_secs(), seconds, "{of:?}");
     }
@@ -241,11 +274,49 @@ async fn exports_that_are_there_are_checked_one_a_second_and_lost_ones_without_a
 #[tokio::test(start_paused = true)]
 async fn a_round_that_takes_its_time_keeps_no_returned_host_waiting() {
     let keeper = keeper(&[]);
-    let plugin = multi_of(&[("nas", keeper.clone())]);
+    let plugin = over(&keeper);
     let _watch = watch(&plugin);
     tokio::time::sleep(FIRST + PACE / 2).await;
     keeper.held().lost.insert("a");
     returns(&plugin, "nas");
     tokio::time::sleep(PACE / 4).await;
     assert!(lost(&keeper).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_export_is_restored_as_the_configuration_says_then() {
+    for is_removed in [false, true] {
+        let (before, after) = (keeper(&["b"]), keeper(&["b"]));
+        let plugin = over(&before);
+        let _watch = watch(&plugin);
+        // Between the first volume of the page and the second.
+        tokio::time::sleep(FIRST + PACE / 2).await;
+        if is_removed {
+            plugin.connections.remove(&nas());
+        } else {
+            change(&plugin, &after);
+        }
+        tokio::time::sleep(2 * PACE).await;
+        assert_eq!(lost(&before), ["b"], "the old one changes nothing more");
+        assert_eq!(lost(&after).is_empty(), !is_removed);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_of_before_a_change_restores_nothing_by_the_old_one() {
+    let (before, after) = (keeper(&["a"]), keeper(&["a"]));
+    let plugin = over(&before);
+    let in_flight = InFlight::default();
+    let check = checks(&plugin, &in_flight, None);
+    tokio::pin!(check);
+    // Until the question is asked, and its answer is not there yet.
+    while before.held().busy.1 == 0 {
+        let checked = poll_immediate(check.as_mut()).await;
+        assert!(checked.is_none(), "nothing was asked");
+        tokio::task::yield_now().await;
+    }
+    change(&plugin, &after);
+    check.await.expect("checked");
+    assert_eq!(lost(&before), ["a"]);
+    assert!(lost(&after).is_empty());
 }
