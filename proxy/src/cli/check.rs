@@ -158,20 +158,19 @@ fn environment() -> Environment {
 }
 
 /// The facts that only the process that serves can find out, because it knows where it runs.
-const OF_NODES: &str = "its volumes belong to a node: served by a process on every node, and refused \
-                        by a controller that stands for all nodes";
-const ON_NODES: &str =
-    "names of initiators and addresses are read on each node when it starts, and not here";
+const OF_NODES: &str = "each of its volumes is on one node, so its controller has to run on every node: \"Storage of the nodes \
+                        themselves\" in docs/proxy.md";
+const ON_NODES: &str = "nothing to do: names of initiators and addresses are read on each node when it starts, and not here";
 
 /// Drivers whose servers keep a record of the base beside their socket.
-const DIRECTORIES: [&str; 4] = [
+pub(super) const DIRECTORIES: [&str; 4] = [
     "local-hostpath",
     "nfs-client",
     "smb-client",
     "lustre-client",
 ];
-const RECORD: &str = "whether this is the base of before, and not an empty directory in its place, is not known here: the \
-                      record of it is beside the socket of the server, whose answers and log say so";
+const RECORD: &str = "nothing to do: the base can be used. A check cannot tell whether another disk was mounted there since: the \
+                      running driver remembers the id of the base, and refuses all calls if it is another";
 
 /// Drivers whose base is a share, and their sections.
 const SHARES: [(&str, &str); 3] = [

@@ -139,11 +139,7 @@ impl Row {
     async fn ask(&mut self, connection: &Connection) {
         let driver = connection.driver();
         let probe = async |call: &Call| driver.probe(call).await;
-        let problem = match patiently(probe).await {
-            Ok(problems) => problems.first().map(message::of),
-            Err(silent) => Some(silent),
-        };
-        self.error = problem;
+        self.error = first(patiently(probe).await);
         self.health = match self.error {
             None => Health::Good,
             Some(_) => Health::Bad,
@@ -160,6 +156,11 @@ impl Row {
             let volumes = patiently(async |call| count(connection, call).await).await;
             self.volumes = self.answered("volumes", volumes);
         }
+        // A directory that is full is a note and not bad: what is in it can be used and deleted.
+        if self.error.is_none() && check::DIRECTORIES.contains(&driver.kind()) {
+            let examine = async |call: &Call| driver.examine(call).await;
+            self.error = first(patiently(examine).await);
+        }
     }
 
     /// The answer. Without one, the row shows why.
@@ -171,6 +172,14 @@ impl Row {
         };
         self.error = Some(format!("{what}: {why}"));
         None
+    }
+}
+
+/// The first problem, if there is one.
+fn first(answer: Result<Vec<Error>, String>) -> Option<String> {
+    match answer {
+        Ok(problems) => problems.first().map(message::of),
+        Err(silent) => Some(silent),
     }
 }
 

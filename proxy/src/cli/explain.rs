@@ -73,7 +73,9 @@ async fn walk(flags: &ExplainFlags) -> Result<Vec<Link>, String> {
     let (mut links, attachment) = match &flags.driver_config_file {
         Some(file) if !flags.node_only => {
             let configured = read(file, flags.csi_name.clone()).await?;
-            storage::links(&configured, &flags.handle, file).await
+            let kubelet = flags.kubelet_dir.clone();
+            let is_node = read_files(move || kubelet.is_dir()).await == Ok(true);
+            storage::links(&configured, &flags.handle, (file, is_node)).await
         }
         _ => match storage::handle(&flags.handle, false) {
             Ok(handle) => (vec![Link::holds("handle", handle.as_str())], None),

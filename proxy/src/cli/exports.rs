@@ -220,6 +220,12 @@ impl Tour {
     }
 
     fn table(&self) -> String {
+        if self.asked_none && self.problems.is_empty() && !self.unsupported.is_empty() {
+            let names = self.unsupported.join(", ");
+            return format!(
+                "no exports to look at: {names}: the driver exports nothing by itself\n"
+            );
+        }
         let mut text = String::new();
         let widest = self.exports.iter().map(|row| row.volume.len()).max();
         let widest = widest.unwrap_or_default().max(6);

@@ -290,14 +290,12 @@ impl Merged {
         }
     }
 
-    /// The section `proxy` of the main file, as far as a file of ours had one.
+    /// The section `proxy` of the main file, as far as a file of ours had one. The rest of that file stays.
     fn proxy(&mut self) -> Map<String, Value> {
-        let mut driver = self.object("driver");
-        let proxy = driver
-            .get_mut("config")
-            .and_then(|config| config.get_mut("proxy"))
-            .map(Value::take);
-        match proxy {
+        let driver = self.values.get_mut("driver");
+        let config = driver.and_then(|driver| driver.get_mut("config"));
+        let config = config.and_then(Value::as_object_mut);
+        match config.and_then(|config| config.remove("proxy")) {
             Some(Value::Object(proxy)) => proxy,
             _ => Map::new(),
         }
@@ -566,8 +564,10 @@ impl Merged {
                 .insert("legacyNames".into(), Value::Object(legacy));
         }
         if !proxy.is_empty() {
-            let config = json!({"config": {"driver": "proxy", "proxy": proxy}});
-            self.values.insert("driver".into(), config);
+            let main = rights::object(&mut self.values, "driver");
+            let config = rights::object(main, "config");
+            config.insert("driver".into(), json!("proxy"));
+            config.insert("proxy".into(), Value::Object(proxy));
         }
         for (key, classes) in [
             ("storageClasses", std::mem::take(&mut self.storage_classes)),

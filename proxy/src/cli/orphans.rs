@@ -268,10 +268,16 @@ impl Ledger {
         for problem in &self.problems {
             text.push_str(&problem.line());
         }
-        for name in &self.unsupported {
+        // Where they are all, the last line names them.
+        for name in self.unsupported.iter().filter(|_| !self.has_none_to_ask()) {
             let _ = writeln!(text, "not asked: {name}: its driver cannot list orphans");
         }
         text
+    }
+
+    /// Whether no driver of these connections can list orphans.
+    fn has_none_to_ask(&self) -> bool {
+        self.asked_none && self.problems.is_empty() && !self.unsupported.is_empty()
     }
 
     /// The last line.
@@ -279,6 +285,10 @@ impl Ledger {
         let count = |state| self.orphans.iter().filter(|row| row.state == state).count();
         let all = self.orphans.len();
         match (all, remove) {
+            (0, _) if self.has_none_to_ask() => {
+                let names = self.unsupported.join(", ");
+                format!("no orphans to look at: {names}: the driver cannot list them\n")
+            }
             (0, _) if self.asked_none => {
                 "nothing was looked at: there is no connection that can be asked\n".to_owned()
             }

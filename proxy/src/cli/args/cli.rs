@@ -52,9 +52,9 @@ Exit codes:
 pub(super) const AFTER_CHECK: &str = "\
 Examples:
   The file and the storage:
-    omnibus-csi check driver.yaml
+    omnibus-csi check --driver-config-file=driver.yaml
   Only the file, for a program:
-    omnibus-csi check driver.yaml --offline --json
+    omnibus-csi check --driver-config-file=driver.yaml --offline --json
 
 Exit codes:
   0   no errors; there may be warnings
@@ -64,9 +64,9 @@ Exit codes:
 pub(super) const AFTER_CONNECTIONS: &str = "\
 Examples:
   All connections of a proxy:
-    omnibus-csi connections proxy.yaml
+    omnibus-csi connections --driver-config-file=proxy.yaml
   Only their files:
-    omnibus-csi connections proxy.yaml --offline
+    omnibus-csi connections --driver-config-file=proxy.yaml --offline
 
 Exit codes:
   0   all can be used
@@ -120,7 +120,7 @@ Examples:
     omnibus-csi orphans --driver-config-file=proxy.yaml --connection=nas --json
 
 Exit codes:
-  0   nothing is left
+  0   nothing is left, as far as the drivers can list it
   1   something is left, or may be
   64  the command line or the configuration is wrong";
 
@@ -153,7 +153,7 @@ Examples:
     omnibus-csi exports --driver-config-file=driver.yaml --repair
 
 Exit codes:
-  0   all are exported
+  0   all are exported, or there are none to export
   1   something is missing, or is not known
   64  the command line or the configuration is wrong";
 

@@ -4,9 +4,12 @@
 //! paths themselves may hang, and are looked at with a limit.
 
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use csi_types::said::{self, NO_ANSWER, NOT_MOUNTED, SESSION_DOWN};
+use csi_types::said::{
+    self, ANOTHER_DIRECTORY, FULL, NO_ANSWER, NO_INODES, NOT_MOUNTED, SESSION_DOWN,
+};
 use csi_types::{AbsolutePath, Attachment};
 use driver_core::{Error, Kind};
 use node_utils::kernel::{self, Kernel};
@@ -23,8 +26,8 @@ use crate::routing::config_file;
 
 const RECORD: &str = "vol_data.json";
 const AGAIN: &str =
-    "delete the pods that use it on this node: the volume is staged again for the next one";
-const ONE_POD: &str = "delete this pod: the volume is published again for the next one";
+    "delete all pods that use the claim on this node: the volume is staged again for the next one";
+const ONE_POD: &str = "delete the pod that uses the claim on this node: the volume is published again for the next one";
 
 /// The paths of a volume on this node, as the kubelet recorded them.
 #[derive(Debug, Default)]
@@ -56,10 +59,10 @@ pub(super) async fn links(
     for path in &recorded.staged {
         links.push(Link::holds("staged", &path.display().to_string()));
         links.extend(attachment.and_then(|to| session(&Kernel::here(), to)));
-        links.push(look(&node, "mount", path, AGAIN).await);
+        links.push(look(&node, "mount", path, attachment, AGAIN).await);
     }
     for (pod, path) in &recorded.published {
-        let link = look(&node, "published", path, ONE_POD).await;
+        let link = look(&node, "published", path, attachment, ONE_POD).await;
         links.push(link.with("pod", pod.clone()));
     }
     if recorded.published.is_empty() {
@@ -74,8 +77,14 @@ fn unread(kubelet: &Path, why: &str) -> Link {
     )
 }
 
-/// The state of what is mounted at a path.
-async fn look(node: &Node, link: &'static str, path: &Path, remedy: &str) -> Link {
+/// The state of what is mounted at a path, and whether it is the volume where that is known.
+async fn look(
+    node: &Node,
+    link: &'static str,
+    path: &Path,
+    volume: Option<&Attachment>,
+    remedy: &str,
+) -> Link {
     let shown = path.display().to_string();
     let Some(path) = path
         .to_str()
@@ -83,20 +92,114 @@ async fn look(node: &Node, link: &'static str, path: &Path, remedy: &str) -> Lin
     else {
         return Link::unknown(link, &format!("{shown}: its path cannot be read"));
     };
-    let limits = Limits::until(Instant::now() + PATIENCE);
     let at = path.as_path().to_owned();
-    let seen = judge(link, &shown, node.stats(limits, path).await, remedy);
-    let read = read_files(move || MountTable::read().is_ok_and(|table| is_read_only(&table, &at)));
-    match read.await {
-        Ok(true) if seen.state == State::Holds => read_only(seen),
-        _ => seen,
+    let read = {
+        let at = at.clone();
+        read_files(move || {
+            MountTable::read()
+                .ok()
+                .and_then(|table| listed(&table, &at))
+        })
+        .await
+    };
+    let top = read.ok().flatten().unwrap_or_default();
+    let limits = Limits::until(Instant::now() + PATIENCE);
+    let stats = node.stats(limits, path).await;
+    let seen = judge(link, &shown, stats, top.is_part, remedy);
+    if seen.state != State::Holds {
+        return seen;
     }
+    let seen = match volume {
+        Some(Attachment::Hostpath(volume)) => {
+            let wanted = volume.path.as_path().to_owned();
+            match read_files(move || is_another(&at, &wanted)).await {
+                Ok(true) => another(link, &shown, volume.path.as_str(), &top),
+                Ok(false) | Err(_) => seen,
+            }
+        }
+        Some(Attachment::Nfs(share)) => from_share(seen, &top.source, &share.share.to_string()),
+        _ => seen,
+    };
+    if top.is_read_only && seen.state == State::Holds {
+        return read_only(seen);
+    }
+    seen
 }
 
-/// Whether what is mounted at a path is mounted read-only.
-pub(super) fn is_read_only(table: &MountTable, path: &Path) -> bool {
-    let top = table.layers(path).last();
-    top.is_some_and(|entry| entry.is_read_only())
+/// What the list of mounts says of the topmost mount of a path.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    pub(super) is_read_only: bool,
+    /// A directory of a filesystem, not all of it.
+    pub(super) is_part: bool,
+    /// That directory, as its filesystem names it.
+    root: String,
+    /// Its device or share.
+    source: String,
+    /// Another mount lies below.
+    is_over_another: bool,
+}
+
+pub(super) fn listed(table: &MountTable, path: &Path) -> Option<Listed> {
+    let layers: Vec<_> = table.layers(path).collect();
+    let top = layers.last()?;
+    let root = top.root();
+    Some(Listed {
+        is_over_another: layers.len() > 1,
+        is_read_only: top.is_read_only(),
+        is_part: *root != *Path::new("/"),
+        root: root.display().to_string(),
+        source: top.source().into_owned(),
+    })
+}
+
+/// Whether another directory is mounted than that of the volume. One that is not there is the fault of another link.
+pub(super) fn is_another(mounted: &Path, volume: &Path) -> bool {
+    let identity = |path: &Path| {
+        let found = std::fs::symlink_metadata(path).ok()?;
+        Some((found.dev(), found.ino()))
+    };
+    let (Some(mounted), Some(volume)) = (identity(mounted), identity(volume)) else {
+        return false;
+    };
+    mounted != volume
+}
+
+fn another(link: &'static str, shown: &str, volume: &str, top: &Listed) -> Link {
+    let root = &top.root;
+    let why = if top.is_over_another {
+        "another mount lies over it"
+    } else {
+        "that was moved or made again"
+    };
+    let text = format!(
+        "{shown}: what is mounted is not the directory {volume} of the volume: {why} (mounted is {root} of its filesystem)"
+    );
+    let remedy = if top.is_over_another {
+        format!(
+            "`umount {shown}` on the node takes the upper mount away, which the driver did not make; then delete the pods that started \
+             since: they have {root} of that filesystem, and not the volume"
+        )
+    } else {
+        format!(
+            "pods still write to the old directory: end all pods that use the claim on this node, copy what they have written \
+             since then from {root} of that filesystem to {volume}, and start them again: the volume is staged anew"
+        )
+    };
+    Link::broken(link, &text, &remedy)
+        .with("reason", ANOTHER_DIRECTORY.as_str())
+        .with("mounted", root.as_str())
+}
+
+/// A mount of an export. That it is another one than that of today's configuration is shown, and is no fault: the export may
+/// have had another path when it was mounted. Servers have several names.
+fn from_share(mut link: Link, source: &str, share: &str) -> Link {
+    let mounted = source.split_once(":/").map_or(source, |(_, path)| path);
+    if mounted.trim_matches('/') != share.trim_matches('/') {
+        let more = format!(", mounted from {source}, while the connection says {share}");
+        link.text.push_str(&message::printable(&more));
+    }
+    link.with("source", source)
 }
 
 /// A mount that holds and is read-only. Whether that was asked for is not known here: the orchestrator knows.
@@ -105,7 +208,13 @@ fn read_only(mut link: Link) -> Link {
     link.with("read_only", true)
 }
 
-fn judge(link: &'static str, shown: &str, seen: Result<VolumeStats, Error>, remedy: &str) -> Link {
+fn judge(
+    link: &'static str,
+    shown: &str,
+    seen: Result<VolumeStats, Error>,
+    is_part: bool,
+    remedy: &str,
+) -> Link {
     let stats = match seen {
         Ok(stats) => stats,
         Err(error) if error.kind() == Kind::NotFound => {
@@ -114,8 +223,8 @@ fn judge(link: &'static str, shown: &str, seen: Result<VolumeStats, Error>, reme
         }
         Err(error) if error.kind() == Kind::Timeout => {
             let text = said::no_answer(shown, PATIENCE);
-            let remedy = "its server does not answer this node: see whether it runs and is reached from here; what waits \
-                          for it goes on then";
+            let remedy = "its server does not answer this node: see whether it runs and is reached from here, such as by `nc -z SERVER 2049` \
+                          for NFS, `nc -z SERVER 445` for SMB; what waits for it goes on then";
             return Link::broken(link, &text, remedy).with("reason", NO_ANSWER.as_str());
         }
         Err(error) => {
@@ -123,41 +232,63 @@ fn judge(link: &'static str, shown: &str, seen: Result<VolumeStats, Error>, reme
             return Link::unknown(link, &text);
         }
     };
-    match stats.conditions.worst() {
-        Some(worst) => {
-            let (reason, message) = (worst.reason(), worst.message());
-            let link = if reason == DEVICE_GONE {
-                "device"
-            } else {
-                link
-            };
-            let remedy = match reason {
-                READ_ONLY => {
-                    "read the kernel's log of the node for the error, repair the storage, then delete the pods"
-                }
-                DIRECTORY_DELETED => {
-                    "put the directory back on the storage, then delete the pods that use it"
-                }
-                _ => remedy,
-            };
-            Link::broken(link, &format!("{shown}: {message}"), remedy)
-                .with("reason", reason.as_str())
+    let Some(worst) = stats.conditions.worst() else {
+        let text = match stats.bytes {
+            None => shown.to_owned(),
+            // A directory has the figures of all that it is in, unless it has a quota. A raw device has nothing free.
+            Some(bytes) if is_part && bytes.available > 0 => format!(
+                "{shown}: {} free in its filesystem, which it shares with others, or in its quota",
+                size(bytes.available)
+            ),
+            Some(bytes) => format!(
+                "{shown}: {} of {} used",
+                size(bytes.used),
+                size(bytes.total)
+            ),
+        };
+        return figures(Link::holds(link, &text), &stats);
+    };
+    let (reason, message) = (worst.reason(), worst.message());
+    let link = if reason == DEVICE_GONE {
+        "device"
+    } else {
+        link
+    };
+    let remedy = match reason {
+        READ_ONLY => {
+            "`dmesg` on the node names the error of the disk; once the storage is well again, delete all pods that use the claim on \
+             this node: the volume is staged again for the next one"
         }
-        None => match stats.bytes {
-            None => Link::holds(link, shown),
-            Some(bytes) => {
-                let text = format!(
-                    "{shown}: {} of {} used",
-                    size(bytes.used),
-                    size(bytes.total)
-                );
-                Link::holds(link, &text)
-                    .with("used_bytes", bytes.used)
-                    .with("total_bytes", bytes.total)
-                    .with("available_bytes", bytes.available)
-            }
-        },
+        DIRECTORY_DELETED => {
+            "put the directory back on the storage, from a snapshot or a backup, then delete the pods that use the claim on this node"
+        }
+        FULL => {
+            "remove files from the volume, or let it grow by a larger claim; for a directory without a quota, give its filesystem more \
+             room: all that is in it counts"
+        }
+        NO_INODES => {
+            "remove small files, such as those of a cache; or move the volume to a filesystem with more inodes: ext4 gets their number \
+             when it is made"
+        }
+        _ => remedy,
+    };
+    let broken = Link::broken(link, &format!("{shown}: {message}"), remedy);
+    figures(broken.with("reason", reason.as_str()), &stats)
+}
+
+fn figures(mut link: Link, stats: &VolumeStats) -> Link {
+    if let Some(bytes) = stats.bytes {
+        link = link
+            .with("used_bytes", bytes.used)
+            .with("total_bytes", bytes.total)
+            .with("available_bytes", bytes.available);
     }
+    if let Some(inodes) = stats.inodes {
+        link = link
+            .with("inodes_total", inodes.total)
+            .with("inodes_free", inodes.available);
+    }
+    link
 }
 
 /// The session of a disk, as the kernel lists it; `None` for volumes without one.
@@ -191,8 +322,8 @@ pub(super) fn session(kernel: &Kernel, attachment: &Attachment) -> Option<Link> 
     let states: Vec<String> = ours
         .map(|entry| read(entry, "state").unwrap_or_default())
         .collect();
-    let remedy = "see whether the storage host runs and its portal is reached from this node; a session comes back by \
-                  itself, or delete the pods that use the volume here";
+    let remedy = "see whether the storage host runs and its portal is reached from this node, such as by `nc -z SERVER 3260` for iSCSI, 4420 for \
+                  NVMe over TCP: the session then comes back by itself. If it does not, delete all pods that use the claim on this node";
     Some(if states.iter().any(|state| state == good) {
         Link::holds("session", &format!("{name} is connected"))
     } else {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use csi_types::Attachment;
 use csi_types::said::{EXPORT_MISSING, NOT_EXPORTED};
-use driver_core::config::Severity;
+use driver_core::config::{Finding, Severity};
 use driver_core::{
     CapacityQuery, ConditionKind, Error, FindVolume, Found, HealthQuery, Kind, Volume, VolumeId,
 };
@@ -56,6 +56,10 @@ struct Walk<'a> {
     connection: &'a Connection,
     id: &'a VolumeId,
     config: &'a Path,
+    /// Whether pods are served from this machine.
+    is_node: bool,
+    /// The doubt that nodes find the volumes where they are made.
+    misled: Option<Finding>,
     links: Vec<Link>,
 }
 
@@ -116,8 +120,9 @@ pub(super) fn read(file: &Path, driver: Option<&PluginName>) -> Result<Configure
 
 /// Whether a handle can be one of a volume. With names, it may have to name a connection.
 pub(super) fn handle(text: &str, named: bool) -> Result<VolumeHandle, Link> {
-    let remedy = "the handle is `spec.csi.volumeHandle` of the PersistentVolume; behind the proxy it has the form \
-                  `v:<connection>/<id>`";
+    let remedy = "give the handle as `spec.csi.volumeHandle` of the PersistentVolume has it: behind the proxy `v:<connection>/<id>`. If it is \
+                  wrong there, it cannot be changed: set `persistentVolumeReclaimPolicy: Retain`, delete the PersistentVolume, and make it \
+                  again with the right one";
     let broken = |why: &str| Link::broken("handle", &format!("`{text}`: {why}"), remedy);
     let handle = VolumeHandle::parse(text).map_err(|error| broken(&error.to_string()))?;
     match handle.read() {
@@ -127,11 +132,11 @@ pub(super) fn handle(text: &str, named: bool) -> Result<VolumeHandle, Link> {
 }
 
 /// The links from the handle to the export, up to the first that is broken, and how the volume is attached if that is
-/// known.
+/// known; as seen where the file is, which may be a node.
 pub(super) async fn links(
     configured: &Configured,
     text: &str,
-    config: &Path,
+    (config, is_node): (&Path, bool),
 ) -> (Vec<Link>, Option<Attachment>) {
     let handle = match handle(text, configured.named) {
         Ok(handle) => handle,
@@ -150,6 +155,8 @@ pub(super) async fn links(
         connection: &connection,
         id: &id,
         config,
+        is_node,
+        misled: None,
         links,
     };
     let volume = walk.go().await;
@@ -162,7 +169,7 @@ impl Configured {
     async fn resolve(&self, handle: &VolumeHandle) -> Result<(Arc<Connection>, VolumeId), Link> {
         let found = self.connections.of_volume(handle).await;
         found.map_err(|error| {
-            let remedy = "`omnibus-csi check` names what is wrong with its file";
+            let remedy = "correct the file of the connection, or put it back: `omnibus-csi check` names each wrong key";
             let broken = Link::of("connection", &error, remedy);
             if self.odd.is_empty() {
                 return broken;
@@ -222,6 +229,10 @@ impl Walk<'_> {
                 .await
                 .unwrap_or_default(),
         };
+        let misled = said.iter().find(|said| {
+            said.severity == Severity::Doubtful && said.path.ends_with(".shareBasePath")
+        });
+        self.misled = misled.cloned();
         let answers = said.iter().find(|said| said.severity == Severity::Remark);
         let answers = answers.map(|said| said.message.as_str());
         match (problem, answers) {
@@ -256,8 +267,8 @@ impl Walk<'_> {
 
     fn look_closer(&self) -> String {
         format!(
-            "see whether the storage runs and whether this machine reaches it; `omnibus-csi check \
-             --driver-config-file={}` asks it for everything that is missing",
+            "see whether the storage runs and whether the controller reaches it: its address, its port, a firewall between; `omnibus-csi check \
+             --driver-config-file={}` names everything that is missing there",
             self.config.display()
         )
     }
@@ -291,8 +302,9 @@ impl Walk<'_> {
                 self.links
                     .push(parent.unwrap_or_else(|| Link::holds("parent", "it is there")));
                 let unusable = self.unusable().await;
-                let link = unusable.unwrap_or_else(|| shown(id, volume.as_ref()));
-                self.links.push(link);
+                let link = unusable.or_else(|| self.out_of_sight(volume.as_ref()));
+                self.links
+                    .push(link.unwrap_or_else(|| shown(id, volume.as_ref())));
                 volume
             }
             Err(error) => {
@@ -317,6 +329,23 @@ impl Walk<'_> {
         Some(broken.with("reason", worst.reason().as_str()))
     }
 
+    /// A directory that is there, and that this node looks for elsewhere.
+    fn out_of_sight(&self, volume: Option<&Volume>) -> Option<Link> {
+        let doubt = self.misled.as_ref().filter(|_| self.is_node)?;
+        let Attachment::Hostpath(place) = &volume?.attachment else {
+            return None;
+        };
+        let text = format!(
+            "`{}` is there, but nodes look for it in {}: {}",
+            self.id, place.path, doubt.message
+        );
+        let remedy = "set `shareBasePath` of the connection to what `controllerBasePath` says, in the chart by its values and `helm \
+                      upgrade`. The PersistentVolumes that were made until then keep the wrong path: if one is empty, delete its pod and \
+                      claim, and make them again; if it has data, set `persistentVolumeReclaimPolicy: Retain`, and make the PersistentVolume \
+                      again with the same handle and the right path";
+        Some(Link::broken("volume", &text, remedy).with("path", place.path.to_string()))
+    }
+
     /// A volume that was not found: it, or what it is in.
     async fn missing(&self, error: &Error) -> Vec<Link> {
         match error.kind() {
@@ -332,8 +361,8 @@ impl Walk<'_> {
                         &format!(
                             "volume `{id}` is incomplete: its creation was interrupted, or is still running"
                         ),
-                        "wait: the orchestrator asks again, which completes it; `omnibus-csi orphans` lists what no \
-                         call asks for any more",
+                        "wait: the orchestrator asks again, which completes it. If it stays so, look for the error in the log of the controller: \
+                         the same call is repeated there",
                     ),
                     _ => Link::of(
                         "volume",
@@ -360,6 +389,14 @@ impl Walk<'_> {
     /// The parent with the room in it, if that is known. A directory that is missing has room, too: the first volume
     /// makes it.
     async fn room(&self) -> Option<Link> {
+        let driver = self.connection.driver();
+        if check::DIRECTORIES.contains(&driver.kind()) {
+            // The base can be used, so what is left is that it is full.
+            let problems = ask(async |call| driver.examine(call).await).await;
+            if let Some(error) = problems.unwrap_or_default().first() {
+                return Some(Link::of("parent", error, &self.look_closer()));
+            }
+        }
         let reporter = self.connection.driver().capacity_reporter()?;
         let query = CapacityQuery::default();
         let room = ask(async |call| reporter.capacity(call, &query).await).await;
@@ -371,7 +408,14 @@ impl Walk<'_> {
     async fn export(&mut self) {
         let (driver, id) = (self.connection.driver(), self.id);
         let Some(exports) = driver.exports() else {
-            let text = "this driver exports nothing by itself, or cannot say whether it does";
+            let kind = driver.kind();
+            let text = if check::DIRECTORIES.contains(&kind) {
+                "none: the volume is a directory, and no export is made for it alone"
+            } else if kind.starts_with("zfs-local") {
+                "none: the volume is used on the node that it is on"
+            } else {
+                "not looked at: this driver cannot ask its storage for the export of a volume"
+            };
             self.links.push(Link::absent("export", text));
             return;
         };
@@ -383,7 +427,8 @@ impl Walk<'_> {
             Ok(Err(error)) if error.kind() == Kind::NotFound => Link::broken(
                 "export",
                 "the volume bears the driver or the instance_id of another connection, and is not exported by this one",
-                "compare `driver` and `instance_id` of the connections that have the same parent",
+                "two connections have the same parent: give each its own, or use the one that made the volume, whose `driver` and \
+                 `instance_id` it bears",
             ),
             Ok(Err(error)) if error.kind() == Kind::Timeout => {
                 let silent = Silent::Late(Some(message::without_advice(&error)));

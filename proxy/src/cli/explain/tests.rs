@@ -6,7 +6,7 @@ use node_utils::kernel::Kernel;
 use node_utils::mount::MountTable;
 
 use super::chain::State;
-use super::node::{is_read_only, session};
+use super::node::{is_another, listed, session};
 
 fn attachment(pairs: &[(&str, &str)]) -> Attachment {
     let context = pairs
@@ -92,6 +92,20 @@ fn the_topmost_mount_of_a_path_says_whether_it_is_read_only_and_not_its_filesyst
         ("/d", true),
         ("/a/b", false),
     ] {
-        assert_eq!(is_read_only(&table, Path::new(path)), expected, "{path}");
+        let top = listed(&table, Path::new(path));
+        assert_eq!(top.is_some_and(|top| top.is_read_only), expected, "{path}");
     }
+}
+
+#[test]
+fn a_directory_is_another_one_if_it_was_made_again_and_not_if_it_is_reached_by_another_path() {
+    let top = tempfile::tempdir().expect("a folder");
+    let [path, old, link] = ["v", "old", "link"].map(|name| top.path().join(name));
+    fs::create_dir(&path).expect("a folder");
+    std::os::unix::fs::symlink(top.path(), &link).expect("a link");
+    assert!(!is_another(&path, &link.join("v")));
+    fs::rename(&path, &old).expect("moved");
+    assert!(!is_another(&old, &path), "it is not there");
+    fs::create_dir(&path).expect("made again");
+    assert!(is_another(&old, &path));
 }

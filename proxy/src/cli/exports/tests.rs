@@ -131,10 +131,29 @@ async fn where_no_connection_can_be_asked_no_volumes_are_counted() {
     };
     let dirs = || Keeper::without().connection("dirs");
     let none = "nothing was looked at: there is no connection that can be asked";
-    assert_eq!(last(vec![dirs()]).await.as_deref(), Some(none));
+    assert_eq!(last(vec![]).await.as_deref(), Some(none));
     let empty = Keeper::of(Held::default()).connection("a");
     let nothing = "0 volumes: 0 exported";
     assert_eq!(last(vec![dirs(), empty]).await.as_deref(), Some(nothing));
+}
+
+#[tokio::test]
+async fn drivers_without_exports_are_one_line_and_no_failure_unless_something_is_not_known() {
+    let dirs = |name| Keeper::without().connection(name);
+    let mut tour = visit(chosen(vec![dirs("a"), dirs("b")]), false).await;
+    let said = "no exports to look at: a, b: the driver exports nothing by itself\n";
+    assert_eq!(tour.table(), said);
+    assert!(!failed(&tour));
+    tour.problems.push(Problem {
+        connection: None,
+        error: "gone".to_owned(),
+    });
+    let table = tour.table();
+    assert!(
+        table.contains("gone") && table.contains("nothing was looked at"),
+        "{table}"
+    );
+    assert!(failed(&tour));
 }
 
 #[tokio::test]

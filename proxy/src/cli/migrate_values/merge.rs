@@ -21,13 +21,17 @@ const SIDECARS: [(&str, bool); 5] = [
 /// Settings that releases of both charts have.
 const SETTINGS: [&str; 4] = ["csiDriver", "controller", "node", "extraCaCerts"];
 /// What a file of ours has besides.
-const OURS: [&str; 11] = [
+const OURS: [&str; 15] = [
     "driver",
     "legacyNames",
     "existingConnectionsSecret",
+    "commonLabels",
     "image",
     "imagePullSecrets",
+    "sidecarResources",
     "metrics",
+    "console",
+    "csiAddons",
     "networkPolicy",
     "openshift",
     "podMonitor",
@@ -63,7 +67,7 @@ pub(super) fn only_settings(
     }
     if let Some(Value::Object(driver)) = settings.get_mut("csiDriver") {
         driver.remove("name");
-        if driver.remove("version").is_some() && !ours {
+        if !ours && driver.remove("version").is_some() {
             left_out.push("csiDriver.version".into());
         }
     }

@@ -191,16 +191,35 @@ fn of_several_releases_one_is_taken_over_or_none_and_that_must_be_said() {
 
 #[test]
 fn a_release_is_added_to_a_file_that_was_made_before() {
-    let (first, ..) = of(&[input("nas", NFS)], &flags(None, None));
+    let (mut first, ..) = of(&[input("nas", NFS)], &flags(None, None));
+    // What has been set in it since.
+    first["csiDriver"]["version"] = json!("1.13.0");
+    first["driver"]["config"]["nfs"] = json!({"shareHost": "nas"});
+    first["commonLabels"] = json!({"team": "storage"});
     let made = yaml::document(first.as_object().unwrap());
     let inputs = [input("values", &made), input("disks", ISCSI)];
     let (values, _, problems) = of(&inputs, &flags(None, None));
     assert_eq!(problems, Vec::<String>::new());
     assert_eq!(values["csiDriver"]["name"], "org.old.nfs");
+    assert_eq!(values["csiDriver"]["version"], "1.13.0");
     assert_eq!(values["driver"], first["driver"]);
+    assert_eq!(values["commonLabels"], first["commonLabels"]);
     assert_eq!(values["connections"]["nas"], first["connections"]["nas"]);
     assert!(values["connections"]["disks"].is_object());
     assert_eq!(values["storageClasses"][0], first["storageClasses"][0]);
+}
+
+#[test]
+fn of_a_file_of_ours_no_key_of_the_chart_is_left_out() {
+    let schema = schema::schema();
+    let keys = schema["properties"].as_object().unwrap().keys();
+    // Two have an effect in the old chart only.
+    let without_effect = ["csiProxy", "enablePSP"];
+    for key in keys.filter(|key| !without_effect.contains(&key.as_str())) {
+        let values = json!({key: {"a": 1}});
+        let (_, left_out) = only_settings(values.as_object().unwrap(), true);
+        assert_eq!(left_out, Vec::<String>::new());
+    }
 }
 
 #[test]

@@ -159,8 +159,21 @@ async fn where_no_connection_can_be_asked_it_is_not_said_that_nothing_was_found(
     let ending = async |connections| tidy(chosen(connections), &flags(false)).await.ending(false);
     let dirs = || Keeper::without().connection("dirs");
     let none = "nothing was looked at: there is no connection that can be asked\n";
-    assert_eq!(ending(vec![dirs()]).await, none);
     assert_eq!(ending(vec![]).await, none);
+    let mut ledger = tidy(chosen(vec![dirs()]), &flags(false)).await;
+    let said = "no orphans to look at: dirs: the driver cannot list them\n";
+    assert_eq!(
+        (ledger.table(&[]).as_str(), ledger.ending(false).as_str()),
+        ("", said)
+    );
+    assert!(!failed(&ledger));
+    ledger.problems.push(Problem {
+        connection: None,
+        error: "gone".to_owned(),
+    });
+    assert!(ledger.table(&[]).contains("not asked: dirs: "));
+    assert_eq!(ledger.ending(false), none);
+    assert!(failed(&ledger));
     let empty = Keeper::of(Held::default()).connection("a");
     assert_eq!(ending(vec![dirs(), empty]).await, "no orphans were found\n");
 }
