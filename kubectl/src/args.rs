@@ -17,8 +17,8 @@ Examples:
   kubectl omnibus exports --repair         put back what the storage no longer exports
   kubectl omnibus export-pvs > pvs.yaml    the objects of all volumes, for a cluster that has lost them
 
-Exit codes: those of each command; 64 for a wrong command line, 2 where the cluster or the pod cannot be asked.
-docs/kubectl.md has the rights that it needs, as a ClusterRole.";
+Exit codes: those of each command, on its own page (--help after it); 64 for a wrong command line, 2 where the cluster or the pod cannot be asked.
+\"Rights\" in docs/kubectl.md has those that it needs, as a ClusterRole. Pages named so are in the repository of omnibus-csi.";
 
 const AFTER_EXPLAIN: &str = "\
 Examples:
@@ -38,10 +38,73 @@ Exit codes:
   2   no link is known to be broken, but one could not be looked at, such as for a right that is missing
   64  the command line is wrong";
 
-const AFTER_REMOTE: &str = "\
-What follows goes to the command of the same name in the controller's pod: `kubectl omnibus orphans --help` shows this
-page, `kubectl omnibus orphans -- --help` that of the command. Its output and its exit code are passed on.
-2 is also the exit code where the pod cannot be asked.";
+/// The end of the page of a command that runs in the controller's pod: its examples, and its exit codes there.
+macro_rules! remote {
+    ($command:literal, $examples:literal, $codes:literal) => {
+        concat!(
+            "Examples:\n",
+            $examples,
+            "\n\nIt runs `omnibus-csi ",
+            $command,
+            "` in the controller's pod, with the configuration there. `kubectl omnibus ",
+            $command,
+            " -- --help`\nshows the flags that it takes there: any of them may follow.\n\nExit codes:\n",
+            $codes,
+            "\n  2   the pod, or in it each connection, cannot be asked: the output says why\n  64  the command line or the configuration is wrong"
+        )
+    };
+}
+
+const AFTER_CONNECTIONS: &str = remote!(
+    "connections",
+    "  kubectl omnibus connections              health, free space and volumes of each storage
+  kubectl omnibus connections --offline    only their files",
+    "  0   all can be used
+  1   a connection cannot be used"
+);
+const AFTER_ORPHANS: &str = remote!(
+    "orphans",
+    "  kubectl omnibus orphans --min-age=7d             what a week has left behind; nothing is removed
+  kubectl omnibus orphans --min-age=7d --remove    remove it",
+    "  0   nothing is left, as far as the drivers can list it
+  1   something is left, or may be"
+);
+const AFTER_EXPORTS: &str = remote!(
+    "exports",
+    "  kubectl omnibus exports                              what is missing; nothing is changed
+  kubectl omnibus exports --connection=nas --repair    put it back",
+    "  0   all are exported, or there are none to export
+  1   something is missing, or is not known"
+);
+const AFTER_CHECK: &str = remote!(
+    "check",
+    "  kubectl omnibus check              the configuration, each connection and its storage
+  kubectl omnibus check --offline    only the files",
+    "  0   no errors; there may be warnings
+  1   something has to be corrected: each line with ERROR"
+);
+const AFTER_EXPORT_PVS: &str = remote!(
+    "export-pvs",
+    "  kubectl omnibus export-pvs                                                        what there is
+  kubectl omnibus export-pvs --connection=nas --storage-class=nas > objects.yaml    for a cluster that has lost it",
+    "  0   all volumes are written
+  1   a connection could not be asked, or a volume could not be written: something is missing"
+);
+const AFTER_ADOPT: &str = remote!(
+    "adopt",
+    "  kubectl omnibus adopt --connection=nas tank/k8s/volumes/photos --dry-run             what would be done
+  kubectl omnibus adopt --connection=nas --storage-class=nas --claim=shop/photos tank/k8s/volumes/photos > photos.yaml",
+    "  0   it is a volume, and its objects are written; or it could become one, with --dry-run
+  1   it cannot become one, or the storage failed: standard error says why"
+);
+const AFTER_MOVE: &str = remote!(
+    "move",
+    "  kubectl omnibus move v:nas/pvc-0a1b --to=ssd --dry-run    what would be done
+  kubectl omnibus move v:nas/pvc-0a1b --to=ssd              carry it while pods use it
+  kubectl omnibus move v:nas/pvc-0a1b --to=ssd --storage-class=ssd --finish > moved.yaml    once no pod uses it",
+    "  0   the rounds have ended; or it is moved, and its objects are written
+  1   it cannot be moved, is in use, or the storage failed: standard error says why"
+);
 
 const AFTER_CONSOLE: &str = "\
 The console has to be on: `console: {enabled: true}` in the values of the chart. Ctrl-C ends it. It needs the right to
@@ -84,25 +147,25 @@ pub(crate) enum Command {
     #[command(after_help = AFTER_EXPLAIN)]
     Explain(ExplainFlags),
     /// List the connections: health, free space and volumes of each
-    #[command(after_help = AFTER_REMOTE)]
+    #[command(after_help = AFTER_CONNECTIONS)]
     Connections(RemoteFlags),
     /// List the orphans of the storages, what incomplete calls left behind, and remove them on request
-    #[command(after_help = AFTER_REMOTE)]
+    #[command(after_help = AFTER_ORPHANS)]
     Orphans(RemoteFlags),
     /// See whether all volumes are still exported, and put back what is missing on request
-    #[command(after_help = AFTER_REMOTE)]
+    #[command(after_help = AFTER_EXPORTS)]
     Exports(RemoteFlags),
     /// Find mistakes in the configuration, and ask each storage
-    #[command(after_help = AFTER_REMOTE)]
+    #[command(after_help = AFTER_CHECK)]
     Check(RemoteFlags),
     /// Write the persistent volumes, claims and snapshots of what is on the storage; the name of the driver is added
-    #[command(after_help = AFTER_REMOTE)]
+    #[command(after_help = AFTER_EXPORT_PVS)]
     ExportPvs(RemoteFlags),
     /// Make a volume of a dataset, zvol or directory that exists; the name of the driver is added
-    #[command(after_help = AFTER_REMOTE)]
+    #[command(after_help = AFTER_ADOPT)]
     Adopt(RemoteFlags),
     /// Move a volume to another connection while pods use it; the name of the driver is added
-    #[command(after_help = AFTER_REMOTE)]
+    #[command(after_help = AFTER_MOVE)]
     Move(RemoteFlags),
     /// Open the console, a page that shows what the controller knows, in your browser
     #[command(after_help = AFTER_CONSOLE)]
@@ -112,10 +175,10 @@ pub(crate) enum Command {
 /// The choice of a controller.
 #[derive(Debug, Args)]
 pub(crate) struct ControllerFlags {
-    /// The driver, as the class names it as its provisioner; needed where several releases are installed
+    /// The driver, as the class names it as its provisioner; where several are installed, commands that only look ask each
     #[arg(long, value_name = "NAME")]
     pub(crate) driver: Option<String>,
-    /// The controller on this node, where each node has one
+    /// The controller on this node, where each node has one; commands that only look ask each
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
 }

@@ -8,6 +8,10 @@ use serde_json::{Map, Value};
 
 /// The exit code where a link could not be looked at, and none is known to be broken.
 pub(crate) const CANNOT_TELL: u8 = 2;
+/// The words before a right that is missing.
+pub(crate) const RIGHT: &str = "not looked at: needs ";
+/// So many remedies are printed: more would hide the first.
+const REMEDIES: usize = 4;
 
 /// The state of a link: the words of `omnibus-csi explain`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,7 +79,14 @@ impl Link {
     }
 
     pub(crate) fn unknown(name: &'static str, text: &str) -> Self {
-        Self::new(name, State::Unknown, text)
+        let link = Self::new(name, State::Unknown, text);
+        if text.contains(RIGHT) {
+            link.or_do(
+                "ask an administrator of the cluster for that right, or to run this: \"Rights\" in docs/kubectl.md has all as a ClusterRole",
+            )
+        } else {
+            link
+        }
     }
 
     pub(crate) fn broken(name: &'static str, text: &str, remedy: &str) -> Self {
@@ -160,13 +171,57 @@ impl Chain {
                     shown(link)
                 )
             }
-            (None, _) => writeln!(text, "\nall links hold"),
+            (None, _) => writeln!(text, "\n{}", self.well()),
         };
         let first = first.or_else(|| self.links.iter().find(|link| link.remedy.is_some()));
         if let Some(remedy) = first.and_then(|link| link.remedy.as_deref()) {
             let _ = writeln!(text, "do: {remedy}");
         }
+        if self.state == State::Broken {
+            self.next(&mut text);
+        }
         text
+    }
+
+    /// The words for a chain in which nothing is broken or unknown.
+    pub(crate) fn well(&self) -> &'static str {
+        let mut links = self.links.iter();
+        if links.any(|link| link.name == "bound" && link.state == State::Absent) {
+            "waits for its first pod"
+        } else {
+            "all links hold"
+        }
+    }
+
+    /// The remedies of the broken links after the first, each once: one of them may be closer to the cause.
+    fn next(&self, text: &mut String) {
+        let mut broken = self
+            .links
+            .iter()
+            .filter(|link| link.state == State::Broken)
+            .filter_map(|link| Some((link, link.remedy.as_deref()?)));
+        let mut said: Vec<_> = broken
+            .next()
+            .map(|(_, remedy)| remedy)
+            .into_iter()
+            .collect();
+        let mut left = 0;
+        for (link, remedy) in broken {
+            if said.contains(&remedy) {
+                continue;
+            }
+            said.push(remedy);
+            if said.len() > REMEDIES {
+                left += 1;
+                continue;
+            }
+            let on = link.node.as_ref().map(|node| format!(" on {node}"));
+            let (name, on) = (&link.name, on.unwrap_or_default());
+            let _ = writeln!(text, "do, if {name}{on} stays broken: {remedy}");
+        }
+        if left > 0 {
+            let _ = writeln!(text, "{left} more remedies are in the output of --json");
+        }
     }
 }
 
@@ -217,12 +272,34 @@ mod tests {
         let drawn = chain.picture(false);
         assert!(drawn.starts_with("✔ claim"), "{drawn}");
         assert!(drawn.contains("one: it is [31mgone"), "{drawn}");
-        assert!(drawn.ends_with("do: start it\n"), "{drawn}");
+        let remedies = "\ndo: start it\ndo, if pod stays broken: make it\n";
+        assert!(drawn.ends_with(remedies), "{drawn}");
         assert!(!drawn.contains('\u{1b}'), "{drawn}");
         let plain = chain.picture(true);
         assert!(
             plain.is_ascii() && plain.contains("BROKEN  attached"),
             "{plain}"
+        );
+    }
+
+    #[test]
+    fn each_remedy_is_printed_once_and_of_many_the_first_few() {
+        let broken = |name, remedy: &str| Link::broken(name, "gone", remedy);
+        let mut links = vec![
+            broken("controller", "make it"),
+            broken("node-pod", "make it").on("one"),
+            broken("pod", "wait").on("one"),
+        ];
+        let drawn = Chain::new("a", "b", links.clone()).picture(true);
+        let expected = "\ndo: make it\ndo, if pod on one stays broken: wait\n";
+        assert!(drawn.ends_with(expected), "{drawn}");
+        links.extend((0..4).map(|number| broken("pod", &format!("step {number}"))));
+        let drawn = Chain::new("a", "b", links).picture(true);
+        assert!(drawn.contains("stays broken: step 1\n"), "{drawn}");
+        assert!(!drawn.contains("step 2"), "{drawn}");
+        assert!(
+            drawn.ends_with("\n2 more remedies are in the output of --json\n"),
+            "{drawn}"
         );
     }
 
@@ -233,6 +310,9 @@ mod tests {
             Link::unknown("class", "silent"),
         ];
         assert_eq!(Chain::new("a", "b", unknown).exit_code(), 2);
+        let forbidden = vec![Link::unknown("pod", "not looked at: needs list on pods")];
+        let drawn = Chain::new("a", "b", forbidden).picture(true);
+        assert!(drawn.contains("\ndo: ask an administrator"), "{drawn}");
         let absent = vec![Link::absent("pod", "no pod uses it").or_do("start one")];
         let absent = Chain::new("a", "b", absent);
         assert_eq!(absent.exit_code(), 0);

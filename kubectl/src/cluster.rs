@@ -6,16 +6,19 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::{Event, Node, PersistentVolumeClaim, Pod};
 use kube::api::{AttachParams, AttachedProcess, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::PartialObjectMeta;
 use kube::{Api, Client, Config, Resource};
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::chain::printable;
+use crate::chain::{RIGHT, printable};
 use crate::found::Answer;
 use crate::ours::{DriverPod, LABEL, LABEL_VALUE};
+use crate::workload::Workload;
 
 /// The time that the API server may take for one answer.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -125,6 +128,15 @@ impl Cluster {
         }
     }
 
+    /// Names and labels of all nodes. Whole nodes would be large: each lists its images.
+    pub(crate) async fn nodes(&self) -> Answer<Vec<PartialObjectMeta<Node>>> {
+        let api = Api::<Node>::all(self.client.clone());
+        // From the cache of the API server, as each list here.
+        let which = ListParams::default().match_any();
+        let asked = ask(&rights::<Node>("list", None), api.list_metadata(&which)).await;
+        asked.map(|list| list.items)
+    }
+
     /// The pods of omnibus-csi.
     pub(crate) async fn driver_pods(&self) -> Answer<Vec<DriverPod>> {
         let which = ListParams::default().labels(&format!("{LABEL}={LABEL_VALUE}"));
@@ -145,6 +157,49 @@ impl Cluster {
             Answer::There(found) => found_twice(found).map_or(pods, Answer::Unknown),
             _ => pods,
         }
+    }
+
+    /// The `DaemonSets` and Deployments of omnibus-csi.
+    pub(crate) async fn workloads(&self) -> Answer<Vec<Workload>> {
+        let which = ListParams::default().labels(&format!("{LABEL}={LABEL_VALUE}"));
+        let (sets, deployments) = tokio::join!(
+            self.beside_driver::<DaemonSet>(&which),
+            self.beside_driver::<Deployment>(&which),
+        );
+        let sets = match sets {
+            Answer::There(sets) => sets,
+            other => return other.map(|_| Vec::new()),
+        };
+        let deployments = match deployments {
+            Answer::There(deployments) => deployments,
+            other => return other.map(|_| Vec::new()),
+        };
+        let sets = sets.iter().filter_map(Workload::of_daemon_set);
+        let deployments = deployments.iter().filter_map(Workload::of_deployment);
+        let all: Vec<_> = sets.chain(deployments).collect();
+        let pods: Vec<_> = all.iter().map(|one| one.pod.clone()).collect();
+        found_twice(&pods).map_or(Answer::There(all), Answer::Unknown)
+    }
+
+    /// The warnings of `DaemonSets`.
+    pub(crate) async fn refusals(&self) -> Answer<Vec<Event>> {
+        let which = ListParams::default().fields("involvedObject.kind=DaemonSet,type=Warning");
+        self.beside_driver(&which).await
+    }
+
+    /// The objects that fit, in the namespace of the driver; where that is not given, in all.
+    async fn beside_driver<K>(&self, which: &ListParams) -> Answer<Vec<K>>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Debug,
+    {
+        if let Some(namespace) = &self.driver_namespace {
+            return self.list_in(namespace, which).await;
+        }
+        let api = Api::<K>::all(self.client.clone());
+        list(&rights::<K>("list", None), &api, which).await
     }
 
     /// Starts a command in the container of the driver.
@@ -248,7 +303,7 @@ async fn ask<T>(needs: &str, question: impl Future<Output = kube::Result<T>>) ->
 /// Why there is no answer. `needs` is the right that the question takes.
 pub(crate) fn refused(needs: &str, error: &kube::Error) -> String {
     match error {
-        kube::Error::Api(status) if status.code == 403 => format!("not looked at: needs {needs}"),
+        kube::Error::Api(status) if status.code == 403 => format!("{RIGHT}{needs}"),
         kube::Error::Api(status) if status.code == 401 => {
             "not looked at: the API server does not accept the login of the kubeconfig".to_owned()
         }

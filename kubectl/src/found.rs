@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment};
+use kube::core::PartialObjectMeta;
 use serde::Deserialize;
 
 use crate::chain::Link;
 use crate::ours::{DriverPod, serving};
+use crate::workload::Workload;
 
 /// The outcome of one question.
 #[derive(Debug, Clone)]
@@ -52,6 +54,8 @@ pub(crate) struct Around {
     /// Pods of omnibus-csi.
     pub(crate) ours: Answer<Vec<DriverPod>>,
     pub(crate) attachments: Answer<Vec<VolumeAttachment>>,
+    /// Names and labels of all nodes.
+    pub(crate) machines: Answer<Vec<PartialObjectMeta<Node>>>,
 }
 
 /// All answers. `None`: there was nothing to ask, such as the volume of a claim that has none.
@@ -72,8 +76,16 @@ pub(crate) struct Found {
     /// Pods of omnibus-csi.
     pub(crate) ours: Answer<Vec<DriverPod>>,
     pub(crate) attachments: Answer<Vec<VolumeAttachment>>,
+    /// Names and labels of all nodes.
+    pub(crate) machines: Answer<Vec<PartialObjectMeta<Node>>>,
     /// By the name of the node.
     pub(crate) csi_nodes: BTreeMap<String, Answer<CSINode>>,
+    /// What is to run the driver's pods, where one is missing.
+    pub(crate) workloads: Option<Answer<Vec<Workload>>>,
+    /// Warnings of `DaemonSets`, where one is missing.
+    pub(crate) refusals: Answer<Vec<Event>>,
+    /// The nodes where one is missing, by their names.
+    pub(crate) bare: BTreeMap<String, Answer<Node>>,
     /// Of a claim that has no volume yet. Missing where the driver has a single storage, and so no names.
     pub(crate) connections: Option<Answer<Connections>>,
     pub(crate) storage: Option<Answer<Explained>>,

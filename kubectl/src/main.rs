@@ -12,6 +12,7 @@ use chain::{CANNOT_TELL, Chain};
 use cluster::Cluster;
 use many::Many;
 
+mod advice;
 mod args;
 mod chain;
 mod cluster;
@@ -19,9 +20,11 @@ mod console;
 mod found;
 mod many;
 mod ours;
+mod output;
 mod read;
 mod remote;
 mod walk;
+mod workload;
 
 /// The exit code of a wrong command line: `EX_USAGE`.
 const EX_USAGE: u8 = 64;

@@ -14,7 +14,7 @@ use crate::chain::printable;
 use crate::cluster::Cluster;
 use crate::found::{Answer, Around, Connections, Explained, Found, nodes_of};
 use crate::ours::{self, DriverPod};
-use crate::walk::{class_name, controller_of, csi_of, volume_name};
+use crate::walk::{chosen_node, class_name, controller_of, csi_of, volume_name, without_pod};
 
 /// The time for all commands in pods, which run at the same time. The program in them takes up to 10 s for a storage
 /// that is silent, and then says so.
@@ -32,7 +32,7 @@ pub(crate) async fn read(cluster: &Cluster, namespace: &str, name: &str) -> Foun
         events(cluster, namespace, name),
         around(cluster, namespace),
     );
-    led_to(cluster, (namespace, name), (claim, events), around).await
+    Box::pin(led_to(cluster, (namespace, name), (claim, events), around)).await
 }
 
 /// Everything about a claim that was listed.
@@ -44,7 +44,7 @@ pub(crate) async fn read_listed(
 ) -> Found {
     let events = events(cluster, namespace, name).await;
     let read = (Answer::There(claim), events);
-    led_to(cluster, (namespace, name), read, around).await
+    Box::pin(led_to(cluster, (namespace, name), read, around)).await
 }
 
 /// The events of a claim.
@@ -59,12 +59,13 @@ async fn events(cluster: &Cluster, namespace: &str, name: &str) -> Answer<Vec<Ev
 pub(crate) async fn around(cluster: &Cluster, namespace: &str) -> Around {
     let warnings = ListParams::default().fields("involvedObject.kind=Pod,type=Warning");
     let all = ListParams::default();
-    let (warnings, pods, drivers, ours, attachments) = tokio::join!(
+    let (warnings, pods, drivers, ours, attachments, machines) = tokio::join!(
         cluster.list_in(namespace, &warnings),
         cluster.list_in(namespace, &all),
         cluster.list(),
         cluster.driver_pods(),
         cluster.list(),
+        cluster.nodes(),
     );
     Around {
         warnings,
@@ -72,6 +73,7 @@ pub(crate) async fn around(cluster: &Cluster, namespace: &str) -> Around {
         drivers,
         ours,
         attachments,
+        machines,
     }
 }
 
@@ -97,7 +99,11 @@ async fn led_to(
         drivers: around.drivers,
         ours: around.ours,
         attachments: around.attachments,
+        machines: around.machines,
         csi_nodes: BTreeMap::new(),
+        workloads: None,
+        refusals: Answer::There(Vec::new()),
+        bare: BTreeMap::new(),
         connections: None,
         storage: None,
         nodes: BTreeMap::new(),
@@ -106,6 +112,7 @@ async fn led_to(
         return found;
     }
     named(cluster, &mut found).await;
+    missing(cluster, &mut found).await;
     explained(cluster, &mut found).await;
     found
 }
@@ -114,7 +121,10 @@ async fn led_to(
 async fn named(cluster: &Cluster, found: &mut Found) {
     let claim = found.claim.there();
     let (class, volume) = (claim.and_then(class_name), claim.and_then(volume_name));
-    let nodes = nodes_of(found.pods.all());
+    let mut nodes = nodes_of(found.pods.all());
+    if let Some(chosen) = chosen_node(found).filter(|node| !nodes.contains(node)) {
+        nodes.push(chosen);
+    }
     let (class, volume, csi_nodes) = tokio::join!(
         optional(class, |name| cluster.get(name)),
         optional(volume, |name| cluster.get(name)),
@@ -122,6 +132,20 @@ async fn named(cluster: &Cluster, found: &mut Found) {
     );
     found.csi_nodes = nodes.into_iter().zip(csi_nodes).collect();
     (found.class, found.volume) = (class, volume);
+}
+
+/// What is to run the driver's pods, and the nodes without one.
+async fn missing(cluster: &Cluster, found: &mut Found) {
+    let Some(nodes) = without_pod(found) else {
+        return;
+    };
+    let (workloads, refusals, bare) = tokio::join!(
+        cluster.workloads(),
+        cluster.refusals(),
+        join_all(nodes.iter().map(|node| cluster.get(node))),
+    );
+    (found.workloads, found.refusals) = (Some(workloads), refusals);
+    found.bare = nodes.into_iter().zip(bare).collect();
 }
 
 async fn optional<'a, T, F: Future<Output = T>>(
