@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
 use k8s_openapi::api::storage::v1::CSIDriver;
 
+use crate::advice::Speaker;
+
 /// The label of everything that the chart makes.
 pub(crate) const LABEL: &str = "app.kubernetes.io/part-of";
 pub(crate) const LABEL_VALUE: &str = "omnibus-csi";
@@ -32,6 +34,8 @@ pub(crate) struct DriverPod {
     pub(crate) kubelet_dir: String,
     pub(crate) is_controller: bool,
     pub(crate) is_node: bool,
+    /// The container of the provisioner, if it has one.
+    pub(crate) provisioner: Option<String>,
     /// The port of the console, if it is on.
     pub(crate) console: Option<u16>,
     pub(crate) restarts: i32,
@@ -59,10 +63,19 @@ pub(crate) fn controller_for<'a>(
         .iter()
         .filter(|pod| pod.driver == driver && pod.is_controller)
         .collect();
-    if !nodes.is_empty() && all.iter().all(|pod| pod.is_node) {
+    if !nodes.is_empty() && is_on_nodes(pods, driver) {
         all.retain(|pod| pod.node.as_ref().is_some_and(|node| nodes.contains(node)));
     }
     all.into_iter().min_by_key(|pod| pod.sick.is_some())
+}
+
+/// Whether each node has a controller of the driver, which serves that node alone.
+pub(crate) fn is_on_nodes(pods: &[DriverPod], driver: &str) -> bool {
+    let mut all = pods
+        .iter()
+        .filter(|pod| pod.driver == driver && pod.is_controller)
+        .peekable();
+    all.peek().is_some() && all.all(|pod| pod.is_node)
 }
 
 /// The pod of the driver's node half on a node.
@@ -138,6 +151,12 @@ impl DriverPod {
                 .to_owned(),
             is_controller: has("controller"),
             is_node: has("node") && component != Some("controller"),
+            provisioner: spec
+                .containers
+                .iter()
+                .map(|container| &container.name)
+                .find(|name| name.contains("provisioner"))
+                .cloned(),
             console: console.and_then(|address| address.rsplit(':').next()?.parse().ok()),
             restarts: restarts(pod),
             runs: statuses(pod).any(|status| status.name == container.name && is_running(status)),
@@ -157,6 +176,14 @@ impl DriverPod {
             1 => format!("{} is ready, after one restart", self.shown()),
             count => format!("{} is ready, after {count} restarts", self.shown()),
         }
+    }
+
+    /// The command that shows its log.
+    pub(crate) fn log(&self) -> String {
+        format!(
+            "`kubectl -n {} logs {} -c {}`",
+            self.namespace, self.name, self.container
+        )
     }
 
     /// A command of the program in this pod, with its configuration.
@@ -232,33 +259,43 @@ fn sick(pod: &Pod) -> Option<Sick> {
         pod.metadata.namespace.as_deref().unwrap_or_default(),
         pod.metadata.name.as_deref().unwrap_or_default(),
     );
-    let describe = format!("`kubectl -n {namespace} describe pod {name}` says more");
+    let describe = format!(
+        "wait a minute. If it stays so, the events at the end of `kubectl -n {namespace} describe pod {name}` name what is missing, such as \
+         a Secret or a folder of the host"
+    );
     let say = |text: &str, remedy: &str| Sick {
         text: format!("{namespace}/{name} {text}"),
         remedy: remedy.to_owned(),
     };
     if pod.metadata.deletion_timestamp.is_some() {
-        let remedy = "wait for the one that replaces it; where its node is gone, delete the Node";
+        let remedy = "wait for the one that replaces it; where its node is gone for good: \"A node is lost\" in docs/outages.md";
         return Some(say("is being deleted", remedy));
     }
     if let Some(status) = statuses(pod).find(|status| !status.ready) {
-        let logs = format!(
-            "`kubectl -n {namespace} logs {name} -c {} --previous` says why",
-            status.name
-        );
-        let (text, remedy) = of_container(status, describe, logs);
+        let log = format!("kubectl -n {namespace} logs {name} -c {}", status.name);
+        let (text, remedy) = of_container(status, describe, &log);
         return Some(say(&text, &remedy));
     }
     if let Some(why) = unscheduled(pod) {
-        return Some(say(&format!("has no node: {why}"), &describe));
+        let text = format!("has no node; {}", Speaker::Scheduler.says(&why));
+        return Some(say(&text, &Speaker::Scheduler.remedy(&why, None)));
     }
     // The containers of a running pod have said that they are ready.
     let phase = pod.status.as_ref()?.phase.as_deref()?;
-    (phase != "Running").then(|| say(&format!("is {phase}"), &describe))
+    let remedy = match phase {
+        "Running" => return None,
+        "Failed" | "Succeeded" => format!(
+            "`kubectl -n {namespace} delete pod {name}`: another takes its place. `kubectl -n {namespace} describe pod {name}` says why it \
+             ended, such as a full disk of the node"
+        ),
+        "Unknown" => "see whether its node runs: `kubectl get nodes`".to_owned(),
+        _ => describe,
+    };
+    Some(say(&format!("is {phase}"), &remedy))
 }
 
 /// Why a container is not ready, and what to do.
-fn of_container(status: &ContainerStatus, describe: String, logs: String) -> (String, String) {
+fn of_container(status: &ContainerStatus, describe: String, log: &str) -> (String, String) {
     let container = &status.name;
     let state = status.state.as_ref();
     let waiting = state.and_then(|state| state.waiting.as_ref());
@@ -270,7 +307,7 @@ fn of_container(status: &ContainerStatus, describe: String, logs: String) -> (St
         (Some(reason), _) if reason.contains("Image") => {
             let message = waiting.and_then(|waiting| waiting.message.as_deref());
             let message = message.unwrap_or("no more is said");
-            let remedy = "load the image on the node or into the registry that the chart names: docs/install.md, \"The image\"";
+            let remedy = "load the image on the node or into the registry that the chart names: \"The image\" in docs/install.md";
             (
                 format!("cannot start {container}: {reason}: {message}"),
                 remedy.to_owned(),
@@ -282,18 +319,34 @@ fn of_container(status: &ContainerStatus, describe: String, logs: String) -> (St
             let text = format!(
                 "has {container} restarted {count} times, which ended last with exit code {code} ({reason})"
             );
+            let why = format!("the last lines of `{log} --previous` say why");
             let remedy = match (code, reason) {
-                (64, _) => format!("its command line or its configuration is wrong: {logs}"),
+                (64, _) => format!(
+                    "its command line or its configuration is wrong: {why}, and name the flag or the key to correct in the chart's values"
+                ),
                 (_, "OOMKilled") => {
                     "raise its memory limit: `resources` of this container in the chart's values"
                         .to_owned()
                 }
-                _ => logs,
+                _ => why,
             };
             (text, remedy)
         }
-        (Some(reason), None) => (format!("does not start {container}: {reason}"), describe),
-        (None, None) => (format!("runs, but {container} is not ready"), describe),
+        (Some(reason), None) => {
+            let message = waiting.and_then(|waiting| waiting.message.as_deref());
+            let message = message.map(|message| format!(": {message}"));
+            let message = message.unwrap_or_default();
+            (
+                format!("does not start {container}: {reason}{message}"),
+                describe,
+            )
+        }
+        (None, None) => (
+            format!("runs, but {container} is not ready"),
+            format!(
+                "wait a minute. If it stays so, the last lines of `{log}` say what it waits for"
+            ),
+        ),
     }
 }
 
