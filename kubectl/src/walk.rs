@@ -4,22 +4,29 @@
 //! A cause comes before its effects: the class before the volume that is not made, the controller and the storage before
 //! an attachment that fails. So the first broken link is the one to repair.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::core::ObjectMeta;
 
 use class::{class, connection, is_ours, not_known_whether};
+use volume::{persistent_volume, size, unbound};
 
-use crate::chain::Link;
+use crate::advice::{self, Speaker};
+use crate::chain::{Link, printable};
 use crate::found::{Answer, Found, nodes_of};
-use crate::ours::{self, LABEL, LABEL_VALUE, unscheduled};
+use crate::ours;
 
+mod attach;
 mod class;
+mod missing;
+mod modes;
 mod node;
+mod place;
 #[cfg(test)]
 mod tests;
-
-/// The reason of the event that the provisioner leaves while it makes a volume.
-const BEING_MADE: &str = "Provisioning";
+mod volume;
 
 /// All links, up to where nothing more can be there.
 pub(crate) fn walk(found: &Found) -> Vec<Link> {
@@ -45,8 +52,8 @@ pub(crate) fn walk(found: &Found) -> Vec<Link> {
     let Some(driver) = driver else {
         return links;
     };
-    links.extend(storage(found));
-    links.extend(size(claim));
+    links.extend(storage(found, driver));
+    links.extend(size(found, claim));
     node::links(found, driver, &mut links);
     links
 }
@@ -87,18 +94,64 @@ fn driver_of(volume: Option<&PersistentVolume>) -> Option<&str> {
 
 /// The pod to ask about the storage: where there is a controller on each node, that of the volume's node.
 pub(crate) fn controller_of<'a>(found: &'a Found, driver: &'a str) -> Option<&'a ours::DriverPod> {
-    let mut nodes = nodes_of(found.pods.all());
-    let chosen = found.claim.there().and_then(|claim| {
-        let annotations = claim.metadata.annotations.as_ref()?;
-        annotations.get("volume.kubernetes.io/selected-node")
-    });
-    nodes.extend(chosen.cloned());
+    let (all, own) = (found.ours.all(), found.serving(driver));
+    let (mut nodes, _) = homes(found);
+    if found.volume.is_none() {
+        // The link `bound` says that a node was chosen which has none.
+        nodes.retain(|node| ours::node_pod(all, own, node).is_some());
+    }
+    ours::controller_for(all, own, &nodes)
+}
+
+/// The node that the scheduler chose for a claim.
+pub(crate) fn chosen_node(found: &Found) -> Option<String> {
+    let annotations = found.claim.there()?.metadata.annotations.as_ref()?;
+    let node = annotations.get("volume.kubernetes.io/selected-node")?;
+    (!node.is_empty()).then(|| node.clone())
+}
+
+/// The nodes whose controller serves a claim, where each node has one, with the words for them.
+fn homes(found: &Found) -> (Vec<String>, &'static str) {
+    let (pods, machines) = (found.ours.all(), found.machines.all());
+    // Values of a topology may be no names of nodes, such as zones.
+    let is_node = |node: &String| {
+        let named = |one: &ObjectMeta| one.name.as_ref() == Some(node);
+        pods.iter().any(|pod| pod.node.as_ref() == Some(node))
+            || machines.iter().any(|one| named(&one.metadata))
+    };
     let volume = found.volume.as_ref().and_then(Answer::there);
-    nodes.extend(volume.into_iter().flat_map(places));
-    let all = found.ours.all();
-    // Values of a topology that are no names of nodes, such as zones.
-    nodes.retain(|node| all.iter().any(|pod| pod.node.as_ref() == Some(node)));
-    ours::controller_for(all, found.serving(driver), &nodes)
+    let mut nodes: Vec<_> = volume.into_iter().flat_map(places).collect();
+    nodes.retain(is_node);
+    if !nodes.is_empty() {
+        return (nodes, "the node of the volume");
+    }
+    if let Some(node) = chosen_node(found).filter(is_node) {
+        return (vec![node], "the node that was chosen for the claim");
+    }
+    let mut nodes = nodes_of(found.pods.all());
+    nodes.retain(is_node);
+    (nodes, "the node of its pod")
+}
+
+/// The nodes that need a pod of the driver and have none; no list where no pod is missing.
+pub(crate) fn without_pod(found: &Found) -> Option<Vec<String>> {
+    let volume = found.volume.as_ref().and_then(Answer::there);
+    let class = found.class.as_ref().and_then(Answer::there);
+    let driver = driver_of(volume).or(class.map(|class| class.provisioner.as_str()))?;
+    let all = found.ours.there()?;
+    if is_ours(found, driver) == Some(false) {
+        return None;
+    }
+    let own = found.serving(driver);
+    let is_controlled = all.iter().any(|pod| pod.driver == own && pod.is_controller);
+    let mut nodes = nodes_of(found.pods.all());
+    if !is_controlled || ours::is_on_nodes(all, own) {
+        nodes.extend(homes(found).0);
+    }
+    nodes.retain(|node| ours::node_pod(all, own, node).is_none());
+    nodes.sort();
+    nodes.dedup();
+    (!is_controlled || !nodes.is_empty()).then_some(nodes)
 }
 
 /// The values of the topology of a volume. Where storage is on a node, one is its name.
@@ -111,9 +164,15 @@ fn places(volume: &PersistentVolume) -> Vec<String> {
     let terms = terms
         .into_iter()
         .flat_map(|required| &required.node_selector_terms);
-    let wanted = terms.flat_map(|term| term.match_expressions.iter().flatten());
+    let wanted = terms.flat_map(|term| {
+        let fields = term.match_fields.iter().flatten();
+        let names = fields.filter(|one| one.key == "metadata.name");
+        term.match_expressions.iter().flatten().chain(names)
+    });
+    // The values of others, such as `NotIn`, are no places of the volume.
+    let wanted = wanted.filter(|one| one.operator == "In");
     wanted
-        .flat_map(|wanted| wanted.values.iter().flatten().cloned())
+        .flat_map(|one| one.values.iter().flatten().cloned())
         .collect()
 }
 
@@ -136,12 +195,20 @@ fn claim(found: &Found) -> (Link, Option<&PersistentVolumeClaim>) {
         let (text, remedy) = if pods.is_empty() {
             (
                 "it is being deleted",
-                "wait; `kubectl describe pvc` names the finalizers that it waits for".to_owned(),
+                format!(
+                    "wait a minute. If it stays so, `kubectl -n {namespace} get pvc {name} -o yaml` has what it waits for under `finalizers`: with \
+                     kubernetes.io/pvc-protection a pod that has not ended, which `kubectl -n {namespace} describe pvc {name}` names as \
+                     `Used By`; another is of the program in its name"
+                ),
             )
         } else {
             (
                 "it is being deleted, and waits for the pods that use it",
-                format!("delete the pods that use it: {}", pods.join(", ")),
+                format!(
+                    "delete the pods that use it: `kubectl -n {namespace} delete pod {}`; what makes them, such as a Deployment, has to be scaled \
+                     to 0, else new ones come",
+                    pods.join(" ")
+                ),
             )
         };
         return (Link::broken("claim", text, &remedy), Some(claim));
@@ -151,7 +218,13 @@ fn claim(found: &Found) -> (Link, Option<&PersistentVolumeClaim>) {
         .as_ref()
         .and_then(|status| status.phase.as_deref());
     let text = format!("{namespace}/{name}: {}", phase.unwrap_or("new"));
-    (Link::holds("claim", &text), Some(claim))
+    let link = if matches!(phase, None | Some("Pending")) {
+        // It is there, and that is not what was asked for.
+        Link::absent("claim", &format!("{text}, not bound to a volume"))
+    } else {
+        Link::holds("claim", &text)
+    };
+    (link, Some(claim))
 }
 
 // === the controller ===
@@ -170,11 +243,21 @@ fn controller(found: &Found, driver: &str) -> Option<Link> {
             let text = not_known_whether(found, driver);
             return Some(Link::unknown("controller", &text));
         }
-        let text = format!("no pod of the controller of `{driver}` is there");
-        let remedy = format!(
-            "`kubectl get deploy,ds -A -l {LABEL}={LABEL_VALUE}` shows whether it is scaled to 0; `helm upgrade` puts back what was removed"
-        );
-        return Some(Link::broken("controller", &text, &remedy));
+        let text = format!("no pod of the controller of `{driver}` is");
+        let (nodes, of) = homes(found);
+        let on_nodes = ours::is_on_nodes(found.ours.all(), found.serving(driver));
+        let (text, cause) = match nodes.first().filter(|_| on_nodes) {
+            Some(node) => (
+                format!("{text} on {node}, {of}"),
+                missing::on_node(found, driver, node),
+            ),
+            None => (format!("{text} there"), missing::anywhere(found, driver)),
+        };
+        return Some(Link::broken(
+            "controller",
+            &cause.after(&text),
+            &cause.remedy,
+        ));
     };
     Some(match &pod.sick {
         Some(sick) => Link::broken("controller", &sick.text, &sick.remedy),
@@ -182,161 +265,7 @@ fn controller(found: &Found, driver: &str) -> Option<Link> {
     })
 }
 
-// === the volume ===
-
-/// A claim that has no volume: what the provisioner says, or why it was not asked.
-fn unbound(found: &Found, claim: &PersistentVolumeClaim, class: Option<&StorageClass>) -> Link {
-    let events = found.events.all();
-    let newest = |is: &dyn Fn(&Event) -> bool| {
-        let fitting = events.iter().filter(|event| is(event));
-        fitting.max_by_key(|event| time_of(event))
-    };
-    let waits = class.and_then(|class| class.volume_binding_mode.as_deref())
-        == Some("WaitForFirstConsumer");
-    let chosen = claim.metadata.annotations.as_ref();
-    let chosen = chosen.is_some_and(|all| all.contains_key("volume.kubernetes.io/selected-node"));
-    let warning = newest(&|event| event.type_.as_deref() == Some("Warning"));
-    if let Some(event) = warning {
-        let remedy = "do what the message says: the provisioner asks again by itself. `kubectl omnibus check` looks at the \
-                      configuration and the storage";
-        return Link::broken("bound", &text_of(event), remedy);
-    }
-    if waits && !chosen {
-        return not_placed(found);
-    }
-    if let Some(why) = found.events.why_not() {
-        return Link::unknown("bound", &format!("it has no volume; its events are {why}"));
-    }
-    let being_made = newest(&|event| event.reason.as_deref() == Some(BEING_MADE));
-    if let Some(event) = being_made {
-        return Link::unknown(
-            "bound",
-            &format!("its volume is being made: {}", text_of(event)),
-        );
-    }
-    let remedy = match class.and_then(|class| controller_of(found, &class.provisioner)) {
-        Some(pod) => format!(
-            "`kubectl -n {} logs {} -c csi-provisioner` says whether the provisioner sees it",
-            pod.namespace, pod.name
-        ),
-        None => "make a PersistentVolume that fits, or a claim with a class".to_owned(),
-    };
-    Link::broken(
-        "bound",
-        "it has no volume, and no event says that one is being made",
-        &remedy,
-    )
-}
-
-/// A claim whose class waits for a pod and its node.
-fn not_placed(found: &Found) -> Link {
-    if let Some(why) = found.pods.why_not() {
-        return Link::unknown(
-            "bound",
-            &format!("it waits for a pod with a node; the pods are {why}"),
-        );
-    }
-    let pods = found.pods.all();
-    let Some(pod) = pods.first() else {
-        let text = "its class waits for the first pod (WaitForFirstConsumer), and no pod uses it";
-        return Link::absent("bound", text)
-            .or_do("nothing is wrong: start a pod that uses the claim");
-    };
-    let name = pod.metadata.name.as_deref().unwrap_or_default();
-    match pods.iter().find_map(unscheduled) {
-        Some(why) => {
-            let remedy = format!(
-                "make room for the pod: `kubectl -n {} describe pod {name}` names what each node lacks",
-                found.namespace
-            );
-            Link::broken(
-                "bound",
-                &format!("it waits for a node for the pod {name}: {why}"),
-                &remedy,
-            )
-        }
-        None => Link::unknown(
-            "bound",
-            &format!("it waits until the pod {name} gets a node"),
-        ),
-    }
-}
-
-/// The volume, and its driver if it is ours.
-fn persistent_volume<'a>(
-    found: &'a Found,
-    claim: &PersistentVolumeClaim,
-) -> (Link, Option<&'a str>) {
-    const NAME: &str = "persistent-volume";
-    let broken = |text: &str, remedy: &str| (Link::broken(NAME, text, remedy), None);
-    let name = volume_name(claim).unwrap_or_default();
-    let volume = match &found.volume {
-        Some(Answer::There(volume)) => volume,
-        Some(Answer::Unknown(why)) => return (Link::unknown(NAME, why), None),
-        Some(Answer::Missing) | None => {
-            let text = format!("`{name}`, which the claim is bound to, is gone");
-            let remedy = "its data may still be on the storage: make the PersistentVolume again with its handle, or delete the claim";
-            return broken(&text, remedy);
-        }
-    };
-    let Some((driver, handle)) = csi_of(volume) else {
-        return broken(
-            &format!("`{name}` is no volume of a CSI driver"),
-            "this program follows volumes of omnibus-csi alone",
-        );
-    };
-    let text = format!("`{name}`: {handle}, {driver}");
-    let known = |link: Link| link.with("handle", handle).with("driver", driver);
-    match is_ours(found, driver) {
-        Some(false) => {
-            let text = format!(
-                "`{name}` is a volume of `{driver}`, which is no driver of omnibus-csi in this cluster"
-            );
-            let remedy = "ask the makers of that driver; if it is omnibus-csi, install it again with this csiDriver.name";
-            return broken(&text, remedy);
-        }
-        None => {
-            return (
-                known(Link::unknown(NAME, &not_known_whether(found, &text))),
-                None,
-            );
-        }
-        Some(true) => {}
-    }
-    let owner = volume
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.claim_ref.as_ref());
-    let owner = owner.and_then(|owner| owner.uid.as_ref());
-    let phase = volume
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
-    let link = if owner.is_some() && owner != claim.metadata.uid.as_ref() {
-        let remedy = "it was bound to a claim that is gone: if its data is meant for this one, clear `spec.claimRef.uid` of the volume";
-        Link::broken(NAME, &format!("`{name}` belongs to another claim"), remedy)
-    } else if volume.metadata.deletion_timestamp.is_some() {
-        let remedy = "make a new claim, and restore it from a snapshot or a backup; `kubectl describe pv` says what its deletion waits for";
-        Link::broken(NAME, &format!("`{name}` is being deleted"), remedy)
-    } else if phase == Some("Failed") {
-        let why = volume
-            .status
-            .as_ref()
-            .and_then(|status| status.message.as_deref());
-        let text = format!(
-            "`{name}` has failed: {}",
-            why.unwrap_or("no reason is given")
-        );
-        Link::broken(
-            NAME,
-            &text,
-            "do what the message says; `kubectl describe pv` has the events",
-        )
-    } else {
-        Link::holds(NAME, &text)
-    };
-    (known(link), Some(driver))
-}
+// === what the program in the pods says ===
 
 /// The names of links that are on a node.
 const OF_NODES: [&str; 5] = ["staged", "session", "device", "mount", "published"];
@@ -346,8 +275,8 @@ fn is_of_node(link: &Link) -> bool {
 }
 
 /// The controller's links of the storage. Its remedies name its own program, which is reached by this one.
-fn storage(found: &Found) -> Vec<Link> {
-    match &found.storage {
+fn storage(found: &Found, driver: &str) -> Vec<Link> {
+    let links: Vec<Link> = match &found.storage {
         Some(Answer::There(explained)) => {
             let links = explained.links.iter().filter(|link| !is_of_node(link));
             links.cloned().map(by_plugin).collect()
@@ -359,53 +288,48 @@ fn storage(found: &Found) -> Vec<Link> {
                 "not looked at: no pod of the controller can be asked",
             )]
         }
+    };
+    let links = links.into_iter();
+    links.map(|link| seen_from(found, driver, link)).collect()
+}
+
+/// The links that are the same wherever a controller is.
+const OF_ANY_NODE: [&str; 2] = ["handle", "connection"];
+
+/// A link of the storage with the node of the controller that looked, where each node has one: it sees the storage of its
+/// node alone.
+fn seen_from(found: &Found, driver: &str, link: Link) -> Link {
+    let pod = controller_of(found, driver);
+    let pod = pod.filter(|pod| ours::is_on_nodes(found.ours.all(), &pod.driver));
+    match pod.and_then(|pod| pod.node.as_deref()) {
+        Some(node) if !OF_ANY_NODE.contains(&link.name.as_ref()) => link.on(node),
+        _ => link,
     }
 }
 
 /// The link for people outside of the pod: control characters gone, and the commands those of this program.
 fn by_plugin(mut link: Link) -> Link {
-    let change = |text: &str| {
-        let mut words = Vec::new();
-        for word in crate::chain::printable(text).split(' ') {
-            if !word.starts_with("--driver-config-file=") {
-                words.push(word.replace("`omnibus-csi", "`kubectl omnibus"));
-            } else if let Some(end) = word.strip_suffix('`').and(words.last_mut()) {
-                end.push('`');
-            }
-        }
-        words.join(" ")
-    };
-    link.name = crate::chain::printable(&link.name).into();
-    link.node = link.node.as_deref().map(crate::chain::printable);
-    link.text = crate::chain::printable(&link.text);
-    link.remedy = link.remedy.as_deref().map(change);
+    link.name = printable(&link.name).into();
+    link.node = link.node.as_deref().map(printable);
+    link.text = printable(&link.text);
+    link.remedy = link.remedy.as_deref().map(advice::by_plugin);
     link
 }
 
-/// A growth that failed. No link where none is going on.
-fn size(claim: &PersistentVolumeClaim) -> Option<Link> {
-    let conditions = claim.status.as_ref()?.conditions.as_ref()?;
-    conditions
-        .iter()
-        .filter(|one| one.status == "True")
-        .find_map(|one| {
-            let message = one.message.as_deref().unwrap_or("no reason is given");
-            match one.type_.as_str() {
-                "ControllerResizeError" | "NodeResizeError" => {
-                    let remedy = "do what the message says: the resizer asks again by itself";
-                    Some(Link::broken(
-                        "size",
-                        &format!("it does not grow: {message}"),
-                        remedy,
-                    ))
-                }
-                "FileSystemResizePending" => {
-                    let text = "it has grown on the storage, and its filesystem grows on a node";
-                    Some(Link::absent("size", text).or_do("start a pod that uses the claim"))
-                }
-                _ => None,
-            }
-        })
+// === times ===
+
+/// The seconds within which a controller of Kubernetes may not have seen a change yet.
+const YOUNG: u64 = 30;
+/// The beginning of a remedy for what may come by itself.
+const WAIT: &str = "wait a minute. If it stays so, ";
+
+/// Whether something was changed just now. Clocks may differ a little.
+fn is_young(changed: Option<&Time>) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |since| since.as_secs());
+    changed
+        .and_then(|time| u64::try_from(time.0.as_second()).ok())
+        .is_some_and(|changed| changed.abs_diff(now) < YOUNG)
 }
 
 // === events ===
@@ -423,7 +347,24 @@ fn time_of(event: &Event) -> i64 {
     precise.max(last).unwrap_or_default()
 }
 
+/// The words of an event, with who says it.
 fn text_of(event: &Event) -> String {
     let reason = event.reason.as_deref().unwrap_or("Event");
-    format!("{reason}: {}", event.message.as_deref().unwrap_or_default())
+    let message = event.message.as_deref().unwrap_or_default();
+    Speaker::of(event).says(&format!("{reason}: {message}"))
+}
+
+/// The step that an event asks for. `log` as of [`Speaker::remedy`].
+fn remedy_of(event: &Event, log: Option<&str>) -> String {
+    let message = event.message.as_deref().unwrap_or_default();
+    Speaker::of(event).remedy(message, log)
+}
+
+/// The newest of the events that fit.
+fn newest<'a>(
+    events: impl IntoIterator<Item = &'a Event>,
+    is: impl Fn(&Event) -> bool,
+) -> Option<&'a Event> {
+    let fitting = events.into_iter().filter(|event| is(event));
+    fitting.max_by_key(|event| time_of(event))
 }

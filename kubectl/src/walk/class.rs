@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
 
-use super::class_name;
+use super::{class_name, seen_from};
+use crate::advice::{ANEW, by_plugin, in_brackets};
 use crate::chain::Link;
 use crate::found::{Answer, Connection, Found};
 use crate::ours::{LABEL, LABEL_VALUE};
@@ -30,8 +31,9 @@ pub(super) fn class<'a>(
                 "the claim takes none: it waits for a PersistentVolume made by hand",
             )
         } else {
-            let remedy =
-                "name a class in the claim, or make one the default: `kubectl get storageclass`";
+            let remedy = "`kubectl patch storageclass NAME -p '{\"metadata\": {\"annotations\": \
+                          {\"storageclass.kubernetes.io/is-default-class\": \"true\"}}}'` makes a class of `kubectl get storageclass` the \
+                          default, which the claim then gets; or delete the claim, which has no data yet, and make it again with a class";
             Link::broken(
                 "class",
                 "the claim names none, and the cluster had no default",
@@ -48,12 +50,14 @@ pub(super) fn class<'a>(
             ));
         }
         Answer::Missing => {
-            let remedy = "make it, with `storageClasses` of the chart's values, or make the claim again with one of \
-                          `kubectl get storageclass`";
+            let remedy = format!(
+                "make the class `{name}`, with `storageClasses` of the chart's values, and the claim is tried again. To have one of `kubectl get \
+                 storageclass`: {ANEW}"
+            );
             return link(Link::broken(
                 "class",
                 &format!("there is no StorageClass `{name}`"),
-                remedy,
+                &remedy,
             ));
         }
         Answer::Unknown(why) => return link(Link::unknown("class", why)),
@@ -89,11 +93,11 @@ pub(super) fn class<'a>(
 fn named_drivers(found: &Found) -> String {
     let drivers = drivers(found);
     if drivers.is_empty() {
-        return "install the driver with its chart (docs/install.md), with this name as csiDriver.name".to_owned();
+        return "install the driver with its chart, with this name as csiDriver.name: \"Helm\" in docs/install.md".to_owned();
     }
     let drivers: Vec<_> = drivers.into_iter().collect();
     format!(
-        "make the claim with a class of {}, or ask the makers of that driver",
+        "ask the makers of that driver. To have a class of {}: {ANEW}",
         drivers.join(" or ")
     )
 }
@@ -160,11 +164,15 @@ pub(super) fn connection(found: &Found, class: &StorageClass) -> Option<Link> {
                 "the configuration has no connection `{name}`, but {}",
                 known.join(", ")
             );
-            let remedy = "make the class again with one of these, or add it to `connections` of the chart's values";
-            return Some(Link::broken(NAME, &text, remedy));
+            let remedy = format!(
+                "add `{name}` to `connections` of the chart's values; or, as parameters of a class cannot be changed, delete the class and make it \
+                 again with one of these: `kubectl get storageclass {} -o yaml` has what it is now",
+                class.metadata.name.as_deref().unwrap_or_default()
+            );
+            return Some(Link::broken(NAME, &text, &remedy));
         };
         if let Some(ill) = ill(one) {
-            return Some(ill);
+            return Some(seen_from(found, &class.provisioner, ill));
         }
         let driver = one.driver.as_deref().unwrap_or("no driver");
         well.push(format!("{name}: {driver}"));
@@ -180,14 +188,17 @@ fn ill(one: &Connection) -> Option<Link> {
         "invalid" => Some(Link::broken(
             "connection",
             &text,
-            "`kubectl omnibus check` names what is wrong with its file",
+            "correct its file, in `connections` of the chart's values or their Secret: `kubectl omnibus check` names each wrong key",
         )),
-        "bad" => Some(Link::broken(
-            "storage",
-            &text,
-            "see whether the storage runs and whether the controller reaches it; `kubectl omnibus check` asks it for \
-             everything that is missing",
-        )),
+        "bad" => {
+            let advice = in_brackets(error).map(by_plugin);
+            let reach = "see whether the storage runs and whether the controller's pod reaches it: its address, its port, a firewall between";
+            let remedy = format!(
+                "{}; `kubectl omnibus check` names everything that is missing there",
+                advice.as_deref().unwrap_or(reach)
+            );
+            Some(Link::broken("storage", &text, &remedy))
+        }
         _ => None,
     }
 }

@@ -1,29 +1,36 @@
-//! The links of the nodes on which pods use the claim: the driver's pod, its registration, the attachment, the mounts,
-//! and the pods themselves.
+//! The links of the nodes on which pods use the claim: the driver's pod, its registration, the mounts, and the pods
+//! themselves.
 
-use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
-use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, Pod};
 use serde_json::Value;
 
-use super::{by_plugin, is_of_node, text_of, time_of, volume_name};
+use super::attach::{attached, lost};
+use super::missing::on_node;
+use super::{by_plugin, is_of_node, newest, remedy_of, text_of, time_of, volume_name};
+use crate::advice::Speaker;
 use crate::chain::{Link, State};
 use crate::found::{Answer, Explained, Found, runs};
-use crate::ours::{self, DriverPod};
+use crate::ours::{self, DriverPod, unscheduled};
 
 /// The warnings of a pod that speak of its volumes.
-const OF_VOLUMES: [&str; 5] = [
+const OF_VOLUMES: [&str; 4] = [
     "FailedAttachVolume",
     "FailedMount",
     "FailedMapVolume",
     "FailedUnMount",
-    "FailedScheduling",
 ];
+/// The warning of a pod that gets no node.
+const OF_NODES: &str = "FailedScheduling";
+/// The beginning of a message of the kubelet that only sums up others.
+const SUM: &str = "Unable to attach or mount volumes";
+/// The words before the name of the volume in a message about one.
+const FOR_VOLUME: &str = "for volume \"";
 
 pub(super) fn links(found: &Found, driver: &str, links: &mut Vec<Link>) {
     let nodes = found.nodes_of_pods();
     for node in &nodes {
         let pod = ours::node_pod(found.ours.all(), found.serving(driver), node);
-        links.push(node_pod(found, pod).on(node));
+        links.push(node_pod(found, driver, node, pod).on(node));
         links.push(registered(found, driver, node, pod).on(node));
     }
     attached(found, driver, &nodes, links);
@@ -35,22 +42,22 @@ pub(super) fn links(found: &Found, driver: &str, links: &mut Vec<Link>) {
         return;
     }
     for pod in found.pods.all() {
-        links.push(of_pod(found, pod));
+        links.push(of_pod(found, driver, pod));
     }
     if found.pods.all().is_empty() {
         links.push(Link::absent("pod", "no pod uses the claim"));
     }
 }
 
-fn node_pod(found: &Found, pod: Option<&DriverPod>) -> Link {
+fn node_pod(found: &Found, driver: &str, node: &str, pod: Option<&DriverPod>) -> Link {
     const NAME: &str = "node-pod";
     if let Some(why) = found.ours.why_not() {
         return Link::unknown(NAME, why);
     }
     let Some(pod) = pod else {
-        let text = "there is no pod of the driver on this node";
-        let remedy = "see whether `node.nodeSelector` and `node.tolerations` of the chart's values fit the labels and taints of the node";
-        return Link::broken(NAME, text, remedy);
+        let cause = on_node(found, driver, node);
+        let text = cause.after("there is no pod of the driver on this node");
+        return Link::broken(NAME, &text, &cause.remedy);
     };
     match &pod.sick {
         Some(sick) => Link::broken(NAME, &sick.text, &sick.remedy),
@@ -70,120 +77,23 @@ fn registered(found: &Found, driver: &str, node: &str, pod: Option<&DriverPod>) 
                 format!("the kubelet does not know `{driver}`: its CSINode does not list it");
             let remedy = match pod {
                 Some(pod) => format!(
-                    "`kubectl -n {} logs {} -c {}` says why the kubelet refused it; see that `node.kubeletHostPath` is the folder of \
-                     this kubelet",
-                    pod.namespace, pod.name, pod.container
+                    "`kubectl -n {0} delete pod {1}`: the next one registers again. If it stays so, see that `node.kubeletHostPath` of the \
+                     chart's values is the folder of this kubelet; `kubectl -n {0} logs {1} --all-containers` says why the kubelet refused it",
+                    pod.namespace, pod.name
                 ),
-                None => "it registers itself once its pod runs there".to_owned(),
+                // It registers by itself then.
+                None => on_node(found, driver, node).remedy,
             };
             Link::broken(NAME, &text, &remedy)
         }
         Some(Answer::Missing) => {
-            let remedy =
-                "see whether the node is still there and its kubelet runs: `kubectl get node`";
+            let remedy = "`kubectl get node` shows whether the node is still there and ready. If it is not ready, start its kubelet; if it is \
+                          gone, delete the pods on it, so that they come up elsewhere";
             Link::broken(NAME, "the node has no CSINode", remedy)
         }
         Some(Answer::Unknown(why)) => Link::unknown(NAME, why),
         None => Link::unknown(NAME, "not looked at"),
     }
-}
-
-// === attachments ===
-
-/// The attachments of the volume, on the nodes of its pods and on others.
-fn attached(found: &Found, driver: &str, nodes: &[String], links: &mut Vec<Link>) {
-    const NAME: &str = "attached";
-    let drivers = found.drivers.all().iter();
-    let object = drivers
-        .into_iter()
-        .find(|one| one.metadata.name.as_deref() == Some(driver));
-    if object.is_some_and(|one| one.spec.attach_required == Some(false)) {
-        links.push(Link::absent(
-            NAME,
-            "volumes of this driver are not attached",
-        ));
-        return;
-    }
-    if let Some(why) = found.attachments.why_not() {
-        links.push(Link::unknown(NAME, why));
-        return;
-    }
-    let volume = found.claim.there().and_then(volume_name);
-    let all: Vec<_> = found
-        .attachments
-        .all()
-        .iter()
-        .filter(|one| one.spec.source.persistent_volume_name.as_deref() == volume)
-        .collect();
-    for one in &all {
-        let node = &one.spec.node_name;
-        let is_used = nodes.contains(node);
-        links.push(attachment(one, is_used).on(node));
-    }
-    // A driver that does not attach has none, and whether this is one may not be known.
-    if let (Some(why), true) = (found.drivers.why_not(), all.is_empty()) {
-        links.push(Link::unknown(NAME, why));
-        return;
-    }
-    let others: Vec<_> = all.iter().map(|one| one.spec.node_name.as_str()).collect();
-    for node in nodes.iter().filter(|node| !others.contains(&node.as_str())) {
-        let (text, remedy) = if others.is_empty() {
-            (
-                "there is no VolumeAttachment for this node".to_owned(),
-                "the controller manager makes it: `kubectl describe pod` and its log say what it waits for",
-            )
-        } else {
-            (
-                format!("it is not attached here, but to {}", others.join(", ")),
-                "a ReadWriteOnce volume is on one node at a time: end the pods on the other; if that node is dead, give it the taint \
-                 node.kubernetes.io/out-of-service",
-            )
-        };
-        links.push(Link::broken(NAME, &text, remedy).on(node));
-    }
-    if all.is_empty() && nodes.is_empty() {
-        links.push(Link::absent(
-            NAME,
-            "it is attached to no node, and no pod on a node uses it",
-        ));
-    }
-}
-
-fn attachment(one: &VolumeAttachment, is_used: bool) -> Link {
-    const NAME: &str = "attached";
-    let name = one.metadata.name.as_deref().unwrap_or_default();
-    let status = one.status.as_ref();
-    let said = |error: Option<&k8s_openapi::api::storage::v1::VolumeError>| {
-        error.map(|error| {
-            error
-                .message
-                .clone()
-                .unwrap_or_else(|| "no reason is given".to_owned())
-        })
-    };
-    let attach = said(status.and_then(|status| status.attach_error.as_ref()));
-    let detach = said(status.and_then(|status| status.detach_error.as_ref()));
-    let link = if one.metadata.deletion_timestamp.is_some() {
-        let why = detach.unwrap_or_else(|| "no reason is given".to_owned());
-        let text = format!("it is being detached, and stays: {why}");
-        let remedy = "do what the message says: the attacher asks again by itself. If the node is gone, delete the Node, or give it the \
-                      taint node.kubernetes.io/out-of-service";
-        Link::broken(NAME, &text, remedy)
-    } else if let Some(why) = attach {
-        let remedy = "do what the message says: the attacher asks again by itself";
-        Link::broken(NAME, &format!("it cannot be attached: {why}"), remedy)
-    } else if status.is_some_and(|status| status.attached) {
-        let text = if is_used {
-            "it is attached"
-        } else {
-            "it is attached, and no pod uses it here"
-        };
-        Link::holds(NAME, text)
-    } else {
-        let remedy = "if it stays so, see the log of csi-attacher in the controller's pod";
-        Link::unknown(NAME, "it is being attached").or_do(remedy)
-    };
-    link.with("attachment", name)
 }
 
 // === mounts and pods ===
@@ -193,7 +103,9 @@ fn mounted(found: &Found, node: &str) -> Vec<Link> {
     let of = |explained: &Explained| {
         let links = explained.links.iter().filter(|link| is_of_node(link));
         let links = links.cloned().map(by_plugin);
-        links.map(|link| as_asked(found, link)).collect()
+        let mut links: Vec<_> = links.map(|link| as_asked(found, link)).collect();
+        agree(found, node, &mut links);
+        links
     };
     match found.nodes.get(node) {
         Some(Answer::There(explained)) => of(explained),
@@ -207,6 +119,37 @@ fn mounted(found: &Found, node: &str) -> Vec<Link> {
             "staged",
             "not looked at: no pod of the driver there can be asked",
         )],
+    }
+}
+
+/// The words of links that are of records of the kubelet, beside a mount that is gone or a pod that waits: the program on
+/// the node knows neither.
+fn agree(found: &Found, node: &str, links: &mut [Link]) {
+    let is_gone = |link: &Link| link.name == "mount" && link.state == State::Broken;
+    let is_gone = links.iter().any(is_gone);
+    let waiting = found.pods.all().iter().filter(|pod| {
+        let spec = pod.spec.as_ref();
+        let on = spec.and_then(|spec| spec.node_name.as_deref());
+        on == Some(node) && !runs(pod) && pod.metadata.deletion_timestamp.is_none()
+    });
+    let waiting: Vec<_> = waiting
+        .filter_map(|pod| pod.metadata.name.as_deref())
+        .collect();
+    for link in links {
+        match (link.name.as_ref(), link.state) {
+            ("staged", State::Holds) if is_gone => {
+                link.text = format!("the kubelet's record says so: {}", link.text);
+            }
+            ("staged", State::Absent) if !waiting.is_empty() => {
+                let pods = waiting.join(", ");
+                link.text = format!("not staged on this node yet, for the pods that wait: {pods}");
+            }
+            ("published", State::Absent) if !waiting.is_empty() => {
+                let pods = waiting.join(", ");
+                link.text = format!("in no pod of this node yet; these wait for it: {pods}");
+            }
+            _ => {}
+        }
     }
 }
 
@@ -260,45 +203,109 @@ fn may_be_read_by(found: &Found, uid: &str) -> bool {
     ours.any(|claim| claim.read_only == Some(true))
 }
 
-fn of_pod(found: &Found, pod: &Pod) -> Link {
+fn of_pod(found: &Found, driver: &str, pod: &Pod) -> Link {
     const NAME: &str = "pod";
     let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
     let link = if pod.metadata.deletion_timestamp.is_some() {
-        Link::unknown(NAME, &format!("{name} is ending"))
-            .or_do("if it stays so, `kubectl describe pod` says what it waits for")
+        let lost = node.map(|node| format!(". {}", lost(node)));
+        Link::unknown(NAME, &format!("{name} is ending")).or_do(&format!(
+            "wait a minute. If it stays so, the events at the end of `kubectl -n {} describe pod {name}` say what it waits for: \"A pod or a volume \
+             does not go away\" in docs/troubleshooting.md{}",
+            found.namespace,
+            lost.unwrap_or_default()
+        ))
     } else if runs(pod) {
         Link::holds(NAME, &format!("{name} runs"))
     } else {
-        waiting(found, pod, name)
+        waiting(found, driver, pod, name)
     };
-    match pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
+    match node {
         Some(node) => link.on(node),
         None => link,
     }
 }
 
-/// A pod that was not started: what is said of its volumes.
-fn waiting(found: &Found, pod: &Pod, name: &str) -> Link {
+/// A pod that was not started: what is said of its volumes, or why it has no node.
+fn waiting(found: &Found, driver: &str, pod: &Pod, name: &str) -> Link {
     const NAME: &str = "pod";
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
     let uid = pod.metadata.uid.as_deref();
-    let warnings = found.warnings.all().iter().filter(|event| {
-        let of = &event.involved_object;
-        let same = of.uid.is_none() || of.uid.as_deref() == uid;
-        let reason = event.reason.as_deref().unwrap_or_default();
-        same && of.name.as_deref() == Some(name) && OF_VOLUMES.contains(&reason)
-    });
-    if let Some(event) = warnings.max_by_key(|event| time_of(event)) {
-        let remedy = "do what the message says: the kubelet asks again by itself; docs/troubleshooting.md lists such messages";
-        return Link::broken(NAME, &format!("{name} waits: {}", text_of(event)), remedy);
+    let mounted = mounted_at(pod);
+    let of_pod: Vec<&Event> = found
+        .warnings
+        .all()
+        .iter()
+        .filter(|event| {
+            let of = &event.involved_object;
+            let same = of.uid.is_none() || of.uid.as_deref() == uid;
+            let reason = event.reason.as_deref().unwrap_or_default();
+            // What was said before it got its node, or its volumes, is over.
+            let counts = if OF_VOLUMES.contains(&reason) {
+                mounted.is_none_or(|at| time_of(event) > at)
+            } else {
+                node.is_none() && reason == OF_NODES
+            };
+            same && of.name.as_deref() == Some(name) && counts
+        })
+        .collect();
+    let volume = found.claim.there().and_then(volume_name);
+    let is_sum = |event: &Event| message_of(event).starts_with(SUM);
+    let is_of_another = |event: &Event| volume_of(event).is_some_and(|name| Some(name) != volume);
+    let all = || of_pod.iter().copied();
+    let said = newest(all(), |event| !is_sum(event) && !is_of_another(event))
+        .or_else(|| newest(all(), |event| !is_sum(event)))
+        .or_else(|| newest(all(), is_sum));
+    if let Some(event) = said {
+        let text = format!("{name} waits; {}", text_of(event));
+        let remedy = if let Some(other) = volume_of(event).filter(|other| Some(*other) != volume) {
+            format!(
+                "that is another volume of this pod: see to `{other}` first, among the volumes of the pod or as a PersistentVolume. {}",
+                remedy_of(event, None)
+            )
+        } else {
+            let on_node =
+                node.and_then(|node| ours::node_pod(found.ours.all(), found.serving(driver), node));
+            let log = on_node.map(DriverPod::log);
+            remedy_of(event, log.as_deref())
+        };
+        return Link::broken(NAME, &text, &remedy);
     }
-    match found.warnings.why_not() {
-        Some(why) => Link::unknown(
-            NAME,
-            &format!("{name} does not run yet; its events are {why}"),
-        ),
-        None => Link::unknown(
-            NAME,
-            &format!("{name} does not run yet, and no event says that a volume is the reason"),
-        ),
+    if let (None, Some(why)) = (node, unscheduled(pod)) {
+        let text = format!("{name} waits; {}", Speaker::Scheduler.says(&why));
+        return Link::broken(NAME, &text, &Speaker::Scheduler.remedy(&why, None));
     }
+    let text = match found.warnings.why_not() {
+        Some(why) => format!("{name} does not run yet; its events are {why}"),
+        None if mounted.is_some() => {
+            format!(
+                "{name} does not run yet; its volumes are mounted, and it waits for its containers, such as for an image"
+            )
+        }
+        None => format!("{name} does not run yet, and no event says that a volume is the reason"),
+    };
+    Link::unknown(NAME, &text).or_do(&format!(
+        "the events at the end of `kubectl -n {} describe pod {name}` say what it waits for",
+        found.namespace
+    ))
+}
+
+/// The moment at which a pod had all its volumes: the kubelet makes the network of a pod, and pulls its images, after that.
+/// None where it has not, and of a kubelet before 1.29, which does not say so.
+fn mounted_at(pod: &Pod) -> Option<i64> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let mut conditions = conditions.iter();
+    let made =
+        conditions.find(|one| one.type_ == "PodReadyToStartContainers" && one.status == "True")?;
+    Some(made.last_transition_time.as_ref()?.0.as_second())
+}
+
+fn message_of(event: &Event) -> &str {
+    event.message.as_deref().unwrap_or_default()
+}
+
+/// The volume that a message names.
+fn volume_of(event: &Event) -> Option<&str> {
+    let (_, rest) = message_of(event).split_once(FOR_VOLUME)?;
+    rest.split_once('"').map(|(name, _)| name)
 }

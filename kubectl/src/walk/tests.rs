@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -7,6 +8,13 @@ use super::walk;
 use crate::chain::{Chain, State};
 use crate::found::{Answer, Found};
 use crate::ours::DriverPod;
+use crate::workload::Workload;
+
+mod attach;
+mod faults;
+mod missing;
+
+use faults::{OF_CLAIMS, OF_THE_DRIVER};
 
 /// A claim that works, as JSON: a fault is a change to it. `null` is an object that is missing, a text an answer that is
 /// not known.
@@ -28,6 +36,19 @@ fn by_node<T: DeserializeOwned>(value: &Value) -> BTreeMap<String, Answer<T>> {
         .collect()
 }
 
+/// What is to run the driver's pods; none where it was not asked for.
+fn workloads(world: &Value) -> Option<Answer<Vec<Workload>>> {
+    let sets: Answer<Vec<DaemonSet>> = answer(world.get("daemonSets")?);
+    let deployments: Answer<Vec<Deployment>> =
+        answer(world.get("deployments").unwrap_or(&json!([])));
+    Some(sets.map(|sets| {
+        let sets = sets.iter().filter_map(Workload::of_daemon_set);
+        let deployments = deployments.all().iter();
+        sets.chain(deployments.filter_map(Workload::of_deployment))
+            .collect()
+    }))
+}
+
 fn chain(world: &Value) -> Chain {
     let optional = |key: &str| world.get(key).is_some();
     let ours: Answer<Vec<_>> = answer(&world["ours"]);
@@ -43,7 +64,11 @@ fn chain(world: &Value) -> Chain {
         drivers: answer(&world["drivers"]),
         ours: ours.map(|pods| pods.iter().filter_map(DriverPod::of).collect()),
         attachments: answer(&world["attachments"]),
+        machines: answer(&world["machines"]),
         csi_nodes: by_node(&world["csiNodes"]),
+        workloads: workloads(world),
+        refusals: answer(&world["refusals"]),
+        bare: by_node(world.get("bare").unwrap_or(&json!({}))),
         connections: optional("connections").then(|| answer(&world["connections"])),
         storage: optional("storage").then(|| answer(&world["storage"])),
         nodes: by_node(&world["nodes"]),
@@ -112,6 +137,25 @@ fn image_missing() -> Value {
     }])
 }
 
+/// A claim that has no volume yet, for this reason.
+fn fails(world: &mut Value, message: &str) {
+    unbound(world);
+    let warning = event("Warning", "ProvisioningFailed", message);
+    set(world, "/events", json!([warning]));
+}
+
+/// A volume that can be used only on nodes with such a label.
+fn placed(world: &mut Value, key: &str, operator: &str, value: &str) {
+    let values: Vec<_> = [value]
+        .into_iter()
+        .filter(|value| !value.is_empty())
+        .collect();
+    let asked = json!([{"key": key, "operator": operator, "values": values}]);
+    let terms = json!([{"matchExpressions": asked}]);
+    let affinity = json!({"required": {"nodeSelectorTerms": terms}});
+    set(world, "/volume/spec/nodeAffinity", affinity);
+}
+
 fn waiting_pod(world: &mut Value) {
     set(world, "/pods/0/status/phase", json!("Pending"));
     let staged = json!([{"link": "staged", "state": "absent", "text": "no record"}]);
@@ -149,128 +193,6 @@ fn read_by_pod(world: &mut Value) {
     set(world, volume, json!(true));
 }
 
-struct Fault {
-    name: &'static str,
-    /// The change that makes it of a sound claim.
-    make: fn(&mut Value),
-    link: &'static str,
-    /// Parts of the text and of the remedy.
-    says: [&'static str; 2],
-}
-
-const fn fault(
-    name: &'static str,
-    make: fn(&mut Value),
-    link: &'static str,
-    says: [&'static str; 2],
-) -> Fault {
-    Fault {
-        name,
-        make,
-        link,
-        says,
-    }
-}
-
-#[rustfmt::skip]
-const OF_CLAIMS: &[Fault] = &[
-    fault("no such claim", |w| set(w, "/claim", Value::Null), "claim", ["no claim `data` in the namespace shop", "-n"]),
-    fault("claim in deletion, in use", |w| set(w, "/claim/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
-        "claim", ["waits for the pods", "web-0"]),
-    fault("no class and no default", |w| { unbound(w); set(w, "/claim/spec", json!({})); }, "class", ["no default", "name a class"]),
-    fault("a class that is not there", |w| { unbound(w); set(w, "/class", Value::Null); }, "class", ["no StorageClass `fast`", "storageClasses"]),
-    fault("a class of another driver", |w| { unbound(w); set(w, "/class/provisioner", json!("ebs.example")); },
-        "class", ["`ebs.example`", "org.example.csi"]),
-    fault("a class of a driver that is not installed", |w| {
-        unbound(w); set(w, "/drivers", json!([])); set(w, "/ours", json!([]));
-    }, "class", ["no driver of omnibus-csi", "install the driver"]),
-    fault("provisioning fails", |w| {
-        unbound(w);
-        set(w, "/events", json!([event("Normal", "Provisioning", "asked"), event("Warning", "ProvisioningFailed", "nas: pool is full")]));
-    }, "bound", ["pool is full", "do what the message says"]),
-    fault("no provisioner takes it", |w| { unbound(w); set(w, "/events", json!([event("Normal", "ExternalProvisioning", "waits")])); },
-        "bound", ["no event says that one is being made", "logs csi-controller -c csi-provisioner"]),
-    fault("a class names a connection that is not there", |w| connection(w, "other", "good"),
-        "connection", ["no connection `nas`", "connections"]),
-    fault("the file of its connection is wrong", |w| connection(w, "nas", "invalid"), "connection", ["192.0.2.7", "kubectl omnibus check"]),
-    fault("its storage is down", |w| connection(w, "nas", "bad"), "storage", ["192.0.2.7", "storage runs"]),
-    fault("one of several storages is down", |w| {
-        connection(w, "nas", "bad"); set(w, "/class/parameters", json!({"connections": "nas, nas"}));
-    }, "storage", ["192.0.2.7", "storage runs"]),
-    fault("its storage is well, and refuses", |w| connection(w, "nas", "good"), "bound", ["no available topology", "message"]),
-    fault("a driver without names of connections", |w| { connection(w, "nas", "good"); set(w, "/connections", Value::Null); },
-        "bound", ["no available topology", "message"]),
-    fault("its pod gets no node", |w| {
-        let pods = json!([{"metadata": {"name": "web-0"}, "spec": {"containers": []}, "status": {"phase": "Pending", "conditions": [
-            {"type": "PodScheduled", "status": "False", "message": "0/3 nodes have enough free storage"}]}}]);
-        unbound(w); set(w, "/pods", pods); set(w, "/class/volumeBindingMode", json!("WaitForFirstConsumer"));
-    }, "bound", ["enough free storage", "describe pod web-0"]),
-    fault("growth fails", |w| set(w, "/claim/status/conditions", json!([
-        {"type": "ControllerResizeError", "status": "True", "message": "quota"}])), "size", ["quota", "resizer"]),
-    fault("the volume is lost", |w| { set(w, "/claim/status/phase", json!("Lost")); set(w, "/volume", Value::Null); },
-        "persistent-volume", ["is gone", "may still be on the storage"]),
-    fault("the volume is of another driver", |w| set(w, "/volume/spec/csi/driver", json!("ebs.example")),
-        "persistent-volume", ["`ebs.example`", "makers"]),
-    fault("the volume is of no CSI driver", |w| set(w, "/volume/spec", json!({"nfs": {"server": "a", "path": "/b"}})),
-        "persistent-volume", ["no volume of a CSI driver", "alone"]),
-    fault("the volume belongs to another claim", |w| set(w, "/volume/spec/claimRef/uid", json!("claim-0")),
-        "persistent-volume", ["another claim", "claimRef"]),
-    fault("the volume is being deleted", |w| set(w, "/volume/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
-        "persistent-volume", ["being deleted", "restore"]),
-    fault("the volume failed", |w| set(w, "/volume/status", json!({"phase": "Failed", "message": "has snapshots"})),
-        "persistent-volume", ["has snapshots", "events"]),
-];
-
-#[rustfmt::skip]
-const OF_THE_DRIVER: &[Fault] = &[
-    fault("no controller", |w| { w["ours"].as_array_mut().unwrap().remove(0); }, "controller", ["no pod of the controller", "scaled to 0"]),
-    fault("the controller's configuration is wrong", |w| set(w, "/ours/0/status/containerStatuses", crashing(64)),
-        "controller", ["exit code 64", "configuration is wrong"]),
-    fault("the controller crashes, and the claim waits", |w| { unbound(w); set(w, "/ours/0/status/containerStatuses", crashing(1)); },
-        "controller", ["7 times", "--previous"]),
-    fault("a sidecar does not run", |w| set(w, "/ours/0/status/containerStatuses/1/ready", json!(false)),
-        "controller", ["csi-provisioner is not ready", "describe pod csi-controller"]),
-    fault("the connection is gone", |w| says(w, "/storage/links", "connection"), "connection", ["missing", "kubectl omnibus exports --connection=nas"]),
-    fault("the storage is silent", |w| says(w, "/storage/links", "storage"), "storage", ["missing", "repair"]),
-    fault("the pool is gone", |w| says(w, "/storage/links", "parent"), "parent", ["missing", "repair"]),
-    fault("the dataset is gone", |w| says(w, "/storage/links", "volume"), "volume", ["missing", "repair"]),
-    fault("the export is gone", |w| says(w, "/storage/links", "export"), "export", ["missing", "`kubectl omnibus exports --connection=nas --repair` puts"]),
-    fault("no pod of the driver on the node", |w| { w["ours"].as_array_mut().unwrap().pop(); }, "node-pod", ["one", "node.tolerations"]),
-    fault("no such pod beside a controller that mounts for itself", |w| {
-        w["ours"].as_array_mut().unwrap().pop();
-        set(w, "/ours/0/metadata/labels", json!({"app.kubernetes.io/component": "controller"}));
-        set(w, "/ours/0/spec/nodeName", json!("one"));
-        w["ours"][0]["spec"]["containers"][0]["args"].as_array_mut().unwrap().push(json!("--csi-mode=node"));
-    }, "node-pod", ["no pod of the driver", "node.tolerations"]),
-    fault("the node's pod crashes", |w| set(w, "/ours/1/status/containerStatuses", crashing(137)),
-        "node-pod", ["exit code 137", "--previous"]),
-    fault("the node has no image", |w| set(w, "/ours/1/status/containerStatuses", image_missing()),
-        "node-pod", ["ImagePullBackOff", "docs/install.md"]),
-    fault("the driver is not registered", |w| set(w, "/csiNodes/one/spec/drivers", json!([])),
-        "registered", ["does not list it", "kubeletHostPath"]),
-    fault("the node is gone", |w| set(w, "/csiNodes/one", Value::Null), "registered", ["no CSINode", "kubectl get node"]),
-    fault("it cannot be attached", |w| set(w, "/attachments/0/status", json!({"attached": false, "attachError": {"message": "no login"}})),
-        "attached", ["no login", "attacher asks again"]),
-    fault("its detachment hangs", |w| {
-        set(w, "/attachments/0/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
-        set(w, "/attachments/0/status/detachError", json!({"message": "silent"}));
-    }, "attached", ["stays: silent", "out-of-service"]),
-    fault("another node has it", |w| set(w, "/attachments/0/spec/nodeName", json!("two")), "attached", ["but to two", "one node at a time"]),
-    fault("no attachment is made", |w| set(w, "/attachments", json!([])), "attached", ["no VolumeAttachment", "controller manager"]),
-    fault("the session is down", |w| says(w, "/nodes/one/links", "mount"), "mount", ["missing", "repair"]),
-    fault("the staging mount is read-only", |w| read_only(w, 2), "mount", ["neither the PersistentVolume nor a pod", "staged anew"]),
-    fault("the pod's mount is read-only", |w| read_only(w, 3), "published", ["neither the PersistentVolume nor a pod", "kernel's log"]),
-    fault("the staging mount is read-only, and the pod alone reads", |w| {
-        read_only(w, 2); read_by_pod(w);
-    }, "mount", ["one: mounted, read-only, which", "staged anew"]),
-    fault("the pod's mount fails", |w| {
-        waiting_pod(w); set(w, "/warnings", json!([event("Warning", "FailedMount", "access denied")]));
-    }, "pod", ["access denied", "troubleshooting.md"]),
-    fault("two causes: the first is named", |w| {
-        waiting_pod(w); set(w, "/warnings", json!([event("Warning", "FailedMount", "no such file")])); says(w, "/storage/links", "export");
-    }, "export", ["missing", "repair"]),
-];
-
 #[test]
 fn each_fault_names_its_own_link_first_and_says_what_to_do() {
     for fault in OF_CLAIMS.iter().chain(OF_THE_DRIVER) {
@@ -294,7 +216,7 @@ fn each_fault_names_its_own_link_first_and_says_what_to_do() {
         };
         assert!(text.contains(fault.says[0]), "{}: {text}", fault.name);
         assert!(remedy.contains(fault.says[1]), "{}: {remedy}", fault.name);
-        assert!(drawn.ends_with(&format!("do: {remedy}\n")), "{drawn}");
+        assert!(drawn.contains(&format!("\ndo: {remedy}\n")), "{drawn}");
         assert!(!drawn.contains("`omnibus-csi"), "{drawn}");
     }
 }
@@ -377,6 +299,42 @@ fn sound_claims_have_no_broken_link() {
 }
 
 #[test]
+fn a_volume_that_its_pods_can_use_where_they_are_is_in_its_place() {
+    let free: fn(&mut Value) = |world| {
+        set(world, "/pods", json!([]));
+        set(world, "/attachments", json!([]));
+        placed(world, "zone", "NotIn", "b");
+    };
+    let let_in: fn(&mut Value) = |world| placed(world, "zone", "In", "c");
+    all_hold(&[
+        ("a node has its place, and no pod uses it", free),
+        ("a pod that runs was let in", let_in),
+    ]);
+    for (key, operator, value) in [
+        ("zone", "In", "a"),
+        ("zone", "NotIn", "b"),
+        ("disk", "Exists", ""),
+        ("rack", "DoesNotExist", ""),
+        ("disk", "Gt", "8"),
+        ("disk", "Lt", "10"),
+    ] {
+        let mut world = world();
+        waiting_pod(&mut world);
+        placed(&mut world, key, operator, value);
+        let chain = chain(&world);
+        let link = chain
+            .links
+            .iter()
+            .find(|link| link.name == "persistent-volume");
+        assert_eq!(
+            link.expect("a link").state,
+            State::Holds,
+            "{key} {operator} {value}"
+        );
+    }
+}
+
+#[test]
 fn claims_that_are_asked_for_read_only_have_no_broken_link() {
     let read: fn(&mut Value) = |world| {
         read_only(world, 3);
@@ -418,7 +376,9 @@ fn all_hold(worlds: &[(&str, Make)]) {
         let drawn = chain.picture(true);
         assert_eq!(chain.state, State::Holds, "{name}:\n{drawn}");
         assert_eq!(chain.exit_code(), 0, "{name}");
-        assert!(drawn.contains("\nall links hold\n"), "{drawn}");
+        let waits = drawn.contains("\nwaits for its first pod\n");
+        assert!(waits || drawn.contains("\nall links hold\n"), "{drawn}");
+        assert_eq!(waits, *name == "it waits for its first pod", "{drawn}");
     }
 }
 
@@ -452,8 +412,13 @@ fn what_a_right_does_not_let_one_see_is_named_and_never_counts_as_sound() {
         ("/storage", "storage"),
         ("/connections", "connection"),
         ("/nodes/one", "staged"),
+        ("/machines", "persistent-volume"),
     ] {
         let mut world = world();
+        if path == "/machines" {
+            set(&mut world, "/pods", json!([]));
+            placed(&mut world, "zone", "In", "c");
+        }
         if path == "/connections" {
             unbound(&mut world);
             set(
