@@ -255,6 +255,62 @@ fn of_a_claim_without_a_volume_the_connection_of_its_class_is_looked_at() {
 }
 
 #[test]
+fn where_a_pod_of_the_driver_is_missing_its_daemon_set_and_the_node_are_looked_at() {
+    let mut world = World::new();
+    let template = json!({"metadata": {}, "spec": world.objects["ours"][1]["spec"]});
+    let mut set = json!({
+        "metadata": {"name": "csi-node", "namespace": "storage"}, "spec": {"selector": {}, "template": template}
+    });
+    set["spec"]["template"]["spec"]["nodeSelector"] = json!({"disk": "ssd"});
+    world.objects["daemonSets"] = json!([set]);
+    world.objects["deployments"] = json!([]);
+    world.objects["ours"].as_array_mut().unwrap().pop();
+    let mut forbidden = world.clone();
+    let server = ApiServer::new(world);
+    let (code, chain) = explain(&server);
+    assert_eq!(
+        (code, &chain["broken"]),
+        (1, &json!("node-pod")),
+        "{chain:#}"
+    );
+    let text = link(&chain, "node-pod")["text"].as_str().unwrap();
+    let why = "the DaemonSet storage/csi-node asks for the label disk=ssd (`nodeSelector`), and one has disk=9";
+    assert!(text.ends_with(why), "{text}");
+    let asked = server.asked();
+    assert!(
+        asked
+            .iter()
+            .any(|target| target.starts_with("/api/v1/nodes/one")),
+        "{asked:?}"
+    );
+
+    forbidden.forbidden.push("daemonsets");
+    let (code, chain) = explain(&ApiServer::new(forbidden));
+    assert_eq!(
+        (code, &chain["broken"]),
+        (1, &json!("node-pod")),
+        "{chain:#}"
+    );
+    let text = link(&chain, "node-pod")["text"].as_str().unwrap();
+    let why = "the DaemonSet is not looked at: needs list on daemonsets in the whole cluster";
+    assert!(text.ends_with(why), "{text}");
+    let remedy = link(&chain, "node-pod")["remedy"].as_str().unwrap();
+    assert!(remedy.contains("kubectl describe node one"), "{remedy}");
+}
+
+#[test]
+fn a_sound_claim_takes_no_look_at_daemon_sets() {
+    let server = ApiServer::new(World::new());
+    let (code, chain) = explain(&server);
+    assert_eq!(code, 0, "{chain:#}");
+    let asked = server.asked();
+    assert!(
+        !asked.iter().any(|target| target.contains("/apis/apps/")),
+        "{asked:?}"
+    );
+}
+
+#[test]
 fn a_proxy_of_the_environment_is_used() {
     let server = ApiServer::new(World::new());
     let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -301,7 +357,8 @@ BROKEN  mail  class: there is no StorageClass `gone`
 ok      data  all links hold
 
 2 claims in the namespace shop: 1 with a broken link, 0 not known; 1 claim of other drivers left out
-do: `kubectl omnibus explain -n shop mail` has all links and the remedy of the first
+do: see all links and the remedies of each:
+  kubectl omnibus explain -n shop mail
 ";
     assert_eq!(text, expected);
     let asked = server.asked();
@@ -309,6 +366,13 @@ do: `kubectl omnibus explain -n shop mail` has all links and the remedy of the f
         .iter()
         .filter(|target| target.contains("/volumeattachments"));
     assert_eq!(lists.count(), 1, "{asked:?}");
+    // A claim that is older than its pods may seem to wait for what is done.
+    let last = |kind: &str| {
+        let list = format!("/namespaces/shop/{kind}?");
+        asked.iter().rposition(|target| target.contains(&list))
+    };
+    let pods = last("pods").expect("a list of the pods");
+    assert!(Some(pods) < last("persistentvolumeclaims"), "{asked:?}");
 
     let (code, text, problem) = server.kubectl(&["explain", "--json"]);
     assert_eq!(code, 1, "{problem}");
@@ -317,6 +381,34 @@ do: `kubectl omnibus explain -n shop mail` has all links and the remedy of the f
     assert_eq!(chains.as_array().map(Vec::len), Some(2), "{chains:#}");
     assert_eq!(of(0), (&json!("mail"), &json!("class")));
     assert_eq!(of(1), (&json!("data"), &Value::Null));
+}
+
+#[test]
+fn each_sick_claim_is_named_at_the_end_and_one_that_waits_for_its_first_pod_is_none() {
+    let mut world = three_claims();
+    let claims = world.objects["claims"].as_array_mut().unwrap();
+    let mut second = claims[1].clone();
+    second["metadata"]["name"] = json!("post");
+    let mut waits = claims[1].clone();
+    waits["metadata"]["name"] = json!("later");
+    waits["spec"]["storageClassName"] = json!("fast");
+    claims.extend([second, waits]);
+    world.objects["class"]["volumeBindingMode"] = json!("WaitForFirstConsumer");
+    world.objects["classes"][0]["volumeBindingMode"] = json!("WaitForFirstConsumer");
+    world.objects["pods"] = json!([]);
+    world.objects["attachments"] = json!([]);
+    // A driver with a single storage has no names of connections.
+    world.single = true;
+    let server = ApiServer::new(world);
+    let (code, text, problem) = server.kubectl(&["explain"]);
+    assert_eq!(code, 1, "{text}{problem}");
+    assert!(
+        text.contains("\nok      later  waits for its first pod\n"),
+        "{text}"
+    );
+    let end = "\ndo: see all links and the remedies of each:\n  kubectl omnibus explain -n shop mail\n  \
+               kubectl omnibus explain -n shop post\n";
+    assert!(text.ends_with(end), "{text}");
 }
 
 #[test]
@@ -331,6 +423,9 @@ fn all_namespaces_are_looked_at_and_of_many_claims_none_is_left_out() {
         claim["metadata"]["namespace"] = json!(format!("shop-{}", number % 2));
         claims.push(claim);
     }
+    // All have the one volume of this world, which is nobody's.
+    let volume = world.objects["volume"]["spec"].as_object_mut().unwrap();
+    volume.remove("claimRef");
     let server = ApiServer::new(world);
     let (code, text, problem) = server.kubectl(&["explain", "-A"]);
     assert_eq!(code, 0, "{text}{problem}");

@@ -8,4 +8,5 @@
 
 mod api;
 mod explain;
+mod pages;
 mod remote;

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
-use crate::api::{ApiServer, Said, World};
+use crate::api::{ApiServer, Said, World, run};
 
 #[test]
 fn a_command_runs_in_the_controllers_pod_and_its_output_and_exit_code_are_passed_on() {
@@ -76,6 +76,172 @@ fn each_command_of_the_controller_has_its_own_name_there() {
         assert_eq!((code, out.as_str()), (0, "all is well\n"), "{err}");
         let name = format!("command={command}&");
         assert!(server.asked().iter().any(|target| target.contains(&name)));
+    }
+}
+
+/// Beside the driver of the world, one with a controller on each of two nodes.
+fn two_drivers() -> World {
+    let mut world = World::new();
+    let ours = world.objects["ours"].as_array_mut().unwrap();
+    for node in ["one", "two"] {
+        let mut pod = ours[1].clone();
+        pod["metadata"]["name"] = serde_json::json!(format!("local-{node}"));
+        pod["spec"]["nodeName"] = serde_json::json!(node);
+        pod["spec"]["containers"][0]["args"] = serde_json::json!([
+            "--csi-name=org.example.local",
+            "--driver-config-file=/c.yaml"
+        ]);
+        ours.push(pod);
+    }
+    world
+}
+
+#[test]
+fn a_command_that_looks_asks_each_driver_and_each_node_under_a_line_of_its_own() {
+    let mut world = two_drivers();
+    world.said = Some(Said {
+        stdout: "nas  bad\n".to_owned(),
+        stderr: "waiting\n".to_owned(),
+        code: 1,
+    });
+    let server = ApiServer::new(world);
+    let (code, out, err) = server.kubectl(&["check"]);
+    let expected = "=== org.example.csi ===\nnas  bad\n=== org.example.local, node one ===\nnas  bad\n\
+                    === org.example.local, node two ===\nnas  bad\n";
+    assert_eq!((code, out.as_str()), (1, expected), "{err}");
+    assert_eq!(err, "waiting\n".repeat(3));
+    let (code, out, err) =
+        server.kubectl(&["connections", "--node=two", "--driver=org.example.local"]);
+    assert_eq!(
+        (code, out.as_str(), err.as_str()),
+        (1, "nas  bad\n", "waiting\n")
+    );
+    let (_, out, err) = server.kubectl(&["orphans", "--json"]);
+    assert_eq!(out, "nas  bad\n".repeat(3));
+    assert!(err.contains("org.example.local, node two"), "{err}");
+    for change in [["orphans", "--remove"], ["exports", "--repair"]] {
+        let (code, out, err) = server.kubectl(&change);
+        assert_eq!((code, out.as_str()), (2, ""), "{err}");
+        assert!(err.contains("several drivers are installed"), "{err}");
+    }
+    let (_, out, err) = server.kubectl(&["connections", "--", "--help"]);
+    assert_eq!(out, "nas  bad\n", "{err}");
+}
+
+#[test]
+fn a_node_that_is_not_ready_is_left_out_beside_others_and_no_success() {
+    let mut world = two_drivers();
+    world.said = Some(Said {
+        stdout: "nas  good\n".to_owned(),
+        stderr: String::new(),
+        code: 0,
+    });
+    world.objects["machines"][1]["status"] =
+        serde_json::json!({"conditions": [{"type": "Ready", "status": "Unknown"}]});
+    let server = ApiServer::new(world);
+    let (code, out, err) = server.kubectl(&["check", "--driver=org.example.local"]);
+    let expected =
+        "=== org.example.local, node one ===\nnas  good\n=== org.example.local, node two ===\n";
+    assert_eq!((code, out.as_str()), (2, expected), "{err}");
+    let why =
+        "storage/local-two: not asked, as the node two is not ready: `kubectl describe node two`";
+    assert!(err.contains(why), "{err}");
+    let asked = server.asked();
+    let is_asked = |pod: &str| {
+        let exec = format!("/{pod}/exec");
+        asked.iter().any(|target| target.contains(&exec))
+    };
+    assert!(is_asked("local-one") && !is_asked("local-two"), "{asked:?}");
+    // One that is named is tried.
+    let (code, out, err) = server.kubectl(&["check", "--driver=org.example.local", "--node=two"]);
+    assert_eq!((code, out.as_str()), (0, "nas  good\n"), "{err}");
+}
+
+#[test]
+fn of_a_driver_with_one_storage_check_answers_for_connections() {
+    let mut world = two_drivers();
+    world.single = true;
+    let server = ApiServer::new(world);
+    let (code, out, err) = server.kubectl(&["connections", "--driver=org.example.local"]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    for part in [
+        "=== org.example.local, node one ===\none storage without a name",
+        "\nlocal-one has no errors\n",
+        "\nlocal-two has no errors\n",
+    ] {
+        assert!(out.contains(part), "{out}");
+    }
+}
+
+#[test]
+fn a_command_that_had_nothing_to_look_at_is_no_success() {
+    let mut world = World::new();
+    world.said = Some(Said {
+        stdout: "nothing was looked at: there is no connection that can be asked\n".to_owned(),
+        stderr: String::new(),
+        code: 0,
+    });
+    let expected = world.said.clone().unwrap().stdout;
+    let server = ApiServer::new(world);
+    for command in ["exports", "orphans"] {
+        let (code, out, err) = server.kubectl(&[command]);
+        assert_eq!((code, out.as_str()), (2, expected.as_str()), "{err}");
+    }
+}
+
+#[test]
+fn a_driver_that_has_nothing_of_the_kind_is_no_failure_alone_or_beside_others() {
+    for (command, said) in [
+        (
+            "exports",
+            "no exports to look at: smb-client: the driver exports nothing by itself\n",
+        ),
+        (
+            "orphans",
+            "no orphans to look at: smb-client: the driver cannot list them\n",
+        ),
+    ] {
+        let mut world = two_drivers();
+        world.said = Some(Said {
+            stdout: said.to_owned(),
+            stderr: String::new(),
+            code: 0,
+        });
+        let server = ApiServer::new(world);
+        let (code, out, err) = server.kubectl(&[command, "--driver=org.example.csi"]);
+        assert_eq!((code, out.as_str()), (0, said), "{err}");
+        let (code, out, err) = server.kubectl(&[command]);
+        assert_eq!((code, out.matches(said).count()), (0, 3), "{out}{err}");
+    }
+}
+
+#[test]
+fn the_page_of_each_command_names_no_other_command() {
+    const COMMANDS: [&str; 7] = [
+        "connections",
+        "orphans",
+        "exports",
+        "check",
+        "export-pvs",
+        "adopt",
+        "move",
+    ];
+    for command in COMMANDS {
+        let program = env!("CARGO_BIN_EXE_kubectl-omnibus");
+        let (code, page, _) = run(Command::new(program).env_clear().args([command, "--help"]));
+        assert_eq!(code, 0, "{page}");
+        // Lines are broken at the width of the terminal.
+        let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+        let own = format!("`kubectl omnibus {command} -- --help`");
+        assert!(
+            page.contains(&own) && page.contains("Exit codes:"),
+            "{page}"
+        );
+        let named = page.split("kubectl omnibus ").skip(1);
+        for rest in named {
+            let word = rest.split_whitespace().next().unwrap_or_default();
+            assert_eq!(word, command, "{page}");
+        }
     }
 }
 
