@@ -15,7 +15,7 @@ use crate::client::Client;
 use crate::place::Place;
 use crate::server::{Launch, Server, log_of};
 use crate::tree::Tree;
-use crate::volume;
+use crate::{volume, wait};
 
 use super::Target;
 use super::load::Load;
@@ -100,8 +100,12 @@ impl<'a> World<'a> {
 
     /// A connection to the services of csi-addons.
     pub async fn addons(&self) -> Client {
-        let connected = Client::connect(&addons_socket(&self.place)).await;
-        connected.expect("a second socket")
+        let socket = addons_socket(&self.place);
+        // The first socket may be served before it.
+        wait::until_answered("the second socket", async || {
+            Client::connect(&socket).await.ok()
+        })
+        .await
     }
 
     /// Kills the server as a crash does and starts another one on the same state.
@@ -356,6 +360,14 @@ fn in_one_word(id: &str) -> String {
 /// The code of an outcome.
 pub fn code<T>(outcome: &Outcome<T>) -> Code {
     outcome.as_ref().map_or_else(Status::code, |_| Code::Ok)
+}
+
+/// Whether an answer says to ask again: something is in the way, or the end of the work was not seen.
+pub fn asks_again(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Aborted | Code::Unavailable | Code::DeadlineExceeded
+    )
 }
 
 /// Asserts that a call ended with one of these codes, and that its message, if it has one, may be

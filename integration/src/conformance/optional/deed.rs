@@ -13,7 +13,7 @@ use tonic::Code;
 use super::{Optional, secrets};
 use crate::client::Client;
 use crate::conformance::messages::{self, Known, known};
-use crate::conformance::world::{Outcome, World, code};
+use crate::conformance::world::{Outcome, World, asks_again, code};
 use crate::{volume, wait};
 
 /// The network that is shut out, in which no node is.
@@ -162,9 +162,13 @@ impl Deed {
         }
         // Behind the proxy no nodes are listed where a connection beside it does not record them.
         let is_seen = what != Optional::Publish || world.target.beside().is_empty();
-        let states = &deed.states;
-        assert!(!is_seen || states[0] != states[1], "{what:?}: {states:?}");
+        assert!(!is_seen || deed.is_seen(), "{what:?}: {:?}", deed.states);
         deed
+    }
+
+    /// Whether it changes anything that can be seen.
+    pub(super) fn is_seen(&self) -> bool {
+        self.states[0] != self.states[1]
     }
 
     pub(super) async fn clear(self, world: &World<'_>) {
@@ -197,8 +201,31 @@ impl Deed {
             let outcome = self.call(&client, is_forward).await;
             match code(&outcome) {
                 Code::Ok => Some(()),
-                Code::Aborted | Code::Unavailable | Code::DeadlineExceeded => None,
+                code if asks_again(code) => None,
                 _ => panic!("{name}: {outcome:?}"),
+            }
+        })
+        .await;
+    }
+
+    /// Does it after its opposite was killed. What that has left of a group keeps the same group from being taken: it goes
+    /// first, as the refusal says.
+    pub(super) async fn until_redone(&self, world: &World<'_>) {
+        if self.what != Optional::Groups {
+            return self.until_done(world, true).await;
+        }
+        let client = self.client(world).await;
+        wait::until_answered("the group, once the rest is gone", async || {
+            let outcome = self.call(&client, true).await;
+            match code(&outcome) {
+                Code::Ok => Some(()),
+                Code::AlreadyExists | Code::Unavailable => {
+                    let gone = self.call(&client, false).await;
+                    assert!(gone.is_ok() || asks_again(code(&gone)), "{gone:?}");
+                    None
+                }
+                code if asks_again(code) => None,
+                _ => panic!("a group after its deletion was killed: {outcome:?}"),
             }
         })
         .await;
@@ -211,14 +238,24 @@ impl Deed {
         assert_eq!(&seen, wanted, "{what}: {:?} is done: {is_done}", self.what);
     }
 
-    /// What is seen of it.
+    /// The visible state, once the program answers: one that was just started has to log in first.
     async fn state(&self, world: &World<'_>) -> String {
-        match self.what {
+        let what = format!("what is seen of {:?}", self.what);
+        wait::until_answered(&what, async || self.seen(world).await).await
+    }
+
+    async fn seen(&self, world: &World<'_>) -> Option<String> {
+        Some(match self.what {
             Optional::Publish => {
                 let volume_id = self.volumes[0].clone();
                 let request = csi::ControllerGetVolumeRequest { volume_id };
-                let found = world.client.controller_get_volume(request).await;
-                let status = found.expect("a volume").status.unwrap_or_default();
+                let mut client = world.client.controller.clone();
+                let found = client.controller_get_volume(request).await;
+                if asks_again(code(&found)) {
+                    return None;
+                }
+                let found = found.expect("a volume").into_inner();
+                let status = found.status.unwrap_or_default();
                 format!("{:?}", status.published_node_ids)
             }
             Optional::Fence => {
@@ -227,8 +264,11 @@ impl Deed {
                     secrets: secrets(),
                 };
                 let mut client = FenceControllerClient::new(world.addons().await.channel);
-                let listed = client.list_cluster_fence(request).await.expect("a list");
-                format!("{:?}", listed.into_inner().cidrs)
+                let listed = client.list_cluster_fence(request).await;
+                if asks_again(code(&listed)) {
+                    return None;
+                }
+                format!("{:?}", listed.expect("a list").into_inner().cidrs)
             }
             Optional::Groups => {
                 let request = csi::GetVolumeGroupSnapshotRequest {
@@ -237,10 +277,13 @@ impl Deed {
                     secrets: secrets(),
                 };
                 let found = groups(world).get_volume_group_snapshot(request).await;
+                if asks_again(code(&found)) {
+                    return None;
+                }
                 format!("{:?} {:?}", code(&found), world.snapshot_ids().await)
             }
             _ => format!("{:?}", world.backend()),
-        }
+        })
     }
 
     /// Requests that are refused, or change nothing.
