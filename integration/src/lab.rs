@@ -19,6 +19,7 @@ pub mod evidence;
 pub mod faults;
 pub mod fixture;
 pub mod given;
+pub mod healed;
 pub mod host;
 pub mod kernel;
 pub mod leftovers;

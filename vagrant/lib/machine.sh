@@ -110,6 +110,8 @@ start_qemu() {
   # At random addresses an emulator translates a program anew at each start of it, which is more than half
   # of its work; and it writes slowly the zeroes that no program reads.
   kvm_works || kernel+=" norandmaps init_on_alloc=0"
+  # An emulated kernel now and then dies at its start, while it changes its own code. It starts again then.
+  kernel+=" panic=-1"
   rm -f "$folder/monitor"
   setsid qemu-system-x86_64 -accel "$accel" -cpu "$cpu" -smp 2 -m "$memory" -M q35 -display none \
     -kernel "$(state_folder)/vmlinuz" -initrd "$(state_folder)/initrd" \

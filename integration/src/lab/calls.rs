@@ -26,6 +26,8 @@ pub struct Node {
     pub server: Server,
     launch: Launch,
     far: Option<Far>,
+    /// The driver whose staging paths are where the kubelet has them.
+    kubelet_of: Option<&'static str>,
 }
 
 // === impl Node ===
@@ -45,6 +47,7 @@ impl Node {
             server,
             launch,
             far: None,
+            kubelet_of: None,
         }
     }
 
@@ -59,7 +62,15 @@ impl Node {
             server,
             launch,
             far: Some(far),
+            kubelet_of: None,
         }
+    }
+
+    /// With staging paths where the kubelet has those of a driver, at which the program looks by itself.
+    #[must_use]
+    pub fn below_the_kubelet(mut self, driver: &'static str) -> Self {
+        self.kubelet_of = Some(driver);
+        self
     }
 
     /// Kills the program as a crash does, and starts it again on what is left.
@@ -75,10 +86,14 @@ impl Node {
 
     /// The staging path of a volume, made by the orchestrator.
     pub fn staging(&self, fixture: &Fixture) -> PathBuf {
-        let path = self.place.node().join(format!(
-            "staging-{}",
-            fixture.volume.volume_id.replace('/', "_")
-        ));
+        let id = fixture.volume.volume_id.replace('/', "_");
+        let path = self.kubelet_of.map_or_else(
+            || self.place.node().join(format!("staging-{id}")),
+            |driver| {
+                let plugins = self.place.node().join("plugins/kubernetes.io/csi");
+                plugins.join(driver).join(&id).join("globalmount")
+            },
+        );
         if let Some(far) = &self.far {
             // As below: what is mounted there may be dead.
             let shown = path.display();
@@ -87,7 +102,8 @@ impl Node {
             )]);
             return path;
         }
-        std::fs::create_dir_all(self.place.node()).expect("a folder of the tests");
+        let above = path.parent().expect("a folder above");
+        std::fs::create_dir_all(above).expect("a folder of the tests");
         // Without a check whether it exists: a filesystem that is mounted there may not answer.
         match std::fs::create_dir(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {

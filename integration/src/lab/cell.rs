@@ -10,6 +10,7 @@ use super::crash;
 use super::faults::absence::Fault;
 use super::faults::{KINDS, disconnect, outage, power};
 use super::fixture::{Access, ExportKind};
+use super::healed;
 use super::life;
 use super::live_migration;
 use super::migration;
@@ -161,6 +162,7 @@ pub fn all() -> Vec<Cell> {
         cells.extend(replays(name, export_kind, access));
     }
     cells.extend(faults());
+    cells.extend(healed());
     cells.push(Cell {
         limit: Duration::from_mins(40),
         when: When::Never,
@@ -520,6 +522,29 @@ fn faults() -> Vec<Cell> {
     cells.push(slow(cell("fault-slow-reboot-iscsi", || {
         outage::a_writer_goes_on(KINDS[0], Fault::SlowReboot)
     })));
+    cells
+}
+
+/// What the program repairs below pods without a call, within minutes.
+fn healed() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for (name, export_kind) in [
+        ("iscsi-portals", ExportKind::IscsiPortals),
+        ("nvmeof-transports", ExportKind::NvmeofTransports),
+    ] {
+        cells.push(seldom(cell(&format!("healed-{name}"), move || {
+            healed::a_way_comes_back(export_kind)
+        })));
+    }
+    for served in [served::ALL[0], served::ALL[2]] {
+        let name = format!("healed-exports-{}", protocol(served));
+        cells.push(Cell {
+            limit: Duration::from_mins(15),
+            ..seldom(cell(&name, move || {
+                served::healed::an_export_comes_back(served)
+            }))
+        });
+    }
     cells
 }
 

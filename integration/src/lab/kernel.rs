@@ -6,7 +6,7 @@ use super::command::run;
 
 /// The lines that say that a disk, a session or a share went away under what used it: their parts in order, in
 /// small letters.
-const LOSSES: [&[&str]; 17] = [
+const LOSSES: [&[&str]; 18] = [
     &["conn error"],
     &["recovery timed out"],
     &["i/o error"],
@@ -24,6 +24,8 @@ const LOSSES: [&[&str]; 17] = [
     &["cifs:", "bad_network_name"],
     &["cifs:", "error"],
     &["cifs:", "no writable handle"],
+    // The refusal of a subsystem that is gone, before a write fails.
+    &["nvme", "connect invalid data parameter"],
 ];
 
 /// A moment in the kernel's log.
@@ -97,6 +99,7 @@ mod tests {
             "[ 1.0] CIFS: VFS: \\\\127.0.0.1 has not responded in 180 seconds. Reconnecting...",
             "[ 1.0] CIFS: VFS:  BAD_NETWORK_NAME: \\\\127.0.0.1\\pvc-1",
             "[ 1.0] CIFS: VFS: No writable handle in writepages rc=-9",
+            "[ 1.0] nvme nvme1: Connect Invalid Data Parameter, subsysnqn \"nqn.2026-01.lab.served:pvc-1\"",
         ] {
             assert!(is_loss(&loss), "{loss}");
         }

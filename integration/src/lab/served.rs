@@ -14,6 +14,7 @@ pub mod costs;
 pub mod cuts;
 pub mod exports;
 mod grouped;
+pub mod healed;
 pub mod hostile;
 pub mod life;
 pub mod login;

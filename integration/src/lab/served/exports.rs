@@ -90,7 +90,10 @@ async fn expect_report(node: &Node, flags: &[&str], expected: &[(String, &str)],
 }
 
 /// Takes everything back that this machine exports, and what it saved for its next start.
-fn lose(served: Served) {
+///
+/// # Panics
+/// If something of it is still there.
+pub(super) fn lose(served: Served) {
     match served.kind {
         "zfs-generic-nfs" => {
             run(&["zfs", "unshare", "-a"]);

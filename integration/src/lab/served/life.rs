@@ -1,6 +1,7 @@
 //! The life of volumes that a driver makes: written, cut, restored, cloned, grown and deleted, with
 //! every byte compared on the node.
 
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::PathBuf;
 
 use csi_proto::v1 as csi;
@@ -37,6 +38,9 @@ pub async fn whole(served: Served) {
     attached(&node, &first).await;
     lived(&node, served, &first).await;
     copied(&node, served).await;
+    if served.is_device() && served.access != Access::Block {
+        used_in_the_other_mode(&node, served).await;
+    }
     if served.takes_groups() {
         grouped::taken_and_restored(&node, served).await;
     }
@@ -174,6 +178,43 @@ async fn copied(node: &Node, served: Served) {
         same(node, copy, &content, "a copy whose source is gone").await;
         delete(node, copy).await;
     }
+}
+
+/// A raw device of the snapshot of a filesystem, and a filesystem of the snapshot of that device.
+async fn used_in_the_other_mode(node: &Node, served: Served) {
+    step("the other volumeMode");
+    let content = content::bytes(6, LENGTH);
+    let origin = make(node, served, "mode", served.sizes().0, None).await;
+    let pod = used(node, &origin).await;
+    write(&origin, &pod, &content);
+    node.take_away(&origin, &[&pod]).await;
+    let of_files = cut(node, &origin, &[]).await;
+
+    let raw = Served {
+        access: Access::Block,
+        ..served
+    };
+    let source = volume::from_snapshot(&of_files);
+    let device = make(node, raw, "mode-raw", raw.sizes().0, source).await;
+    let pod = used(node, &device).await;
+    let kind = std::fs::metadata(&pod).expect("it is there").file_type();
+    assert!(kind.is_block_device(), "a raw device for the pod");
+    node.take_away(&device, &[&pod]).await;
+
+    let request = volume::snapshot("cut-of-a-device", &device.volume.volume_id);
+    let mut controller = node.server.client().controller;
+    let reply = within("cut", controller.create_snapshot(request)).await;
+    let of_device = reply.expect("a snapshot").into_inner().snapshot;
+    let of_device = of_device.expect("a snapshot").snapshot_id;
+    let source = volume::from_snapshot(&of_device);
+    let files = make(node, served, "mode-files", served.sizes().0, source).await;
+    same(node, &files, &content, "a filesystem that was a raw device").await;
+
+    delete(node, &files).await;
+    remove_snapshot(node, &of_device).await;
+    delete(node, &device).await;
+    remove_snapshot(node, &of_files).await;
+    delete(node, &origin).await;
 }
 
 /// A volume, asked for twice.
