@@ -228,11 +228,8 @@ async fn the_identity_is_that_of_the_driver_and_says_what_is_served() {
         );
         let ready = identity.probe(ProbeRequest {}).await;
         assert_eq!(ready.expect("an answer").into_inner().ready, Some(true));
-        let can = identity.get_capabilities(GetCapabilitiesRequest {}).await;
-        let can = can.expect("an answer").into_inner().capabilities;
-        let has = |what: &dyn Fn(&Type) -> bool| {
-            can.iter().any(|one| one.r#type.as_ref().is_some_and(what))
-        };
+        let can = capabilities(&addons).await;
+        let has = |what: &dyn Fn(&Type) -> bool| can.iter().any(what);
         for half in [service::Type::ControllerService, service::Type::NodeService] {
             assert!(has(
                 &|one| matches!(one, Type::Service(it) if it.r#type() == half)
@@ -259,6 +256,34 @@ async fn the_identity_is_that_of_the_driver_and_says_what_is_served() {
     let mut server = Launch::local_hostpath(&place).start(&place).await;
     assert!(!socket(&place).exists(), "it is off by default");
     assert!(server.terminate().await.success());
+}
+
+/// What the process says that it serves.
+async fn capabilities(addons: &Channel) -> Vec<Type> {
+    let mut identity = IdentityClient::new(addons.clone());
+    let can = identity.get_capabilities(GetCapabilitiesRequest {}).await;
+    let can = can.expect("an answer").into_inner().capabilities;
+    can.into_iter().filter_map(|one| one.r#type).collect()
+}
+
+// A job takes any process on the node of the volume that says `ONLINE`, and `UNIMPLEMENTED` for an answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_half_offers_no_other_way_to_reclaim_space_than_its_own() {
+    let place = Place::new();
+    for (mode, own) in [
+        ("controller", reclaim_space::Type::Offline),
+        ("node", reclaim_space::Type::Online),
+    ] {
+        let launch = Launch::local_hostpath(&place).set("--csi-mode", mode);
+        let (mut server, addons) = started(&launch, &place).await;
+        let can = capabilities(&addons).await;
+        let ways = can.iter().filter_map(|one| match one {
+            Type::ReclaimSpace(it) => Some(it.r#type()),
+            _ => None,
+        });
+        assert_eq!(ways.collect::<Vec<_>>(), [own], "{mode}");
+        assert!(server.terminate().await.success());
+    }
 }
 
 async fn reclaim(addons: &Channel, request: NodeReclaimSpaceRequest) -> Result<(), Status> {

@@ -12,8 +12,32 @@ const TABLE: &str = include_str!("commands_documented/table");
 const PAGES: [&str; 2] = ["docs/install.md", "docs/migrate.md"];
 /// The words by which a page says it, in small letters.
 const MARKS: [&str; 3] = ["never run", "no test runs", "run by hand"];
+/// The programs of commands that are not in blocks, and how many words a command of each has at least: `helm upgrade` alone
+/// is only spoken of.
+const PROGRAMS: [(&str, usize); 20] = [
+    ("apk", 2),
+    ("apt-get", 2),
+    ("ctr", 2),
+    ("dnf", 2),
+    ("docker", 3),
+    ("echo", 2),
+    ("helm", 3),
+    ("k0s", 2),
+    ("k3s", 2),
+    ("kind", 2),
+    ("kubectl", 3),
+    ("microk8s", 2),
+    ("minikube", 2),
+    ("modprobe", 2),
+    ("mpathconf", 2),
+    ("oc", 3),
+    ("skopeo", 2),
+    ("systemctl", 2),
+    ("zfs", 3),
+    ("zypper", 2),
+];
 
-/// A command of a shell block, on one line and without its remark.
+/// A command, on one line and without its remark.
 struct Command {
     line: String,
     /// The text from the heading before it to the next.
@@ -40,7 +64,7 @@ fn rows(page: &str) -> Vec<[&'static str; 3]> {
         .collect()
 }
 
-/// The commands of the blocks without a language, which are for a shell.
+/// The commands of the blocks without a language, which are for a shell, and those in the text and in tables.
 fn commands(page: &str) -> Vec<Command> {
     let (mut found, mut here, mut section) = (Vec::new(), Vec::new(), String::new());
     let mut block: Option<&str> = None;
@@ -68,6 +92,9 @@ fn commands(page: &str) -> Vec<Command> {
         } else if block.is_none() && text.starts_with('#') {
             found.extend(here.drain(..).map(|line| (line, section.clone())));
             section.clear();
+        } else if block.is_none() {
+            let spans = text.split('`').skip(1).step_by(2);
+            here.extend(spans.filter(|span| is_command(span)).map(str::to_owned));
         }
         section.push_str(line);
         section.push('\n');
@@ -77,6 +104,14 @@ fn commands(page: &str) -> Vec<Command> {
     found
         .map(|(line, section)| Command { line, section })
         .collect()
+}
+
+/// Whether what stands in a text between backquotes is a command.
+fn is_command(span: &str) -> bool {
+    let words: Vec<_> = span.split_whitespace().collect();
+    let known = |(program, _): &&(&str, usize)| words.first() == Some(program);
+    let least = PROGRAMS.iter().find(known).map(|(_, least)| *least);
+    least.is_some_and(|least| words.len() >= least) && !span.contains('…')
 }
 
 /// The command lines of the program in a command. `run` is what the page makes of its function of that name.
@@ -156,10 +191,21 @@ fn the_program_takes_the_flags_that_the_pages_give_it() {
 #[test]
 fn commands_are_read_as_a_shell_does() {
     let page = "# A\nrun by hand\n```\na  # b\ncat <<'END'\nd # e\nEND\nf \\\n  | omnibus-csi g > h\n```\n## B\n\
-                ```yaml\ni: j\n```\n   ```\n   k\n   ```\n";
+                ```yaml\ni: j\n```\n   ```\n   k\n   ```\n\
+                Not `helm upgrade`, but | `helm upgrade l`, `apk add m` | `ctr …` |\n";
     let found = commands(page);
     let lines: Vec<_> = found.iter().map(|command| command.line.as_str()).collect();
-    assert_eq!(lines, ["a", "cat <<'END'", "f | omnibus-csi g > h", "k"]);
+    assert_eq!(
+        lines,
+        [
+            "a",
+            "cat <<'END'",
+            "f | omnibus-csi g > h",
+            "k",
+            "helm upgrade l",
+            "apk add m"
+        ]
+    );
     assert!(found[0].section.contains("run by hand"));
     assert!(!found[3].section.contains("run by hand"));
     assert_eq!(of_program(lines[2], None), ["omnibus-csi g"]);

@@ -239,7 +239,7 @@ async fn health_is_told_in_the_dialect_of_the_declared_version_by_storage_and_no
     );
     assert_eq!(abnormal(&client, id, &below).await, [false; 3]);
     small.fill();
-    assert_eq!(abnormal(&client, id, &below).await, [true, true, false]);
+    assert_eq!(abnormal(&client, id, &below).await, [true; 3]);
     small.empty();
     small.remount("ro").await;
     assert_eq!(abnormal(&client, id, &below).await, [true; 3]);

@@ -17,9 +17,10 @@ use integration::{requirement, wait};
 use site::Site;
 
 /// Panels that show nothing of a job or of a connection, and why; without a name whatever is chosen.
-const EMPTY: [(&str, &str, &str); 6] = [
+const EMPTY: [(&str, &str, &str); 7] = [
     ("", "Orphans", "a directory has none that could be listed"),
     ("", "Lost exports", "a directory has none"),
+    ("", "Repairs", "no volume here has sessions"),
     ("plain", "Failures", "no call of it fails for its storage"),
     ("plain", "Failed programs", "it runs no program"),
     ("near", "Failures", "its storage works"),
@@ -47,11 +48,14 @@ const FIGURES: [(&str, &str, f64); 6] = [
 ];
 
 /// Alerts that nothing here is wrong enough for, or that ask for hours; promtool raises them (`scripts/monitoring-test`).
-const QUIET: [&str; 4] = [
+const QUIET: [&str; 7] = [
     "OmnibusCsiAbsent",
     "OmnibusCsiConnectionsAbsent",
+    "OmnibusCsiExportsNotRestored",
+    "OmnibusCsiNodeVolumesUnhealthy",
     "OmnibusCsiOrphans",
     "OmnibusCsiSpaceLow",
+    "OmnibusCsiVolumesUnhealthy",
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

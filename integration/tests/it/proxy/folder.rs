@@ -273,7 +273,7 @@ async fn the_health_of_connections_is_listed_checked_and_part_of_a_probe() {
     // What only the process that serves can find out.
     let notes = of("good")["findings"].to_string();
     assert!(
-        notes.contains("a controller that stands for all nodes"),
+        notes.contains("its controller has to run on every node"),
         "{notes}"
     );
 }
