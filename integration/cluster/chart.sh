@@ -22,13 +22,13 @@ import_images() {
                 die "$image cannot be imported: see $CLUSTER_STATE/$node/images.log"
         done
     done
-    if machine_is_up; then
-        lab push "$folder"/*.oci.tar
+    for node in $(machines_up); do
+        lab push -m "$(machine_of "$node")" "$folder"/*.oci.tar
         for image in "$folder"/*.oci.tar; do
-            in_node lab "$MACHINE_FOLDER/ctr" -n k8s.io images import "$MACHINE_FOLDER/${image##*/}" >>"$MACHINE_STATE/images.log" 2>&1 ||
-                die "$image cannot be imported: see $MACHINE_STATE/images.log"
+            in_node "$node" "$MACHINE_FOLDER/ctr" -n k8s.io images import "$MACHINE_FOLDER/${image##*/}" >>"$CLUSTER_STATE/$node/images.log" 2>&1 ||
+                die "$image cannot be imported: see $CLUSTER_STATE/$node/images.log"
         done
-    fi
+    done
     touch "$folder/imported"
 }
 
@@ -40,7 +40,7 @@ chart_install() { # release
     touch "$folder/by-chart"
     nodes=$(nodes_up)
     if is_of_network "$1"; then
-        nodes=lab
+        nodes=$(machines_up)
         machine_storage >"$folder/storage"
         (umask 077; network_values "$1" >"$folder/values.yaml")
         values+=(--values "$folder/values.yaml")

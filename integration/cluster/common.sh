@@ -45,19 +45,29 @@ node_pid() { # node
 # The lab's machine, if it is a node (machine.sh).
 lab() { OMNIBUS_LAB_INSTANCE=${OMNIBUS_LAB_INSTANCE:-cluster${CLUSTER_INSTANCE//[^a-z0-9]/}} "$OMNIBUS_ROOT/vagrant/lab" "$@" 7>&- 8>&- 9>&-; }
 
+machine_of() { # node
+    case $1 in lab) echo storage ;; lab-2) echo node ;; esac
+}
+
 # Runs a command in a node. What it starts may outlive this script, so it gets no lock of it.
 in_node() { # node command...
     local pid node=$1
     shift
-    if [ "$node" = lab ]; then
-        lab run -- "$@"
-        return
-    fi
+    case $node in
+        lab | lab-2)
+            lab run -m "$(machine_of "$node")" -- "$@"
+            return
+            ;;
+    esac
     pid=$(node_pid "$node") || die "there is no node $node: start it with 'make cluster'"
     nsenter -t "$pid" -m -n -p -i -u --wd="$PWD" -- "$@" 7>&- 8>&- 9>&-
 }
 
 kubectl() { in_node node-1 "$KUBERNETES_PROGRAMS/kubectl" "$@"; }
+
+node_is_ready() { # node
+    [ "$(kubectl get node "$1" -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status}')" = True ]
+}
 
 # shellcheck disable=SC2034  # for the scripts that source this file
 # Where volumes are: on each node a folder of its own.

@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # The lab's machine (docs/lab.md) as a node called lab: it has real storage, and the modules of a node that the kernel
 # of this host may lack. The control plane, sidecars and controllers stay with node-1, where then no pod runs that
-# does not ask for it. Sourced, never run.
+# does not ask for it. With a pair of machines the second one is a node, too, called lab-2: it has a kernel of its own, so
+# that the storage tells the two apart. Sourced, never run.
 #
 # QEMU lets nothing out of the machine, and node-1 has a network of its own. So SSH goes through a socket in a
 # folder from node-1 to the host's port of the machine, and carries the API server to the machine and the
@@ -14,8 +15,18 @@ MACHINE_ADDRESS=10.77.0.3
 MACHINE_KUBELET=10260
 MACHINE_PODS=10.88.3.0/24
 MACHINE_STATE=$CLUSTER_STATE/lab
+# The second machine of a pair, the node lab-2.
+SECOND_ADDRESS=10.77.0.4
+SECOND_KUBELET=10261
+SECOND_PODS=10.88.4.0/24
 # Where the machine finds what is pushed to it.
 MACHINE_FOLDER=/root
+
+# The nodes that are machines.
+machines_up() {
+    ! machine_is_up || echo lab
+    [ ! -e "$MACHINE_STATE/pair" ] || echo lab-2
+}
 
 machine_is_up() { [ -e "$MACHINE_STATE/up" ]; }
 
@@ -23,42 +34,57 @@ on_host() { # start|stop name [command...]
     SERVICES=$MACHINE_STATE/services "$CLUSTER/service" "$@" 7>&- 8>&- 9>&-
 }
 
-machine_up() {
-    local port key settings=$MACHINE_STATE/settings program
+machine_up() { # [--pair]
     [ "$(uname -m)" = x86_64 ] || die "the lab is a machine of x86_64"
-    mkdir -p "$settings"
+    mkdir -p "$MACHINE_STATE"
     lab down
-    lab up
-    port=$(cat "$(lab path storage)/port")
-    key=$(lab path)/key
-    on_host start ssh socat "UNIX-LISTEN:$MACHINE_STATE/ssh,fork" "TCP:127.0.0.1:$port"
-    in_node node-1 ip addr add "$MACHINE_ADDRESS/32" dev lo
-    service node-1 start lab-ssh socat "TCP-LISTEN:22,bind=$MACHINE_ADDRESS,reuseaddr,fork" "UNIX-CONNECT:$MACHINE_STATE/ssh"
-    service node-1 start lab-tunnel ssh -q -N -i "$key" -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null \
-        -o ExitOnForwardFailure=yes -o ServerAliveInterval=15 -o ConnectTimeout=10 \
-        -L "$MACHINE_ADDRESS:$MACHINE_KUBELET:127.0.0.1:$MACHINE_KUBELET" -R 127.0.0.1:6443:127.0.0.1:443 "root@$MACHINE_ADDRESS"
-
-    node_settings "$MACHINE_FOLDER/node" "$MACHINE_PODS" / "$settings"
-    sed "s,server: \"[^\"]*\",server: \"https://127.0.0.1:6443\",; s,$CLUSTER_STATE/pki,$MACHINE_FOLDER/node," \
-        "$CLUSTER_STATE/pki/lab.conf" >"$settings/kubeconfig"
-    cp "$CLUSTER_STATE/pki/ca.crt" "$settings/"
-    tar -C "$settings" -cf "$MACHINE_STATE/settings.tar" .
-    cp "$CLUSTER_IMAGES" "$MACHINE_STATE/images.tar"
-    for program in containerd containerd-shim-runc-v2 ctr runc; do set -- "$@" "$(command -v "$program")"; done
-    lab push "$@" /usr/lib/cni/{bridge,host-local,loopback} "$KUBERNETES_PROGRAMS/kubelet" "$CLUSTER/machine" \
-        "$MACHINE_STATE"/{settings.tar,images.tar}
-    rm "$MACHINE_STATE/images.tar"
-    wait_until 30 in_node lab sh -c 'ss -ltn | grep -q 127.0.0.1:6443' ||
-        die "the API server does not reach the machine: see $CLUSTER_STATE/node-1/services/lab-tunnel.log"
-    in_node lab "$MACHINE_FOLDER/machine" "$MACHINE_FOLDER" "$MACHINE_ADDRESS" "$MACHINE_KUBELET" "$VOLUMES"
+    lab up "$@"
+    machine_join lab "$MACHINE_ADDRESS" "$MACHINE_KUBELET" "$MACHINE_PODS"
+    if [ $# -gt 0 ]; then
+        machine_join lab-2 "$SECOND_ADDRESS" "$SECOND_KUBELET" "$SECOND_PODS"
+        touch "$MACHINE_STATE/pair"
+    fi
     touch "$MACHINE_STATE/up"
     # A taint that every tool expects on a control plane: what is not made for it goes to the machine.
     kubectl taint node node-1 node-role.kubernetes.io/control-plane:NoSchedule >/dev/null
 }
 
+machine_join() { # node address port-of-kubelet network-of-pods
+    local port key state=$CLUSTER_STATE/$1 settings=$CLUSTER_STATE/$1/settings program programs=() machine
+    machine=$(machine_of "$1")
+    mkdir -p "$settings"
+    port=$(cat "$(lab path "$machine")/port")
+    key=$(lab path)/key
+    on_host start "ssh-$1" socat "UNIX-LISTEN:$state/ssh,fork" "TCP:127.0.0.1:$port"
+    in_node node-1 ip addr add "$2/32" dev lo
+    service node-1 start "$1-ssh" socat "TCP-LISTEN:22,bind=$2,reuseaddr,fork" "UNIX-CONNECT:$state/ssh"
+    service node-1 start "$1-tunnel" ssh -q -N -i "$key" -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null \
+        -o ExitOnForwardFailure=yes -o ServerAliveInterval=15 -o ConnectTimeout=10 \
+        -L "$2:$3:127.0.0.1:$3" -R 127.0.0.1:6443:127.0.0.1:443 "root@$2"
+
+    node_settings "$MACHINE_FOLDER/node" "$4" / "$settings"
+    sed "s,server: \"[^\"]*\",server: \"https://127.0.0.1:6443\",; s,$CLUSTER_STATE/pki,$MACHINE_FOLDER/node," \
+        "$CLUSTER_STATE/pki/$1.conf" >"$settings/kubeconfig"
+    cp "$CLUSTER_STATE/pki/ca.crt" "$settings/"
+    tar -C "$settings" -cf "$state/settings.tar" .
+    cp "$CLUSTER_IMAGES" "$state/images.tar"
+    for program in containerd containerd-shim-runc-v2 ctr runc; do programs+=("$(command -v "$program")"); done
+    lab push -m "$machine" "${programs[@]}" /usr/lib/cni/{bridge,host-local,loopback} "$KUBERNETES_PROGRAMS/kubelet" "$CLUSTER/machine" \
+        "$state"/{settings.tar,images.tar}
+    rm "$state/images.tar"
+    wait_until 30 in_node "$1" sh -c 'ss -ltn | grep -q 127.0.0.1:6443' ||
+        die "the API server does not reach the machine of $1: see $CLUSTER_STATE/node-1/services/$1-tunnel.log"
+    # The storage has its address on the first machine; the second one goes there by the network between the two.
+    [ "$machine" = storage ] || in_node "$1" sh -c "
+        printf '[Route]\nDestination=$MACHINE_ADDRESS/32\nGateway=10.77.0.1\n' >/etc/systemd/network/20-eth1.network.d/storage.conf
+        networkctl reload && networkctl reconfigure eth1"
+    in_node "$1" "$MACHINE_FOLDER/machine" "$MACHINE_FOLDER" "$1" "$2" "$3" "$VOLUMES"
+}
+
 machine_down() {
+    local node
     [ -d "$MACHINE_STATE" ] || return 0
-    on_host stop ssh
+    for node in lab lab-2; do on_host stop "ssh-$node"; done
     lab down
 }
 

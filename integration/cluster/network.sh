@@ -11,6 +11,7 @@
 
 is_of_network() { case $1 in nfs | smb | iscsi | nvmeof | scratch | mixed | truenas) ;; *) return 1 ;; esac; }
 
+# INITIATORS: what the initiator of a node is called, for access per node over iSCSI.
 network_configuration() { # release [parent of its datasets]
     local parent=${2:-tank/csi}
     cat <<END
@@ -50,8 +51,11 @@ END
 iscsi:
   targetPortal: $MACHINE_ADDRESS:3260
   shareStrategy: lio
-  shareStrategyLio: {basename: iqn.2026-01.lab.cluster, block: {attributes: {emulate_tpu: 1}}}
+  shareStrategyLio:
+    basename: iqn.2026-01.lab.cluster
+    block: {attributes: {emulate_tpu: 1}}
 END
+            [ -z "${INITIATORS:-}" ] || printf "    nodes: {nameTemplate: '%s'}\n" "$INITIATORS"
             ;;
         nvmeof)
             cat <<END

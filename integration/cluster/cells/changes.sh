@@ -16,11 +16,12 @@ still_writes() { # pod
     wait_until 30 has_written "$1" $((count + 10)) || fail "$1 does not write any more"
     run_in "$1" "awk 'NR - 1 != \$1 { exit 1 }' /data/log && [ ! -e /tmp/failed ]" || fail "writes of $1 are missing"
     [ "$(k get pod "$1" -o 'jsonpath={.status.containerStatuses[0].restartCount}')" = 0 ] || fail "$1 was started again"
+    [ -z "${BESIDE:-}" ] || fio_runs "$1" || fail "fio has ended in $1: $(fio_said "$1")"
 }
 
 writer() { # name class [node]
     claim "$1" "$2" 1Gi
-    pod "$1" "$1" "${3:-}" "$WRITES"
+    pod "$1" "$1" "${3:-}" "${BESIDE:-}$WRITES"
     ready "$1"
     wait_until 30 has_written "$1" 5 || fail "$1 does not write"
 }

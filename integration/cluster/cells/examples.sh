@@ -27,7 +27,10 @@ cell_chart_examples() {
         count=$((count + 1))
     done
     [ "$count" -ge 15 ] || fail "only $count examples"
-    say "omnibus: $count examples"
+    # What migrate-values makes of a file for the old chart.
+    in_node node-1 "$OMNIBUS_CSI" migrate-values "ci=$CHART/ci/as-for-democratic-csi.yaml" >"$EXAMPLES/migrated.yaml" || fail "the values are not migrated"
+    example "$EXAMPLES/migrated.yaml"
+    say "omnibus: $count examples, and one that migrate-values made"
 
     kubectl delete -f "$CLUSTER/objects/chart-examples.yaml" --timeout="${PATIENCE}s" >/dev/null || fail "the definitions stay"
     kubectl label node node-1 storage- node-role.kubernetes.io/control-plane- >/dev/null

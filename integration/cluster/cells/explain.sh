@@ -61,6 +61,11 @@ cell_explain_claims() {
     claim nowhere-to-run near 1Mi
     pod nowhere-to-run nowhere-to-run node-9
     sick nowhere-to-run bound
+    # As after a node was removed before the volume was made. Each node has its own provisioner, so that none says a word.
+    claim chosen-in-vain near 1Mi
+    k annotate pvc chosen-in-vain volume.kubernetes.io/selected-node=node-9 >/dev/null
+    sick chosen-in-vain bound
+    says chosen-in-vain "the node node-9 was chosen for its volume"
 
     used leaves
     k delete pvc leaves --wait=false >/dev/null
@@ -86,6 +91,8 @@ cell_explain_claims() {
     by_hand of-another-claim '{csi: {driver: org.omnibus.proxy, volumeHandle: v:near/other}}'
     kubectl patch pv of-another-claim --type merge -p '{"spec": {"claimRef": {"uid": "00000000-0000-0000-0000-000000000000"}}}' >/dev/null
     sick of-another-claim persistent-volume
+    by_hand of-no-node $'{csi: {driver: org.omnibus.proxy, volumeHandle: v:near/other}\n  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: example.org/nowhere, operator: Exists}]}]}}}'
+    sick of-no-node persistent-volume
     by_hand deleted '{csi: {driver: org.omnibus.proxy, volumeHandle: v:near/other}}'
     kubectl delete pv deleted --wait=false >/dev/null
     sick deleted persistent-volume
@@ -121,6 +128,11 @@ cell_explain_claims() {
     sick at-far connection
     kubectl patch csinode node-1 --type json -p '[{"op": "remove", "path": "/spec/drivers"}]' >/dev/null
     sick stays registered
+    asks_of_nodes '"none"'
+    sick stays controller
+    says stays "asks for the label example.org/disk=none"
+    asks_of_nodes null
+    sound stays
     pods_of_driver set image daemonset/proxy-omnibus-csi-node external-provisioner=localhost/none:1
     sick stays controller
     pods_of_driver set image daemonset/proxy-omnibus-csi-node csi-driver=localhost/omnibus-csi:none
@@ -135,7 +147,7 @@ cell_explain_claims() {
     sound stays
     kubectl delete storageclass others misspelt >/dev/null
     k delete pod,pvc --all --timeout="${PATIENCE}s" >/dev/null || fail "pods or claims cannot be deleted"
-    kubectl delete pv of-another of-no-driver odd-handle no-connection no-volume of-another-claim deleted --ignore-not-found >/dev/null
+    kubectl delete pv of-another of-no-driver odd-handle no-connection no-volume of-another-claim of-no-node deleted --ignore-not-found >/dev/null
     in_node node-1 rm -rf "$gone"
     clean_up proxy
     release_uninstall proxy
@@ -160,7 +172,7 @@ explain_program() {
         KUBECTL_OMNIBUS=$OMNIBUS_TARGET/debug/kubectl-omnibus
     fi
     [ -x "$KUBECTL_OMNIBUS" ] || die "there is no program $KUBECTL_OMNIBUS"
-    newer=$(find "$OMNIBUS_ROOT/kubectl/src" -type f ! -name tests.rs -newer "$KUBECTL_OMNIBUS" -print -quit)
+    newer=$(find "$OMNIBUS_ROOT/kubectl/src" -type f ! -path '*/kubectl/src/walk/tests*' -newer "$KUBECTL_OMNIBUS" -print -quit)
     [ -z "$newer" ] || fail "$KUBECTL_OMNIBUS is older than $newer: build it anew"
 }
 
@@ -197,6 +209,11 @@ sick() { # claim link
     wait_until "$PATIENCE" explained "$1" "$2" || fail "$1: the first broken link is '$(broken_link "$1")', not '$2': $(explain "$1" --ascii)"
     say "$1: $2"
 }
+# A pod that is ending may be what is seen for a moment.
+says() { # claim text
+    wait_until "$PATIENCE" has_said "$1" "$2" || fail "$1: no '$2' in: $(explain "$1" --ascii)"
+}
+has_said() { [[ $(explain "$1" --ascii) == *"$2"* ]]; } # claim text
 sound() { # claim
     wait_until "$PATIENCE" explained "$1" "" || fail "$1: $(explain "$1" --ascii)"
 }
@@ -205,9 +222,12 @@ base_of() { printf "%s/%s" "$VOLUMES" "$1"; } # connection
 folder_of() { printf "%s/v/%s" "$(base_of near)" "$(volume_of "$1")"; } # claim
 
 pods_of_driver() { kubectl -n "$CHART_NAMESPACE" "$@" >/dev/null; }
+asks_of_nodes() { # value of a label, or null
+    pods_of_driver patch daemonset proxy-omnibus-csi-node -p "{\"spec\": {\"template\": {\"spec\": {\"nodeSelector\": {\"example.org/disk\": $1}}}}}"
+}
 no_pods() { [ -z "$(kubectl -n "$CHART_NAMESPACE" get pods -o name)" ]; }
 
-# A volume made by hand, with a claim of its name.
+# A volume made by hand, with a claim of its name. The source is in braces; another key of its spec has a line of its own.
 by_hand() { # name source
     kubectl apply -f - >/dev/null <<END
 apiVersion: v1

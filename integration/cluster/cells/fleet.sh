@@ -4,15 +4,15 @@
 # The node of the pods.
 FLEET_NODE=node-1
 
-# Ten releases with four volumes each, in pods that write, become one release with ten legacy names; and ten again. No pod
-# is started again, and no write is missing. Between the two, what was made before is grown and deleted.
+# Ten releases with four volumes each, in pods that write beside fio, become one release with ten legacy names; and ten again.
+# No pod is started again, fio meets no error, and no write is missing. Between the two, what was made before is grown and deleted.
 cell_fleet() {
     local number old files=() folder=$CLUSTER_STATE/fleet
     # shellcheck disable=SC2034  # for objects.sh
     PATIENCE=240
     FLEET=${FLEET:-10}
-    # Of forty volumes one block each a second, in the memory of the node: it takes none of a processor.
-    if has_fio; then fio_beside 1; else say "-- no fio on this host: only numbers are written"; fi
+    # In the memory of the node: for forty volumes it takes a quarter of a processor.
+    fio_beside 4 /data/1 /data/2 /data/3 /data/4
     helm_and_images
     mkdir -p "$folder"
     for ((number = 1; number <= FLEET; number++)); do
@@ -43,6 +43,7 @@ cell_fleet() {
     ready fresh
     put fresh file fresh
     old=$(volume_of w-2-1)
+    fio_ends w-2
     remove pod/w-2 pvc/w-2-1
     writer_of_four w-2 fresh w-2-2 w-2-3 w-2-4
     ready w-2
@@ -54,17 +55,16 @@ cell_fleet() {
     helm uninstall fleet --wait --timeout "${PATIENCE}s" >&2
     old_releases install
     for ((number = 1; number <= FLEET; number++)); do
-        [ "$number" = 2 ] || all_of_pod_write "w-$number"
+        [ "$number" != 2 ] || continue
+        all_of_pod_write "w-$number"
+        fio_ends "w-$number"
     done
     pods_in_namespace | grep -v '^w-2 ' | diff - <(grep -v '^w-2 ' "$folder/pods") >&2 || fail "pods were started again"
     k delete pod,volumesnapshot,pvc --all --timeout="${PATIENCE}s" >/dev/null || fail "not all can be deleted"
     wait_until "$PATIENCE" nothing_of_fleet || fail "left: $(kubectl get pv -o name) $(directories)"
     old_releases uninstall
-    say "omnibus: $FLEET releases with four claims each${BESIDE:+, under fio}"
+    say "omnibus: $FLEET releases with four claims each, under fio"
 }
-
-# With its libraries where pods find them.
-has_fio() { type -P fio >/dev/null && [ -d /usr/lib64 ]; }
 
 helm_and_images() {
     driver_program
@@ -82,11 +82,9 @@ claims_of_fleet() { # size
     done
     for ((number = 1; number <= FLEET; number++)); do
         ready "w-$number"
-        [ -z "${BESIDE:-}" ] || wait_until "$PATIENCE" fio_runs "w-$number" || fail "fio does not run in w-$number: $(run_in "w-$number" 'cat /tmp/fio')"
+        wait_until "$PATIENCE" fio_runs "w-$number" || fail "fio does not run in w-$number: $(fio_said "w-$number")"
     done
 }
-
-fio_runs() { run_in "$1" 'pidof fio'; } # pod
 
 # In the form that a values file for democratic-csi's chart has.
 old_values() { # number
@@ -128,20 +126,20 @@ pods_in_namespace() {
     k get pods -o 'jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {.status.containerStatuses[*].restartCount}{"\n"}{end}' | sort
 }
 
-# A pod that writes ten numbers a second into each of four claims. BESIDE is what it starts before.
+# A pod that writes ten numbers a second into each of four claims, beside fio.
 writer_of_four() { # name [claim...]
     local name=$1
     shift
     [ $# -gt 0 ] || set -- "$name-1" "$name-2" "$name-3" "$name-4"
     # shellcheck disable=SC2016  # for the shell of the pod
-    pod_of_many "$name" "${BESIDE:-}"'n=0; while echo $n | tee -a /data/1/log /data/2/log /data/3/log /data/4/log >/dev/null; do n=$((n + 1)); sleep 0.1; done; touch /tmp/failed' "$@"
+    pod_of_many "$name" "$BESIDE"'n=0; while echo $n | tee -a /data/1/log /data/2/log /data/3/log /data/4/log >/dev/null; do n=$((n + 1)); sleep 0.1; done; touch /tmp/failed' "$@"
 }
 
 all_of_pod_write() { # pod
     local volume count
     count=$(run_in "$1" 'wc -l </data/4/log')
     wait_until "$PATIENCE" run_in "$1" "[ \$(wc -l </data/4/log) -ge $((count + 10)) ]" || fail "$1 does not write any more"
-    [ -z "${BESIDE:-}" ] || fio_runs "$1" >/dev/null || fail "fio has ended in $1: $(run_in "$1" 'cat /tmp/fio')"
+    fio_runs "$1" || fail "fio has ended in $1: $(fio_said "$1")"
     run_in "$1" '[ ! -e /tmp/failed ]' || fail "a write of $1 failed"
     for volume in 1 2 3 4; do
         run_in "$1" "awk 'NR - 1 != \$1 { exit 1 }' /data/$volume/log" || fail "writes of $1 are missing"

@@ -11,7 +11,7 @@ cell_fleet_network() {
     # shellcheck disable=SC2034  # for fleet.sh
     FLEET_NODE=lab
     # More volumes than sixteen get fewer writes each: the processors of the machine are emulated.
-    DIRECT=1 fio_beside $((FLEET < 20 ? 20 / FLEET : 1))
+    DIRECT=1 fio_beside $((FLEET < 20 ? 20 / FLEET : 1)) /data/1 /data/2 /data/3 /data/4
     helm_and_images
     (umask 077; mkdir -p "$folder")
     place_of_controller >"$folder/place.yaml"
@@ -44,6 +44,7 @@ cell_fleet_network() {
     helm uninstall fleet --wait --timeout "${PATIENCE}s" >&2
     old_releases install
     all_write
+    for ((number = 1; number <= FLEET; number++)); do fio_ends "w-$number"; done
     kernel_is_silent fleet
     k delete pod,pvc --all --timeout="${PATIENCE}s" >/dev/null || fail "not all can be deleted"
     wait_until "$PATIENCE" nothing_of_network_fleet || fail "left: $(kubectl get pv -o name) $(machine_storage | diff "$folder/storage" -)"
@@ -54,20 +55,6 @@ cell_fleet_network() {
             fail "something is left of tank/fleet-$number"
     done
     say "omnibus: $FLEET releases with four claims each, under fio"
-}
-
-# In each pod from now on: blocks are written, read back and compared, one pass after the other; with DIRECT=1 on the storage and
-# not in the memory of the node. The program is that of the node, with its libraries.
-fio_beside() { # writes a second of each volume
-    local volume command="fio --ioengine=psync --direct=${DIRECT:-0} --fallocate=none --rw=randwrite --bs=16k --size=1m --loops=1000000 --rate_iops=$1"
-    command+=' --verify=crc32c --verify_fatal=1 --thread --output=/tmp/fio'
-    for volume in 1 2 3 4; do command+=" --name=$volume --directory=/data/$volume"; done
-    # shellcheck disable=SC2034  # for fleet.sh
-    BESIDE="($command || touch /tmp/failed) & "
-    # shellcheck disable=SC2034  # for objects.sh
-    MORE_MOUNTS='{name: usr, mountPath: /usr, readOnly: true}, {name: lib, mountPath: /lib, readOnly: true}, {name: lib64, mountPath: /lib64, readOnly: true}'
-    # shellcheck disable=SC2034  # for objects.sh
-    MORE_VOLUMES='{name: usr, hostPath: {path: /usr}}, {name: lib, hostPath: {path: /usr/lib}}, {name: lib64, hostPath: {path: /usr/lib64}}'
 }
 
 # On the control plane, from where alone the machine can be reached.

@@ -21,11 +21,11 @@ END
 
 # The pod does not start, and an event says why.
 refused() { # pod words [namespace]
-    wait_until "$PATIENCE" says "${3:-$NS}" "$1" "$2" || fail "the pod $1 is not refused with '$2': $(kubectl -n "${3:-$NS}" describe pod "$1")"
+    wait_until "$PATIENCE" event_says "${3:-$NS}" "$1" "$2" || fail "the pod $1 is not refused with '$2': $(kubectl -n "${3:-$NS}" describe pod "$1")"
     kubectl -n "${3:-$NS}" delete pod "$1" --timeout="${PATIENCE}s" >/dev/null || fail "the pod $1, which was refused, does not end"
 }
 
-says() { # namespace pod words
+event_says() { # namespace pod words
     kubectl -n "$1" get events --field-selector "involvedObject.name=$2" -o 'jsonpath={.items[*].message}' | grep -q "$3"
 }
 

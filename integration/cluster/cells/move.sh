@@ -1,12 +1,13 @@
 # shellcheck shell=bash
 # A volume that moves to another connection (docs/move.md). Sourced, never run.
 
-# Rounds go while a pod writes. Then the pod is stopped, the last round goes, the objects are those of the new volume, and the
-# pod runs again, with all that it wrote. Measures for how long it did not.
+# Rounds go while a pod writes beside fio. Then the pod is stopped, the last round goes, the objects are those of the new
+# volume, and the pod runs again, with all that it wrote. Measures for how long it did not.
 cell_move_nfs() {
     local handle old name count began moved=$CLUSTER_STATE/moved
     mixed_install nfs nfs-2
     explain_program
+    DIRECT=1 fio_beside 10 /data
     writer data mixed-nfs
     # More than a round that is the last one.
     run_in data 'dd if=/dev/urandom of=/data/content bs=1M count=80 2>/dev/null; mkdir /data/folder; ln -s ../content /data/folder/link; chmod 0640 /data/content; sync'
@@ -26,6 +27,8 @@ cell_move_nfs() {
     still_writes data
     # What was written since, as on the day of the switch.
     moves "$handle" --to=nfs-2 >&2 || fail "no further round"
+
+    fio_ends data
 
     say "-- the switch"
     count=$(written data)
@@ -51,6 +54,7 @@ cell_move_nfs() {
     [ "$(handle_of data)" = "v:nfs-2/${handle##*/}" ] || fail "the claim has $(handle_of data)"
     run_in again 'grep -q "/tank/nfs-2/volumes/" /proc/mounts' || fail "the pod has another volume: $(run_in again 'cat /proc/mounts')"
     run_in again "awk 'NR - 1 != \$1 { exit 1 }' /data/log && [ \$(wc -l </data/log) -ge $count ]" || fail "writes are missing"
+    fio_reads again
     [ -n "$(tree_of "$old")" ] || fail "the old volume cannot be read"
     diff <(tree_of "$old") <(tree_of "tank/nfs-2/volumes/${handle##*/}") >&2 || fail "the new volume has another content"
     run_in again 'echo later >>/data/log && sync' || fail "the new volume cannot be written"

@@ -35,7 +35,7 @@ spec:
 END
 }
 
-# A pod with a claim at /data that runs a shell command and then waits.
+# A pod with a claim at /data that runs a shell command and then waits. MORE_MOUNTS and MORE_VOLUMES are added.
 pod() { # name claim [node] [command]
     local where=''
     [ -z "${3:-}" ] || where="nodeSelector: {kubernetes.io/hostname: $3}"
@@ -51,12 +51,12 @@ spec:
     image: omnibus.test/shell:1
     imagePullPolicy: Never
     command: [sh, -c, "trap exit TERM; ${4:-:}; while :; do sleep 3600 & wait; done"]
-    volumeMounts: [{name: data, mountPath: /data}]
-  volumes: [{name: data, persistentVolumeClaim: {claimName: $2}}]
+    volumeMounts: [{name: data, mountPath: /data}, ${MORE_MOUNTS:-}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: $2}}, ${MORE_VOLUMES:-}]
 END
 }
 
-# The same with several claims, at /data/1, /data/2 and so on. MORE_MOUNTS and MORE_VOLUMES are added.
+# The same with several claims, at /data/1, /data/2 and so on.
 pod_of_many() { # name command claim...
     local name=$1 command=$2 claim number=0 mounts='' parts=''
     shift 2

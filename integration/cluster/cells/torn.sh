@@ -71,6 +71,6 @@ kernel_is_silent() { # round
     local log said
     log=$(in_node lab dmesg) || fail "the kernel of the machine cannot be asked"
     grep -q "the cell begins" <<<"$log" || fail "the kernel has forgotten what it said"
-    said=$(grep -iE 'conn error|recovery timed out|I/O error|critical .* error|EXT4-fs.*(error|remount)|XFS.*(error|shut)|JBD2.*error|lost .*write|nfs:.*not responding|rejecting I/O|Stale|CIFS:.*(has not responded|BAD_NETWORK_NAME|error|No writable handle)' <<<"$log" || true)
+    said=$(grep -iE 'conn error|recovery timed out|I/O error|critical .* error|EXT4-fs.*(error|remount)|XFS.*(error|shut)|JBD2.*error|lost .*write|nfs:.*not responding|rejecting I/O|Stale|CIFS:.*(has not responded|BAD_NETWORK_NAME|error|No writable handle)|nvme.*Connect Invalid Data Parameter' <<<"$log" || true)
     [ -z "$said" ] || fail "round $1: the kernel says: $said"
 }
