@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build plugin symbols demo test test-real lint fmt bench fuzz test-all proto lab lab-test truenas-test cluster cluster-down cluster-test image release release-test image-test chart-test monitoring-test
+.PHONY: help build plugin symbols demo test test-real lint fmt bench fuzz test-all proto lab lab-test truenas-test cluster cluster-down cluster-test image release release-test image-test engine-test chart-test monitoring-test
 # One target at a time: they share a target directory, two cores and the machine's mounts.
 .NOTPARALLEL:
 # Of the image.
@@ -44,6 +44,9 @@ release: ## what is published: images for amd64 and arm64, programs, chart, note
 
 image-test: ## the image twice, and every program in it; ARCH=arm64 by qemu
 	@scripts/image-test $(ARCH)
+
+engine-test: ## the image run by Debian's podman, and its Containerfile built by buildah; as root
+	@scripts/engine-test
 
 release-test: ## what the workflows run: the chart packaged, image and chart pushed to a registry on this machine
 	@scripts/release-test

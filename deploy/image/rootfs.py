@@ -67,6 +67,7 @@ class Tree:
             target = os.path.join(folder, path)
             if kind == "folder":
                 os.makedirs(target, exist_ok=True)
+                os.chmod(target, mode)
             elif kind == "link":
                 if not os.path.lexists(target):
                     os.symlink(content, target)

@@ -1,4 +1,4 @@
-"""What the image is made of: SPDX 2.3 as JSON."""
+"""What the image, or a program alone, is made of: SPDX 2.3 as JSON."""
 
 import datetime
 import hashlib
@@ -9,17 +9,17 @@ import subprocess
 TARGETS = {"amd64": "x86_64-unknown-linux-gnu", "arm64": "aarch64-unknown-linux-gnu"}
 
 
-def crates(root, architecture):
-    """Name, version and licence of each crate that is linked into the program."""
+def crates(root, architecture, program):
+    """Name, version and licence of each crate that is linked into a program."""
     listed = subprocess.run(
-        ["cargo", "tree", "--locked", "--package", "omnibus-csi", "--edges", "normal", "--prefix", "none",
+        ["cargo", "tree", "--locked", "--package", program, "--edges", "normal", "--prefix", "none",
          "--target", TARGETS[architecture], "--format", "{p}\t{l}"],
         cwd=root, check=True, capture_output=True, text=True).stdout
     found = set()
     for line in listed.splitlines():
         # `name v1.2.3 (where)<TAB>licence (*)`
         match = re.match(r"(\S+) v(\S+)[^\t]*\t([^(]*)", line)
-        if match and match.group(1) != "omnibus-csi":
+        if match and match.group(1) != program:
             found.add((match.group(1), match.group(2), match.group(3).strip().replace("/", " OR ")))
     return sorted(found)
 
@@ -39,12 +39,12 @@ def checksums(root):
     return {(name, version): checksum for name, version, checksum in re.findall(pattern, text)}
 
 
-def spdx(root, version, when, architecture, packages, program, kopia):
+def spdx(root, version, when, architecture, packages, program, kopia, called="omnibus-csi"):
     created = datetime.datetime.fromtimestamp(when, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     with open(program, "rb") as file:
         digest = hashlib.sha256(file.read()).hexdigest()
     main = {
-        "SPDXID": "SPDXRef-omnibus-csi", "name": "omnibus-csi", "versionInfo": version,
+        "SPDXID": f"SPDXRef-{called}", "name": called, "versionInfo": version,
         "downloadLocation": "NOASSERTION", "filesAnalyzed": False, "licenseDeclared": "Apache-2.0",
         "checksums": [{"algorithm": "SHA256", "checksumValue": digest}],
     }
@@ -60,7 +60,7 @@ def spdx(root, version, when, architecture, packages, program, kopia):
         if checksum:
             entry["checksums"] = [{"algorithm": "SHA256", "checksumValue": checksum}]
         parts.append(entry)
-        relations.append({"spdxElementId": "SPDXRef-omnibus-csi", "relatedSpdxElement": identity,
+        relations.append({"spdxElementId": f"SPDXRef-{called}", "relatedSpdxElement": identity,
                           "relationshipType": "CONTAINS" if kind in ("deb", "tool") else "DEPENDS_ON"})
 
     for package in packages:
@@ -73,14 +73,14 @@ def spdx(root, version, when, architecture, packages, program, kopia):
         for name, number in modules(root, path):
             part("go", name, number, f"pkg:golang/{name}@{number.replace('+', '%2B')}", None, None)
     known = checksums(root)
-    for name, number, licence in crates(root, architecture):
+    for name, number, licence in crates(root, architecture, called):
         part("crate", name, number, f"pkg:cargo/{name}@{number.replace('+', '%2B')}", licence, known.get((name, number)))
     document = {
         "spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT",
-        "name": f"omnibus-csi-{version}-{architecture}",
-        "documentNamespace": f"urn:omnibus-csi:{version}:{architecture}:{digest}",
+        "name": f"{called}-{version}-{architecture}",
+        "documentNamespace": f"urn:{called}:{version}:{architecture}:{digest}",
         "creationInfo": {"created": created, "creators": ["Tool: omnibus-csi deploy/image/build"]},
-        "documentDescribes": ["SPDXRef-omnibus-csi"],
+        "documentDescribes": [f"SPDXRef-{called}"],
         "packages": parts, "relationships": relations,
     }
     return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
