@@ -63,9 +63,15 @@ sum_of() {
 # that they are a cell of `make test-all` or a part of `make test-real`.
 ignored_here() { # log
     awk '/^ *(Running|Doc-tests) / { lab = /_in_the_lab/ }
-        /^test .* ignored, .*: (a cell of `make test-all`|a part of `make test-real`)$/ && !lab { n-- }
-        /^test result: / && !lab { for (i = 2; i <= NF; i++) if ($i ~ /^ignored/) n += $(i - 1) }
+        /^test .* \.\.\. ignored/ && !lab && !/: (a cell of `make test-all`|a part of `make test-real`)$/ { n++ }
         END { print n + 0 }' "$1"
+}
+
+# The first tests that failed by cargo test's own account, each with the first line of why, and programs that were ended.
+failed_tests() { # log
+    awk '/^!! .* was ended after / { printf "; %s", substr($0, 4) }
+        /^---- .* stdout ----$/ { name = $2; next }
+        name && /panicked at / { getline why; if (n++ < 3) printf "; %s: %s", name, substr(why, 1, 200); name = "" }' "$1"
 }
 
 # Runs one part: `part "name" command...`. Its output goes to the terminal and to a log.
@@ -89,7 +95,7 @@ part() {
         passed=$(sum_of passed "$log")
         failed=$(sum_of failed "$log")
         ignored=$(ignored_here "$log")
-        detail="$passed tests passed, $failed failed, $ignored ignored"
+        detail="$passed tests passed, $failed failed, $ignored ignored$(failed_tests "$log" | tr '\t' ' ')"
         if everything_required; then failed=$((failed + ignored)); fi
         # A build that broke or a runner that died left no failed test to count.
         if [ "$status" -ne 0 ] && [ "$failed" -eq 0 ]; then failed=1; fi
@@ -155,18 +161,20 @@ time_for() { # minutes name
     return 1
 }
 
-# Prints the table and the counts on the last line; fails if a part failed, or if none ran.
+# Prints the table, what failed once more, and the counts on the last line; fails if a part failed, or if none ran.
 summary() { # title
     awk -F '\t' -v title="$1" '
         BEGIN { printf "\n%s\n%-44s %-9s %8s  %s\n", title, "part", "result", "seconds", "detail" }
         {
             printf "%-44s %-9s %8d  %s\n", $2, $1, $3, $6
             passed += $4; failed += $5
+            if ($1 == "FAILED") again = again "FAILED: " $2 ": " $6 "\n"
             if ($1 == "not run" || $1 == "left out") missing++
         }
         END {
             if (NR == 0) { print "nothing ran"; failed = 1 }
             if (missing) printf "\n%d part(s) did not run: see above. This is not a full pass.\n", missing
+            if (again) printf "\n%s", again
             printf "\n%d passed, %d failed\n", passed, failed
             exit failed > 0
         }' "$OMNIBUS_LEDGER"
