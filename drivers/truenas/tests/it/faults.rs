@@ -221,57 +221,65 @@ async fn a_list_that_loses_a_dataset_while_it_is_read_is_not_taken_for_empty() {
     assert_eq!(page.expect("a list").entries.len(), 1);
 }
 
-/// 26 takes no properties of users in a clone: it is made bare, and marked by a second call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clone_that_was_interrupted_before_its_marks_is_finished_or_removed() {
-    for (generation, kind, zfs) in [
-        (Generation::V26Rc, "truenas-api-nfs", SHARED),
-        (Generation::V26Rc, "truenas-api-iscsi", ""),
-        (Generation::V26Beta, "truenas-api-nvmeof", ""),
+async fn a_clone_of_a_share_that_was_interrupted_before_its_marks_is_finished_or_removed() {
+    interrupted_clone(Generation::V26Rc, "truenas-api-nfs", SHARED).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clone_of_an_iscsi_disk_that_was_interrupted_before_its_marks_is_finished_or_removed() {
+    interrupted_clone(Generation::V26Rc, "truenas-api-iscsi", "").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clone_of_an_nvme_disk_that_was_interrupted_before_its_marks_is_finished_or_removed() {
+    interrupted_clone(Generation::V26Beta, "truenas-api-nvmeof", "").await;
+}
+
+/// 26 takes no properties of users in a clone: it is made bare, and marked by a second call.
+async fn interrupted_clone(generation: Generation, kind: &str, zfs: &str) {
+    let nas = appliance(generation).await;
+    let first = driver(&nas, kind, zfs);
+    let volume = create(first.as_ref(), "pvc-1").await;
+    let taken = snapshot(first.as_ref(), &volume, "s-1").await;
+    for source in [
+        Source::Snapshot(taken.id.clone()),
+        Source::Volume(volume.id.clone()),
     ] {
-        let nas = appliance(generation).await;
-        let first = driver(&nas, kind, zfs);
-        let volume = create(first.as_ref(), "pvc-1").await;
-        let taken = snapshot(first.as_ref(), &volume, "s-1").await;
-        for source in [
-            Source::Snapshot(taken.id.clone()),
-            Source::Volume(volume.id.clone()),
-        ] {
-            let before = everything(&nas, generation).await;
-            let asked = request(first.as_ref(), "pvc-cut", Some(source));
-            for removed in [false, true] {
-                nas.clock().advance(Duration::from_mins(2));
-                let interrupted = driver(&nas, kind, zfs);
-                // Whatever comes after the clone fails, as in a process that is killed.
-                nas.faults()
-                    .add(Rule::new("pool.dataset.update", Action::CutBefore));
-                nas.reset_counts();
-                let began = Instant::now();
-                while !nas.counts().methods.contains_key("pool.snapshot.clone") {
-                    assert!(began.elapsed() < Duration::from_mins(2), "no clone");
-                    // It would try again until its time is over.
-                    let soon = Call::within(Duration::from_secs(8));
-                    let made = interrupted.create_volume(&soon, &asked).await;
-                    made.expect_err("interrupted");
-                }
-                nas.faults().clear();
-                let clones = nas.counts().methods["pool.snapshot.clone"].calls;
-                assert_eq!(clones, 1, "{kind}");
-                nas.clock().advance(Duration::from_mins(2));
-                let next = driver(&nas, kind, zfs);
-                if !removed {
-                    let what = format!("{kind} on {generation}");
-                    retried(&what, async || next.create_volume(&call(), &asked).await).await;
-                    assert_eq!(nas.counts().methods["pool.snapshot.clone"].calls, 1);
-                }
-                retried("delete", async || {
-                    next.delete_volume(&call(), DeleteVolume::new(&asked.id))
-                        .await
-                })
-                .await;
-                let after = everything(&nas, generation).await;
-                assert_eq!(after, before, "{kind} on {generation}, {removed}");
+        let before = everything(&nas, generation).await;
+        let asked = request(first.as_ref(), "pvc-cut", Some(source));
+        for removed in [false, true] {
+            nas.clock().advance(Duration::from_mins(2));
+            let interrupted = driver(&nas, kind, zfs);
+            // Whatever comes after the clone fails, as in a process that is killed.
+            nas.faults()
+                .add(Rule::new("pool.dataset.update", Action::CutBefore));
+            nas.reset_counts();
+            let began = Instant::now();
+            while !nas.counts().methods.contains_key("pool.snapshot.clone") {
+                assert!(began.elapsed() < Duration::from_mins(2), "no clone");
+                // It would try again until its time is over.
+                let soon = Call::within(Duration::from_secs(8));
+                let made = interrupted.create_volume(&soon, &asked).await;
+                made.expect_err("interrupted");
             }
+            nas.faults().clear();
+            let clones = nas.counts().methods["pool.snapshot.clone"].calls;
+            assert_eq!(clones, 1, "{kind}");
+            nas.clock().advance(Duration::from_mins(2));
+            let next = driver(&nas, kind, zfs);
+            if !removed {
+                let what = format!("{kind} on {generation}");
+                retried(&what, async || next.create_volume(&call(), &asked).await).await;
+                assert_eq!(nas.counts().methods["pool.snapshot.clone"].calls, 1);
+            }
+            retried("delete", async || {
+                next.delete_volume(&call(), DeleteVolume::new(&asked.id))
+                    .await
+            })
+            .await;
+            let after = everything(&nas, generation).await;
+            assert_eq!(after, before, "{kind} on {generation}, {removed}");
         }
     }
 }
