@@ -144,11 +144,27 @@ link_to() {
     ln -s "$subsystem" "$@" "$links/" || [ -L "$links/$nqn" ] || die "port $number cannot listen"
 }
 
+# unreadable NUMBER: ends the opening of that port.
+unreadable() {
+    die "port $1 stays closed, as $save cannot be read, and nodes would lose the disks that are saved there: restore \
+the file from a copy, or see \"a port that opens again\" in docs/zfs-reference.md"
+}
+
 # make_saved NUMBER: makes the other subsystems that are saved for a port, without links, and prints where they are. What
 # cannot be made is left out, and so are nodes whose key was saved and is not known here. It runs in a shell of its own.
+#
+# A file that cannot be read may list other subsystems: the port stays closed. Only a file that does not exist lists
+# none, and a link has to lead into a folder that is there.
 make_saved() {
     mode=make ours=$nqn patience=10
-    tell_saved restored "{\"ports\":[{\"portid\":$1,\"lists\":\"\"}]}"
+    [ ! -L "$save" ] || find_save
+    [ ! -e "$save" ] || grep -q '{' "$save" 2>/dev/null || unreadable "$1"
+    saved_text=$(saved restored "{\"ports\":[{\"portid\":$1,\"lists\":\"\"}]}")
+    case $? in
+    0) ;;
+    4) unreadable "$1" ;;
+    *) exit 1 ;;
+    esac
     printf '%s\n' "$saved_text" | while IFS= read -r line; do
         case $line in
         subsystem=*)

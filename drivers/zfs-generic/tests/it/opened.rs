@@ -165,6 +165,44 @@ async fn what_cannot_be_made_is_waited_for_and_then_left_out() {
 }
 
 #[tokio::test]
+async fn a_port_stays_closed_while_what_was_saved_for_it_cannot_be_read() {
+    let host = Host::new();
+    let export = host.export(NVMET);
+    let mut volumes = published(&host, &export, &[1, 2], &["a"]).await;
+    let file = host.path("etc/saved.json");
+    let (tree, saved) = (host.tree("cfg/nvmet"), host.text("etc/saved.json"));
+    for text in [
+        &saved[..saved.len() / 2],
+        "{\"ports\": [",
+        "no configuration\n",
+        "\n",
+        "",
+    ] {
+        host.starts_again();
+        std::fs::write(&file, text).unwrap();
+        let done = host.settle(&export, &mut volumes[1], &Ask::Establish).await;
+        let error = done.unwrap_err();
+        let named = format!("port 1 stays closed, as {} cannot be read", file.display());
+        assert!(error.stderr().contains(&named), "{text:?}: {error}");
+        assert_eq!([1, 2].map(|n| is_linked(&host, n)), [false; 2], "{text:?}");
+        assert_eq!(host.text("etc/saved.json"), text);
+    }
+    // The filesystem that a link leads to is not mounted.
+    host.starts_again();
+    std::fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink("../kept/saved.json", &file).unwrap();
+    let done = host.settle(&export, &mut volumes[1], &Ask::Establish).await;
+    let error = done.unwrap_err();
+    assert!(error.stderr().contains("leads nowhere"), "{error}");
+    assert!(!is_linked(&host, 2) && !host.path("kept").exists());
+    // It is mounted, and what was half made is completed.
+    std::fs::create_dir(host.path("kept")).unwrap();
+    std::fs::write(host.path("kept/saved.json"), &saved).unwrap();
+    establish(&host, &export, &mut volumes[1]).await;
+    assert_eq!(host.tree("cfg/nvmet"), tree);
+}
+
+#[tokio::test]
 async fn a_node_that_was_let_in_and_not_saved_is_not_put_out() {
     let host = Host::new();
     let export = host.export(NVMET);
