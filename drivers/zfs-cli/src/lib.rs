@@ -44,6 +44,9 @@ use driver_zfs::step::{Failed, FirstTry, Next, Plan};
 /// that does not answer must not hold a call that long.
 const COMMAND: Duration = Duration::from_mins(2);
 
+/// The beginning of a line with which a script of an export names what it has left out of a change that succeeded.
+const LEFT_OUT: &str = "left out: ";
+
 /// A host with `zfs`, reached by the runner `R`.
 #[derive(Debug)]
 pub struct Cli<R> {
@@ -109,6 +112,13 @@ impl<R: Runner> Cli<R> {
 /// The purpose of a command of a request; `None` if it is one of the export.
 fn looking(request: &Request, command: usize) -> Option<String> {
     query::groups(request).get(command).map(ToString::to_string)
+}
+
+/// The lines of a command that was done and had to leave something out.
+fn left_out(output: &Output) -> Vec<String> {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let lines = said.lines().filter(|line| line.starts_with(LEFT_OUT));
+    lines.map(str::to_owned).collect()
 }
 
 fn understood(error: &RunError, doing: Option<&str>, effect: Effect) -> Failed {
@@ -188,7 +198,11 @@ impl<R: Runner + 'static> Backend for Cli<R> {
         let batch = progress::logged(work, &self.runner, &self.tools, plan, self.telling).await;
         let applied = match batch.into_outputs() {
             Ok(mut outputs) => {
-                let seen = query::observed(then, outputs.split_off(changing));
+                let looked = outputs.split_off(changing);
+                for line in outputs.iter().flat_map(left_out) {
+                    tracing::warn!("on the storage host: {line}");
+                }
+                let seen = query::observed(then, looked);
                 seen.map_err(|error| (true, Failed::terminal(error)))
             }
             Err(error) => {
@@ -291,6 +305,22 @@ impl<R: Runner + 'static> Backend for Cli<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_what_a_command_prints_only_what_it_has_left_out_is_reported() {
+        let output = |stderr: &[u8]| Output {
+            status: exec::Status::Exit(0),
+            stdout: b"left out: of an answer\n".to_vec(),
+            stderr: stderr.to_vec(),
+        };
+        let said = b"a warning\nleft out: nqn.a of port 1: busy\nleft out: nqn.b of port 1: \xff\n";
+        let lines = [
+            "left out: nqn.a of port 1: busy",
+            "left out: nqn.b of port 1: \u{fffd}",
+        ];
+        assert_eq!(left_out(&output(said)), lines);
+        assert_eq!(left_out(&output(b"")), [""; 0]);
+    }
 
     #[test]
     fn a_plan_of_many_steps_does_not_outlast_its_call_by_much() {

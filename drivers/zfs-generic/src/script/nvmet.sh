@@ -12,7 +12,7 @@ mode=$1 root=$2/nvmet shown=$3/nvmet/$5 save=$4 nqn=$5 device=$6 uuid=$7
 shift 7
 subsystem=$root/subsystems/$nqn
 namespace=$subsystem/namespaces/1
-how=same restored=no forgotten=
+how=same restored=no forgotten= opening=
 ! among keys restored "$@" || restored=yes
 case $save in
 -) save= ;;
@@ -150,13 +150,44 @@ unreadable() {
 the file from a copy, or see \"a port that opens again\" in docs/zfs-reference.md"
 }
 
+# leave_out REASON [PART]: says that the port opens without this subsystem, or with it and without a part of it. The
+# driver logs these lines.
+leave_out() {
+    printf 'left out: %s of port %s: %s\n' "${2:+$2 of }$nqn" "$opening" "$1" >&2
+}
+
+# Whether the pool of the device answers. To open a device of a suspended pool takes as long as the pool is suspended,
+# and that cannot be ended. So one of each pool is opened beside this script first, without its locks.
+pool_answers() {
+    pool=${device#/dev/zvol/}
+    pool=${pool%%/*}
+    case $silent in *"/$pool/"*) return 1 ;; esac
+    case $sound in *"/$pool/"*) return 0 ;; esac
+    dd "if=$device" of=/dev/null count=0 </dev/null >/dev/null 2>&1 7>&- 8>&- &
+    probe=$! waited=0
+    while kill -0 $probe 2>/dev/null; do
+        if [ $waited -ge 100 ]; then
+            silent=$silent/$pool/
+            return 1
+        fi
+        if sleep 0.05 2>/dev/null; then
+            waited=$((waited + 1))
+        else
+            # Not every sleep knows parts of a second.
+            sleep 1
+            waited=$((waited + 20))
+        fi
+    done
+    sound=$sound/$pool/
+}
+
 # make_saved NUMBER: makes the other subsystems that are saved for a port, without links, and prints where they are. What
 # cannot be made is left out, and so are nodes whose key was saved and is not known here. It runs in a shell of its own.
 #
 # A file that cannot be read may list other subsystems: the port stays closed. Only a file that does not exist lists
 # none, and a link has to lead into a folder that is there.
 make_saved() {
-    mode=make ours=$nqn patience=10
+    mode=make ours=$nqn opening=$1 patience=10 sound= silent=
     [ ! -L "$save" ] || find_save
     [ ! -e "$save" ] || grep -q '{' "$save" 2>/dev/null || unreadable "$1"
     saved_text=$(saved restored "{\"ports\":[{\"portid\":$1,\"lists\":\"\"}]}")
@@ -186,6 +217,10 @@ make_saved() {
             [ ! -e "$root/subsystems/$ours/attr_${attribute%%=*}" ] || set -- "$@" "$line"
             ;;
         end) [ "$nqn" = "$ours" ] || make_another "$@" ;;
+        other=*)
+            nqn=${line#*=}
+            [ "$nqn" = "$ours" ] || leave_out 'it is not saved as the driver makes it'
+            ;;
         *) set -- "$@" "$line" ;;
         esac
     done
@@ -194,25 +229,43 @@ make_saved() {
 # One of these. What is linked to another port is in use, and stays as it is.
 make_another() {
     judge
-    [ $foreign = no ] && [ $others = no ] || return 0
+    if [ $foreign$others != nono ]; then
+        leave_out 'its name is in use for another disk, or for several'
+        return 0
+    fi
     linked
     if [ -z "$linked" ]; then
+        if ! pool_answers; then
+            leave_out "the pool $pool does not answer, see \`zpool status\`"
+            return 0
+        fi
         # A node that an interrupted call has let in may not be saved yet. To put it out would open the port with this
         # subsystem alone.
         for host in "$subsystem"/allowed_hosts/*; do
             [ ! -L "$host" ] || set -- "$@" "node=${host##*/}"
         done
-        until (make_subsystem "$@") >/dev/null 2>&1; do
+        until why=$(make_subsystem "$@" 2>&1 >/dev/null); do
             # The devices of a pool come one after the other when it was imported.
             if [ $patience = 0 ]; then
                 (remove) >/dev/null 2>&1
+                leave_out "${why##*"$newline"}"
                 return 0
             fi
             sleep 1
             patience=$((patience - 1))
         done
+        [ -z "$why" ] || printf '%s\n' "$why" >&2
     fi
     printf '%s\n' "$subsystem"
+}
+
+# set_attribute NAME VALUE: what is restored beside the subsystem of the call goes without one that the kernel refuses,
+# unless it says who gets in.
+set_attribute() {
+    case $opening/$1 in
+    /* | */allow_any_host) want "$subsystem/attr_$1" "$2" ;;
+    *) (want "$subsystem/attr_$1" "$2") 2>/dev/null || leave_out 'the kernel refuses what was saved' "attr_$1" ;;
+    esac
 }
 
 make_subsystem() {
@@ -237,7 +290,7 @@ make_subsystem() {
             word=${word#*=}
             # The kernel gives every node access only if no node is named. Sessions stay.
             [ "$mode/$word" != make/allow_any_host=1 ] || remove_hosts
-            want "$subsystem/attr_${word%%=*}" "${word#*=}"
+            set_attribute "${word%%=*}" "${word#*=}"
             ;;
         esac
     done

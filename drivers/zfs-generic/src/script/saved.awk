@@ -269,7 +269,8 @@ function note(s,    at, text) {
 }
 
 # The subsystems that the wanted port lists, a line for each part, if they are as nvmet.sh makes them: with one
-# namespace of number 1, and one identity. `keyed` are nodes that were saved with a key, which is not printed.
+# namespace of number 1, and one identity. `keyed` are nodes that were saved with a key, which is not printed; `other`
+# are those that are saved otherwise, or not at all.
 function show_subsystems(    id, list, i, n, many_of) {
     for (n = 1; n <= elements[2, "hosts"]; n++) if (n in secret) keyed[members["hosts", n, "nqn"]] = 1
     id = identity[1, "ports", 1]
@@ -277,8 +278,13 @@ function show_subsystems(    id, list, i, n, many_of) {
     for (i = 1; i < many_of; i++) listing[list[i]] = 1
     for (n = 1; n <= elements[2, "subsystems"]; n++) {
         id = members["subsystems", n, "nqn"]
-        if (!(id in listing) || (n in odd) || spaces[n] != 1 || space[n, "\"nsid\""] != "1" || space[n, "\"enable\""] != "1" || \
-            space[n, "\"path\""] == "" || space[n, "\"uuid\""] != space[n, "\"nguid\""]) continue
+        if (!(id in listing)) continue
+        dealt[id] = 1
+        if ((n in odd) || spaces[n] != 1 || space[n, "\"nsid\""] != "1" || space[n, "\"enable\""] != "1" || \
+            space[n, "\"path\""] == "" || space[n, "\"uuid\""] != space[n, "\"nguid\""]) {
+            print "other=" substr(id, 2, length(id) - 2)
+            continue
+        }
         printf "subsystem=%s\ndevice=%s\n", substr(id, 2, length(id) - 2), space[n, "\"path\""]
         printf "uuid=%s\n%s", space[n, "\"uuid\""], attributes[n]
         if (!(n in opened)) print "nodes=listed"
@@ -289,6 +295,7 @@ function show_subsystems(    id, list, i, n, many_of) {
         }
         print "end"
     }
+    for (id in listing) if (!(id in dealt)) print "other=" substr(id, 2, length(id) - 2)
 }
 
 # What is in the saved elements that are wanted.

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test takes what it needs")]
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use csi_types::hex;
@@ -273,7 +274,20 @@ impl Host {
         if let Some(cut) = self.cut {
             command = command.env(CUT, cut.to_string());
         }
-        Local::new().run_checked(&command).await
+        let output = Local::new().run_checked(&command).await?;
+        let mut said = std::fs::OpenOptions::new();
+        let mut said = said
+            .create(true)
+            .append(true)
+            .open(self.path("said"))
+            .unwrap();
+        said.write_all(&output.stderr).unwrap();
+        Ok(output)
+    }
+
+    /// Standard error of all commands that succeeded.
+    pub(crate) fn said(&self) -> String {
+        std::fs::read_to_string(self.path("said")).unwrap_or_default()
     }
 
     /// The number of commands that could have been cut since the last time.

@@ -18,8 +18,9 @@ case $last in */ports/*)
 esac
 ";
 
-/// Counts, and does not sleep.
-const SLEEP: &str = "#!/bin/sh\necho >>\"${0%/bin/*}/slept\"\n";
+/// Counts the seconds, and does not sleep them.
+const SLEEP: &str =
+    "#!/bin/sh\n[ \"$1\" != 0.05 ] || exec /bin/sleep 0.05\necho >>\"${0%/bin/*}/slept\"\n";
 
 /// A command of this host, and then that of the fake kernel.
 fn before(host: &Host, name: &str, text: &str) {
@@ -157,6 +158,8 @@ async fn what_cannot_be_made_is_waited_for_and_then_left_out() {
         let slept = host.text("slept").lines().count();
         assert_eq!(slept, if comes { 3 } else { 10 });
         assert!(lets_in(&host, 3, "a"));
+        let why = "left out: nqn.2003-01.org.example:pvc-1 of port 1: cannot make subsystems/";
+        assert_eq!(host.said().contains(why), !comes, "{}", host.said());
         // What was left out is restored in its turn.
         before(&host, "mkdir", "#!/bin/sh\n");
         establish(&host, &export, &mut volumes[0]).await;
@@ -236,6 +239,77 @@ async fn an_attribute_that_another_kernel_has_saved_keeps_no_disk_out() {
     establish(&host, &export, &mut volumes[1]).await;
     assert!(is_linked(&host, 1) && lets_in(&host, 1, "a"));
     assert!(!host.path("slept").exists(), "it was waited for");
+    assert!(!host.said().contains("left out"), "{}", host.said());
+}
+
+#[tokio::test]
+async fn an_attribute_that_the_kernel_refuses_is_left_out_alone() {
+    let host = Host::new();
+    let export = host.export(NVMET);
+    let mut volumes = published(&host, &export, &[1, 2], &["a"]).await;
+    host.starts_again();
+    host.program("sleep", SLEEP);
+    // What is a folder takes no value.
+    let fake = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake/mkdir");
+    let refusing = format!(
+        "#!/bin/sh\n'{}' \"$@\" || exit 1\ncase $1 in */subsystems/*:pvc-1)\n\
+         /bin/rm \"$1/attr_model\" && /bin/mkdir \"$1/attr_model\" ;;\nesac\n",
+        fake.display()
+    );
+    host.program("mkdir", &refusing);
+    establish(&host, &export, &mut volumes[1]).await;
+    assert!(is_linked(&host, 1) && lets_in(&host, 1, "a"));
+    assert!(!host.path("slept").exists(), "it was waited for");
+    let why = "left out: attr_model of nqn.2003-01.org.example:pvc-1 of port 1: the kernel refuses";
+    assert!(host.said().contains(why), "{}", host.said());
+}
+
+#[tokio::test]
+async fn a_pool_that_does_not_answer_keeps_no_port_closed() {
+    let host = Host::new();
+    let export = host.export(NVMET);
+    let mut volumes = published(&host, &export, &[1, 2, 3], &["a"]).await;
+    host.starts_again();
+    // Whatever it is asked to open.
+    host.program(
+        "dd",
+        "#!/bin/sh\necho >>\"${0%/bin/*}/opened\"\nexec /bin/sleep 30\n",
+    );
+    host.program("sleep", "#!/bin/sh\nexec /bin/sleep 0.02\n");
+    establish(&host, &export, &mut volumes[1]).await;
+    assert_eq!([1, 2, 3].map(|n| is_linked(&host, n)), [false, true, false]);
+    // One device of the pool is opened, and not one of each volume.
+    assert_eq!(host.text("opened"), "\n");
+    for number in [1, 3] {
+        let why = format!(
+            "left out: nqn.2003-01.org.example:pvc-{number} of port 1: the pool tank does not answer"
+        );
+        assert!(host.said().contains(&why), "{}", host.said());
+        assert!(!host.path(&subsystem(number)).exists());
+    }
+    // Later each is restored by itself.
+    establish(&host, &export, &mut volumes[0]).await;
+    assert!(is_linked(&host, 1) && lets_in(&host, 1, "a"));
+}
+
+#[tokio::test]
+async fn what_the_driver_has_not_saved_so_is_named() {
+    let host = Host::new();
+    let export = host.export(NVMET);
+    let mut volumes = published(&host, &export, &[1, 2], &[]).await;
+    let mut saved: serde_json::Value = serde_json::from_str(&host.text("etc/saved.json")).unwrap();
+    let listed = saved["ports"][0]["subsystems"].as_array_mut().unwrap();
+    listed.push("nqn.of-another-tool".into());
+    let subsystems = saved["subsystems"].as_array_mut().unwrap();
+    subsystems[0]["namespaces"][0]["nsid"] = 2.into();
+    std::fs::write(host.path("etc/saved.json"), saved.to_string()).unwrap();
+    host.starts_again();
+    establish(&host, &export, &mut volumes[1]).await;
+    assert_eq!([1, 2].map(|n| is_linked(&host, n)), [false, true]);
+    for name in ["nqn.2003-01.org.example:pvc-1", "nqn.of-another-tool"] {
+        let why = format!("left out: {name} of port 1: it is not saved as the driver makes it\n");
+        assert!(host.said().contains(&why), "{}", host.said());
+    }
 }
 
 #[tokio::test]
@@ -251,6 +325,8 @@ async fn a_disk_of_others_is_not_linked_by_a_name_that_was_saved() {
     establish(&host, &export, &mut volumes[1]).await;
     assert_eq!([is_linked(&host, 1), is_linked(&host, 2)], [false, true]);
     assert_eq!(host.tree(&subsystem(1)), tree);
+    let why = "pvc-1 of port 1: its name is in use for another disk";
+    assert!(host.said().contains(why), "{}", host.said());
 }
 
 #[tokio::test]
