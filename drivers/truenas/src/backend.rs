@@ -35,7 +35,7 @@ use driver_zfs::backend::{
 };
 use driver_zfs::export::Opaque;
 use driver_zfs::name::{DatasetName, Since, SnapshotRef};
-use driver_zfs::observed::{Observed, Query, Request};
+use driver_zfs::observed::{Observed, Query, Request, VolumeKind};
 use driver_zfs::step::{Failed, FirstTry, Plan};
 use tokio::sync::OwnedMutexGuard;
 
@@ -394,7 +394,7 @@ impl Backend for Api {
         self.identity.clone()
     }
 
-    async fn describe(&self, call: &Call) -> Vec<Finding> {
+    async fn describe(&self, call: &Call, _kind: VolumeKind) -> Vec<Finding> {
         let mut all = self.nas.describe(call).await;
         if !all.is_empty() {
             all.extend(self.nas.remark_on_pools(call).await);

@@ -19,7 +19,7 @@ use driver_zfs::backend::{
 };
 use driver_zfs::export::Opaque;
 use driver_zfs::name::{Object, Since, SnapshotRef};
-use driver_zfs::observed::{Observed, Request};
+use driver_zfs::observed::{Observed, Request, VolumeKind};
 use driver_zfs::property::{Property, PropertyName, PropertyValue};
 use driver_zfs::step::{Failed, FirstTry, Guard, Node, Of, Plan, Step, Still};
 use futures_util::future::join_all;
@@ -323,9 +323,9 @@ impl<B: Backend> Backend for Composed<B> {
         self.host.identity()
     }
 
-    async fn describe(&self, call: &Call) -> Vec<Finding> {
+    async fn describe(&self, call: &Call, kind: VolumeKind) -> Vec<Finding> {
         let mut all = self.nas.describe(call).await;
-        all.extend(self.host.describe(call).await);
+        all.extend(self.host.describe(call, kind).await);
         all
     }
 
@@ -434,7 +434,7 @@ mod tests {
         TopologyRequirement, UnpublishVolume, VolumeName,
     };
     use driver_zfs::name::DatasetName;
-    use driver_zfs::observed::{Query, VolumeKind};
+    use driver_zfs::observed::Query;
     use driver_zfs::testing::{MemoryHost, settings};
     use driver_zfs::{Export, ZfsDriver};
     use serde_json::Value;

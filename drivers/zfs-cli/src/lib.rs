@@ -37,7 +37,7 @@ pub use tools::ZfsTools;
 
 use driver_zfs::backend::{Backend, Base, Incoming, Interrupted, ListQuery, Listed, Serves, Tried};
 use driver_zfs::name::{Since, SnapshotRef};
-use driver_zfs::observed::{Observed, Request};
+use driver_zfs::observed::{Observed, Request, VolumeKind};
 use driver_zfs::step::{Failed, FirstTry, Next, Plan};
 
 /// The time limit of a command of `zfs`, except copies. democratic-csi waits ten minutes; a pool
@@ -156,7 +156,7 @@ impl<R: Runner + 'static> Backend for Cli<R> {
         self.identity.clone()
     }
 
-    async fn describe(&self, _call: &Call) -> Vec<Finding> {
+    async fn describe(&self, call: &Call, kind: VolumeKind) -> Vec<Finding> {
         let believed = self.host_keys.as_ref().and_then(HostKeys::believed);
         let doubt = believed.map(|key| {
             Finding::doubtful(
@@ -165,7 +165,11 @@ impl<R: Runner + 'static> Backend for Cli<R> {
                 format!("if that is its key, add `hostKey: {key}` to sshConnection"),
             )
         });
-        doubt.into_iter().collect()
+        let lack = match kind {
+            VolumeKind::Zvol => self.lacks_zdb(call).await,
+            VolumeKind::Filesystem => None,
+        };
+        doubt.into_iter().chain(lack).collect()
     }
 
     async fn observe(&self, call: &Call, request: &Request) -> Result<Observed, Error> {

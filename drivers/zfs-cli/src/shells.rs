@@ -5,7 +5,7 @@ use std::path::Path;
 use exec::{Command, Local, Output, Program, Runner as _};
 
 use crate::first_try::DESTROY;
-use crate::freed::FREED;
+use crate::freed::{FREED, RUNS_ZDB};
 use crate::query::{HEALTH, NAMED_LOOK};
 use crate::steps::GUARD;
 
@@ -171,6 +171,30 @@ async fn blocks_that_were_freed_are_those_that_zdb_shows_if_it_shows_all() {
         let (code, text) = answer(&zfs, "487").await;
         assert_eq!(code, Some(1), "{zfs}: {text}");
         assert!(!text.contains("all"), "{zfs}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn zdb_can_be_run_if_it_says_how_it_is_used() {
+    let script = RUNS_ZDB.replace("zdb '-?'", "ZFS -?");
+    assert_ne!(script, RUNS_ZDB);
+    let usage = "printf 'zdb: invalid option\\nUsage:\\tzdb [-A] pool\\n\\tmore\\n' >&2; exit 1";
+    for (zfs, printed) in [
+        (usage, "yes\n"),
+        (
+            "echo sudo: a password is required >&2; exit 1",
+            "sudo: a password is required\n",
+        ),
+        (
+            "printf 'a banner\\nzdb: not found\\n'; exit 127",
+            "zdb: not found\n",
+        ),
+        ("exit 1", "\n"),
+    ] {
+        for (shell, output) in by_each_shell(&script, zfs, &["ZFS"]).await {
+            assert_eq!(output.status.code(), Some(0), "{shell}: {output:?}");
+            assert_eq!(output.text(), printed, "{shell}: {zfs}");
+        }
     }
 }
 

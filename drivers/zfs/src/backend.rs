@@ -24,8 +24,9 @@ pub trait Backend: Any + Send + Sync + Debug {
     /// The storage below it.
     fn identity(&self) -> BackendIdentity;
 
-    /// The storage that answers, as [`driver_core::Driver::describe`] says it.
-    async fn describe(&self, call: &Call) -> Vec<Finding>;
+    /// The storage that answers, as [`driver_core::Driver::describe`] says it, and what it does not let work for volumes
+    /// of this kind.
+    async fn describe(&self, call: &Call, kind: VolumeKind) -> Vec<Finding>;
 
     /// Reads in one exchange, without changes. An object that does not exist is missing in the
     /// state; one that could not be read is an error, `Unreachable` if its pool does not exist.

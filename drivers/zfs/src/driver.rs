@@ -320,7 +320,7 @@ impl Driver for ZfsDriver {
     }
 
     async fn describe(&self, call: &Call) -> Vec<Finding> {
-        self.backend.describe(call).await
+        self.backend.describe(call, self.kind()).await
     }
 
     async fn create_volume(&self, call: &Call, request: &CreateVolume) -> Result<Volume, Error> {

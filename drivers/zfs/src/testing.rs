@@ -159,7 +159,7 @@ impl Backend for MemoryHost {
         BackendIdentity(format!("memory {:p}", &raw const self.state))
     }
 
-    async fn describe(&self, _call: &Call) -> Vec<Finding> {
+    async fn describe(&self, _call: &Call, _kind: VolumeKind) -> Vec<Finding> {
         Vec::new()
     }
 

@@ -45,6 +45,20 @@ impl Finding {
         }
     }
 
+    /// An optional part that the storage does not let work, and what makes it work.
+    pub fn lacking(
+        path: impl Into<String>,
+        message: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
+        Self {
+            severity: Severity::Remark,
+            path: path.into(),
+            message: message.into(),
+            advice: Some(advice.into()),
+        }
+    }
+
     /// A fact about the storage.
     pub fn remark(message: impl Into<String>) -> Self {
         Self {

@@ -148,8 +148,8 @@ impl Backend for Killed {
         self.inner.identity()
     }
 
-    async fn describe(&self, call: &Call) -> Vec<Finding> {
-        self.inner.describe(call).await
+    async fn describe(&self, call: &Call, kind: VolumeKind) -> Vec<Finding> {
+        self.inner.describe(call, kind).await
     }
 
     async fn observe(&self, call: &Call, request: &Request) -> Result<Observed, Error> {

@@ -233,7 +233,9 @@ impl Walk<'_> {
             said.severity == Severity::Doubtful && said.path.ends_with(".shareBasePath")
         });
         self.misled = misled.cloned();
-        let answers = said.iter().find(|said| said.severity == Severity::Remark);
+        let answers = said
+            .iter()
+            .find(|said| said.severity == Severity::Remark && said.path == "storage");
         let answers = answers.map(|said| said.message.as_str());
         match (problem, answers) {
             (None, answers) => {

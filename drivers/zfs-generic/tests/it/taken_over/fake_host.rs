@@ -155,7 +155,7 @@ impl Backend for Half {
         BackendIdentity("half".into())
     }
 
-    async fn describe(&self, _call: &Call) -> Vec<Finding> {
+    async fn describe(&self, _call: &Call, _kind: VolumeKind) -> Vec<Finding> {
         Vec::new()
     }
 
