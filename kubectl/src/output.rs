@@ -27,15 +27,27 @@ impl Heard {
         }
     }
 
-    /// Ends once the command was silent for so long.
-    pub(crate) async fn silence(&self, limit: Duration) {
+    /// Ends once the command was silent for so long. Until then each `part` of a silence is reported by `report`, which
+    /// gets its length.
+    pub(crate) async fn silence(&self, limit: Duration, part: Duration, report: impl Fn(Duration)) {
+        let mut reported = 0;
         loop {
-            sleep_until(self.at.get() + limit).await;
+            let next = part * (reported + 1);
+            sleep_until(self.at.get() + next.min(limit)).await;
             if self.writes.get() > 0 {
                 // It may have to wait for its reader, too.
                 self.at.set(Instant::now());
-            } else if self.at.get().elapsed() >= limit {
+            }
+            let silent = self.at.get().elapsed();
+            if silent >= limit {
                 return;
+            }
+            if silent >= next {
+                report(silent);
+                reported += 1;
+            } else {
+                // It was heard of.
+                reported = 0;
             }
         }
     }
@@ -79,6 +91,8 @@ pub(crate) async fn pass(
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use tokio::io::duplex;
     use tokio::time::sleep;
 
@@ -92,8 +106,27 @@ mod tests {
         let heard = Heard::now();
         tokio::select! {
             _ = pass(Some(from), Vec::<u8>::new(), &heard) => panic!("it has not ended"),
-            () = heard.silence(LIMIT) => {}
+            () = heard.silence(LIMIT, LIMIT, |_| {}) => {}
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_part_of_a_silence_is_reported_from_what_was_heard_last() {
+        let (mut said, from) = duplex(64);
+        let heard = Heard::now();
+        let reported = RefCell::new(Vec::new());
+        let speak = async move {
+            sleep(LIMIT / 2).await;
+            said.write_all(b"a").await.expect("a reader");
+            sleep(LIMIT * 2).await;
+        };
+        let all = async { tokio::join!(pass(Some(from), Vec::<u8>::new(), &heard), speak) };
+        let report = |silent: Duration| reported.borrow_mut().push(silent.as_secs());
+        tokio::select! {
+            _ = all => panic!("it has not ended"),
+            () = heard.silence(LIMIT, Duration::from_secs(3), report) => {}
+        }
+        assert_eq!(reported.into_inner(), [3, 3, 6, 9]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -109,7 +142,7 @@ mod tests {
         let done = async { tokio::join!(pass(Some(from), Vec::<u8>::new(), &heard), speak) };
         tokio::select! {
             (end, ()) = done => assert_eq!(end.expect("all"), b"aaaaaaaa"),
-            () = heard.silence(LIMIT) => panic!("it was heard"),
+            () = heard.silence(LIMIT, LIMIT, |_| {}) => panic!("it was heard"),
         }
     }
 
@@ -126,7 +159,7 @@ mod tests {
         let done = async { tokio::join!(pass(Some(b"four".as_slice()), to, &heard), read) };
         tokio::select! {
             (end, all) = done => assert_eq!((end.expect("all"), all), (b"four".to_vec(), b"four".to_vec())),
-            () = heard.silence(LIMIT) => panic!("its reader is slow"),
+            () = heard.silence(LIMIT, LIMIT, |_| {}) => panic!("its reader is slow"),
         }
     }
 }

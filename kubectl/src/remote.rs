@@ -33,6 +33,9 @@ const NOTHING: &str = "nothing was looked at";
 
 /// The time for which one of several controllers may be silent. In it, a storage may take two minutes for one answer.
 const SILENT: Duration = Duration::from_mins(5);
+/// The time after which, and at which intervals, its silence is reported. A command in a pod that waits for a storage
+/// says so every five seconds.
+const REPORTED: Duration = Duration::from_secs(30);
 
 /// Runs a command in the controller's pod; one that only looks, in each.
 pub(crate) async fn run(
@@ -53,8 +56,8 @@ pub(crate) async fn run(
     if is_given(&HELP) {
         all.truncate(1);
     }
-    let is_alone = all.len() == 1;
-    let mut codes = Vec::new();
+    let (count, is_alone) = (all.len(), all.len() == 1);
+    let (mut codes, mut unanswered) = (Vec::new(), Vec::new());
     for pod in all {
         if !is_alone {
             head(pod, &pods, is_given(&JSON));
@@ -65,11 +68,15 @@ pub(crate) async fn run(
             Err(why) => {
                 complain(&why);
                 codes.push(CANNOT_TELL);
+                unanswered.push(named(pod, &pods));
             }
             Ok(Some(READER_GONE)) => return Ok(READER_GONE),
             // A driver without a connection is no failure beside others.
             Ok(code) => codes.extend(code),
         }
+    }
+    if !unanswered.is_empty() {
+        complain(&missing(&unanswered, count));
     }
     let worst = codes.into_iter().max_by_key(|code| match *code {
         0 => 0,
@@ -80,11 +87,26 @@ pub(crate) async fn run(
     Ok(worst.unwrap_or(CANNOT_TELL))
 }
 
-/// The line before the answer of one of several controllers. Not among JSON.
-fn head(pod: &DriverPod, pods: &[DriverPod], is_json: bool) {
+/// One of several controllers, for people.
+fn named(pod: &DriverPod, pods: &[DriverPod]) -> String {
     let node = pod.node.as_ref().filter(|_| is_on_nodes(pods, &pod.driver));
     let node = node.map(|node| format!(", node {node}"));
-    let text = printable(&format!("{}{}", pod.driver, node.unwrap_or_default()));
+    format!("{}{}", pod.driver, node.unwrap_or_default())
+}
+
+/// The last line where controllers did not answer. Their own lines may be far above.
+fn missing(unanswered: &[String], count: usize) -> String {
+    format!(
+        "{} of {count} controllers did not answer: {}. What was printed is of the others; with --driver and --node one is asked \
+         alone, and waited for",
+        unanswered.len(),
+        unanswered.join("; ")
+    )
+}
+
+/// The line before the answer of one of several controllers. Not among JSON.
+fn head(pod: &DriverPod, pods: &[DriverPod], is_json: bool) {
+    let text = printable(&named(pod, pods));
     if is_json {
         complain(&text);
     } else {
@@ -178,9 +200,17 @@ async fn passed(
     let Some(limit) = limit else {
         return done.await;
     };
+    let report = |silent: Duration| {
+        complain(&format!(
+            "{}: nothing was heard of it for {} s; after {} s it is given up",
+            pod.shown(),
+            silent.as_secs(),
+            limit.as_secs()
+        ));
+    };
     tokio::select! {
         done = done => done,
-        () = heard.silence(limit) => {
+        () = heard.silence(limit, REPORTED, report) => {
             let node = pod.node.as_deref().unwrap_or_default();
             Err(format!(
                 "{}: it was given up, as nothing was heard of it for {} s: `kubectl get node {node}` shows whether its node is ready; with \

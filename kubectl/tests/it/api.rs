@@ -33,6 +33,8 @@ pub(crate) struct World {
     pub(crate) said: Option<Said>,
     /// Whether the driver has a single storage, and so no list of connections.
     pub(crate) single: bool,
+    /// The pod whose commands end without their exit code.
+    pub(crate) cut: Option<&'static str>,
 }
 
 /// The server, and a kubeconfig that names it.
@@ -53,6 +55,7 @@ impl World {
             silent: false,
             said: None,
             single: false,
+            cut: None,
         }
     }
 
@@ -306,7 +309,9 @@ fn in_pod(world: &World, stream: TcpStream, pod: &str, query: &str) {
         }),
     };
     let mut socket = websocket(stream);
-    for (channel, text) in [(1, said.stdout), (2, said.stderr), (3, status.to_string())] {
+    let printed = [(1, said.stdout), (2, said.stderr)];
+    let status = (world.cut != Some(pod)).then(|| (3, status.to_string()));
+    for (channel, text) in printed.into_iter().chain(status) {
         socket.send(frame(channel, text.as_bytes())).unwrap();
     }
     let _ = socket.close(None);

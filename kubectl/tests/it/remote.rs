@@ -146,6 +146,11 @@ fn a_node_that_is_not_ready_is_left_out_beside_others_and_no_success() {
     let why =
         "storage/local-two: not asked, as the node two is not ready: `kubectl describe node two`";
     assert!(err.contains(why), "{err}");
+    let sum = "1 of 2 controllers did not answer: org.example.local, node two. What was printed is of the others";
+    assert!(
+        err.lines().last().is_some_and(|line| line.contains(sum)),
+        "{err}"
+    );
     let asked = server.asked();
     let is_asked = |pod: &str| {
         let exec = format!("/{pod}/exec");
@@ -155,6 +160,33 @@ fn a_node_that_is_not_ready_is_left_out_beside_others_and_no_success() {
     // One that is named is tried.
     let (code, out, err) = server.kubectl(&["check", "--driver=org.example.local", "--node=two"]);
     assert_eq!((code, out.as_str()), (0, "nas  good\n"), "{err}");
+    assert!(!err.contains("did not answer"), "{err}");
+}
+
+#[test]
+fn controllers_whose_connection_ends_are_named_at_the_end_beside_the_answers_of_the_others() {
+    for command in ["exports", "orphans"] {
+        let mut world = two_drivers();
+        world.said = Some(Said {
+            stdout: "nas  good\n".to_owned(),
+            stderr: "omnibus-csi: waiting for an answer of the storage since 5 s\n".to_owned(),
+            code: 0,
+        });
+        world.cut = Some("local-one");
+        let server = ApiServer::new(world);
+        let (code, out, err) = server.kubectl(&[command]);
+        let expected = "=== org.example.csi ===\nnas  good\n=== org.example.local, node one ===\nnas  good\n\
+                        === org.example.local, node two ===\nnas  good\n";
+        // Also of that one what was printed stays.
+        assert_eq!((code, out.as_str()), (2, expected), "{err}");
+        assert_eq!(err.matches("since 5 s").count(), 3, "{err}");
+        assert!(err.contains("storage/local-one: "), "{err}");
+        let last = err.lines().last().unwrap();
+        assert!(
+            last.contains("1 of 3 controllers did not answer: org.example.local, node one."),
+            "{err}"
+        );
+    }
 }
 
 #[test]
