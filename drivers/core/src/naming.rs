@@ -60,6 +60,13 @@ impl VolumeNaming {
         self
     }
 
+    /// Ids that leave this many bytes for what comes before them.
+    #[must_use]
+    pub fn behind(self, taken: usize) -> Self {
+        let limit = self.limit.saturating_sub(taken);
+        self.at_most(limit)
+    }
+
     /// The id of the volume of this name.
     pub fn volume_id(&self, name: &VolumeName, parameters: &Parameters) -> Result<VolumeId, Error> {
         let refused = || Error::invalid(format!("name volume `{}`", name.as_str().escape_debug()));
@@ -298,6 +305,9 @@ mod tests {
         let naming = naming("").at_most(60);
         assert_eq!(id(&naming, &"n".repeat(60)).unwrap(), "n".repeat(60));
         assert_eq!(id(&naming, &"n".repeat(61)).unwrap().len(), 60);
+        let behind = naming.behind(10);
+        assert_eq!(id(&behind, &"n".repeat(50)).unwrap(), "n".repeat(50));
+        assert_eq!(id(&behind, &"n".repeat(51)).unwrap().len(), 50);
     }
 
     proptest! {
