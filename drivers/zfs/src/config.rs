@@ -20,7 +20,7 @@ use serde_json::Value;
 
 pub use self::block::{BlockSize, BlockSizeError};
 use crate::driver::Settings;
-use crate::id::Layout;
+use crate::id::{Child, Layout};
 use crate::name::DatasetName;
 use crate::observed::VolumeKind;
 use crate::parameter::{ClassProperties, ClassProperty, ShareChoices};
@@ -34,6 +34,9 @@ use crate::step::Permission;
 pub struct ZfsConfig {
     /// The parent of volumes.
     pub dataset_parent_name: String,
+    /// The datasets right below it that hold volumes, too, each by its last part; none unless given.
+    #[serde(default)]
+    pub dataset_children: Vec<String>,
     /// The parent of detached snapshots; without it there are none.
     #[serde(default, deserialize_with = "unless_falsy")]
     pub detached_snapshots_dataset_parent_name: Option<String>,
@@ -185,6 +188,18 @@ impl ZfsConfig {
             ),
         ]);
         let config: Self = document.section(Self::SECTION)?;
+        let name = ClassProperty::DatasetChild.name();
+        if !config.dataset_children.is_empty() && !config.allows(name) {
+            document.add(Finding {
+                severity: Severity::Remark,
+                path: "zfs.datasetChildren".to_owned(),
+                message: format!(
+                    "no class may choose one of them: zfs.volumeParameters has no `{name}`. Volumes that lie in them \
+                     stay known"
+                ),
+                advice: None,
+            });
+        }
         let pool = |text: &str| text.split('/').next().map(str::to_owned);
         let detached = config.detached_snapshots_dataset_parent_name.as_deref();
         if let Some(detached) = detached.and_then(pool)
@@ -208,8 +223,7 @@ impl ZfsConfig {
     /// Lets classes choose one of these, which stand at `key`. Reports them if no class may set that.
     pub fn offer(&mut self, choices: &ShareChoices, document: &Document, key: &str) {
         let name = ClassProperty::ShareOptions.name();
-        let is_allowed = self.volume_parameters.iter().any(|one| one == name);
-        if !choices.is_empty() && !is_allowed {
+        if !choices.is_empty() && !self.allows(name) {
             document.add(Finding {
                 severity: Severity::NoEffect,
                 path: key.to_owned(),
@@ -218,6 +232,10 @@ impl ZfsConfig {
             });
         }
         self.share_choices = choices.clone();
+    }
+
+    fn allows(&self, name: &str) -> bool {
+        self.volume_parameters.iter().any(|one| one == name)
     }
 
     /// The layout of volumes of this kind.
@@ -246,10 +264,26 @@ impl ZfsConfig {
             }
         }
         Ok(Layout {
+            children: self.children(&volumes)?,
             volumes,
             detached,
             kind,
         })
+    }
+
+    /// The children of the parent of volumes.
+    fn children(&self, parent: &DatasetName) -> Result<Vec<Child>, ConfigError> {
+        let mut children = Vec::new();
+        for name in &self.dataset_children {
+            let child = Child::of(parent, name).map_err(|error| {
+                let problem = format!("`{}` {error}", name.escape_debug());
+                ConfigError::at("zfs.datasetChildren", problem)
+            })?;
+            if !children.contains(&child) {
+                children.push(child);
+            }
+        }
+        Ok(children)
     }
 
     /// The policy for volumes of this kind.
@@ -292,7 +326,9 @@ impl ZfsConfig {
 
     /// The list of all that classes may set.
     fn class(&self, kind: VolumeKind) -> Result<ClassProperties, ConfigError> {
-        let allowed = ClassProperties::allow(&self.volume_parameters, kind, &self.share_choices);
+        let children = self.layout(kind)?.children;
+        let (names, shares) = (&self.volume_parameters, &self.share_choices);
+        let allowed = ClassProperties::allow(names, kind, shares, &children);
         allowed.map_err(|(name, why)| {
             ConfigError::at("zfs.volumeParameters", format!("`{name}` {why}"))
         })

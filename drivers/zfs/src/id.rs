@@ -3,8 +3,9 @@
 //! A volume id that no ZFS driver could have issued is rejected before any query; such a snapshot
 //! id names nothing. compat: "ZFS": a volume is `<datasetParentName>/<id>`, a snapshot
 //! `<volume>@<name>`, and a detached one `<volume>/<name>`, a dataset below
-//! `<detachedSnapshotsDatasetParentName>`.
+//! `<detachedSnapshotsDatasetParentName>`. Volumes in a child of the parent have ids of their own: see [`Child`].
 
+mod child;
 mod group;
 
 use driver_core::transfer::CopyTag;
@@ -13,6 +14,8 @@ use driver_core::{BackendIdentity, Error, SnapshotId, SnapshotName, VolumeId, na
 use crate::name::{DatasetName, NameError, Object, SnapshotLeaf, SnapshotRef};
 use crate::observed::{Guid, VolumeKind};
 
+use self::child::NotHere;
+pub use self::child::{Child, ChildError, is_id_of};
 pub use self::group::GroupPlace;
 
 /// The longest id of a volume.
@@ -28,6 +31,8 @@ const FOR_COPY: &str = "volume-source-for-copy-";
 pub struct Layout {
     /// Their parent.
     pub volumes: DatasetName,
+    /// The datasets right below it that hold volumes, too.
+    pub children: Vec<Child>,
     /// The dataset two levels above detached snapshots.
     pub detached: Option<DatasetName>,
     /// Their kind.
@@ -73,11 +78,10 @@ struct Foreign;
 #[error("zfs.detachedSnapshotsDatasetParentName is not configured")]
 struct NoDetached;
 
-fn is_volume(text: &str) -> bool {
+/// Whether a text can be the last part of the name of a volume, or the name of a child.
+fn is_word(text: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
-    text.len() <= MAX_VOLUME
-        && text.bytes().all(plain)
-        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+    text.bytes().all(plain) && text.starts_with(|c: char| c.is_ascii_alphanumeric())
 }
 
 /// Whether a snapshot is a helper.
@@ -219,11 +223,9 @@ impl Layout {
     /// The dataset of a volume.
     pub fn volume(&self, id: &VolumeId) -> Result<DatasetName, Error> {
         let refused = || Error::invalid(format!("volume id `{}`", id.as_str().escape_debug()));
-        if !is_volume(id.as_str()) {
-            return Err(refused().because(Foreign));
-        }
-        let child = self.volumes.child(id.as_str());
-        child.map_err(|error| refused().because(error))
+        let place = self.split(id.as_str());
+        let (parent, name) = place.map_err(|why| refused().because(why))?;
+        parent.child(name).map_err(|error| refused().because(error))
     }
 
     /// The parent of volumes. The first of them makes it.
@@ -241,28 +243,30 @@ impl Layout {
                 name,
                 key: "zfs.detachedSnapshotsDatasetParentName",
             },
-            _ => self.parent_of_volumes(),
+            (At::Attached(snapshot), _) => self.parent_above(&snapshot.dataset),
+            (At::Detached(_), None) => self.parent_of_volumes(),
         }
     }
 
     /// The volume of a dataset, if it can be one.
     pub fn volume_id(&self, name: &DatasetName) -> Option<VolumeId> {
-        let id = name.below(&self.volumes)?;
-        if is_volume(id) {
-            VolumeId::parse(id).ok()
-        } else {
-            None
-        }
+        self.id_of_parts(name.below(&self.volumes)?)
     }
 
-    /// The place of a snapshot id. `NotFound` for an id that no driver of ours can have issued.
+    /// The place of a snapshot id. `NotFound` for an id that no driver of ours can have issued; not for one of a child
+    /// that is not listed, which may exist.
     pub fn snapshot(&self, id: &SnapshotId) -> Result<SnapshotPlace, Error> {
         let refused = || Error::not_found(format!("snapshot `{}`", id.as_str().escape_debug()));
         let foreign = || refused().because(Foreign);
         let at = id.as_str().find(['@', '/']).ok_or_else(foreign)?;
         let (volume, leaf) = (&id.as_str()[..at], &id.as_str()[at + 1..]);
-        if !is_volume(volume) {
-            return Err(foreign());
+        match self.split(volume) {
+            Err(NotHere::Foreign(_)) => return Err(foreign()),
+            Err(why) => {
+                let doing = format!("snapshot id `{}`", id.as_str().escape_debug());
+                return Err(Error::invalid(doing).because(why));
+            }
+            Ok(_) => {}
         }
         let volume = VolumeId::parse(volume).map_err(|_| foreign())?;
         let leaf = SnapshotLeaf::parse(leaf).map_err(|_| foreign())?;
@@ -315,7 +319,8 @@ impl Layout {
             Object::Dataset(dataset) => {
                 let below = dataset.below(self.detached.as_ref()?)?;
                 let (volume, leaf) = below.split_once('/')?;
-                let volume = VolumeId::parse(volume).ok().filter(|_| is_volume(volume))?;
+                self.split(volume).ok()?;
+                let volume = VolumeId::parse(volume).ok()?;
                 self.detached(&volume, &SnapshotLeaf::parse(leaf).ok()?)
                     .ok()
             }
@@ -354,6 +359,7 @@ mod tests {
     pub(super) fn layout() -> Layout {
         Layout {
             volumes: DatasetName::parse("tank/v").unwrap(),
+            children: Vec::new(),
             detached: Some(DatasetName::parse("tank/s").unwrap()),
             kind: VolumeKind::Filesystem,
         }

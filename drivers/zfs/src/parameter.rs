@@ -11,6 +11,7 @@ use driver_core::parameters::Scope;
 use driver_core::{Error, Parameters};
 
 use crate::config::BlockSize;
+use crate::id::Child;
 use crate::observed::{Dataset, VolumeKind};
 use crate::property::{Property, PropertyName, PropertyValue};
 
@@ -21,6 +22,8 @@ pub enum ClassProperty {
     Atime,
     /// Compression.
     Compression,
+    /// The child of the parent of volumes that holds the volume.
+    DatasetChild,
     /// The purpose of synchronous writes.
     Logbias,
     /// Whether the size of a filesystem is its quota.
@@ -75,6 +78,7 @@ pub struct ClassProperties {
     names: Vec<&'static str>,
     mutable: Vec<&'static str>,
     shares: ShareChoices,
+    children: Vec<Child>,
 }
 
 /// A property with its value.
@@ -99,6 +103,11 @@ pub enum NotAllowable {
          and nfs.shareChoices of TrueNAS, offer options of shares"
     )]
     NoChoices,
+    /// The parent of volumes has no children.
+    #[error(
+        "has nothing to choose from: zfs.datasetChildren lists the children of zfs.datasetParentName"
+    )]
+    NoChildren,
 }
 
 fn names(properties: &[ClassProperty]) -> String {
@@ -136,9 +145,10 @@ fn refused(doing: &str, key: &str, allowed: &[&str]) -> Error {
 
 impl ClassProperty {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Atime,
         Self::Compression,
+        Self::DatasetChild,
         Self::Logbias,
         Self::QuotaMode,
         Self::Recordsize,
@@ -148,11 +158,12 @@ impl ClassProperty {
         Self::Volblocksize,
     ];
 
-    /// The name of the parameter; but for modes and options also that of the property.
+    /// The name of the parameter; but for modes, options and children also that of the property.
     pub fn name(self) -> &'static str {
         match self {
             Self::Atime => "atime",
             Self::Compression => "compression",
+            Self::DatasetChild => "datasetChild",
             Self::Logbias => "logbias",
             Self::QuotaMode => "quotaMode",
             Self::Recordsize => "recordsize",
@@ -168,6 +179,7 @@ impl ClassProperty {
         match self {
             Self::Atime => PropertyName::ATIME,
             Self::Compression => PropertyName::COMPRESSION,
+            Self::DatasetChild => PropertyName::NAME,
             Self::Logbias => PropertyName::LOGBIAS,
             Self::QuotaMode => PropertyName::REFQUOTA,
             Self::Recordsize => PropertyName::RECORDSIZE,
@@ -185,13 +197,18 @@ impl ClassProperty {
                 kind == VolumeKind::Filesystem
             }
             Self::Volblocksize => kind == VolumeKind::Zvol,
-            Self::Compression | Self::Logbias | Self::ReservationMode | Self::Sync => true,
+            Self::Compression
+            | Self::DatasetChild
+            | Self::Logbias
+            | Self::ReservationMode
+            | Self::Sync => true,
         }
     }
 
     /// Why a volume that exists keeps it, if it does.
     fn fixed(self) -> Option<&'static str> {
         match self {
+            Self::DatasetChild => Some("its id leads to its dataset"),
             Self::QuotaMode => Some("the size of a volume without a quota is recorded nowhere"),
             Self::Volblocksize => Some("ZFS never changes it"),
             Self::Atime
@@ -212,6 +229,7 @@ impl ClassProperty {
                 "on, off, lz4, lzjb, zle, gzip, gzip-1 to gzip-9, zstd, zstd-1 to zstd-19, zstd-fast, zstd-fast-1 to \
                  zstd-fast-10, then by tens to 100, 500, 1000"
             }
+            Self::DatasetChild => "the name of a child",
             Self::Logbias => "latency, throughput",
             Self::QuotaMode => "refquota, none",
             Self::ReservationMode => "refreservation, none",
@@ -221,13 +239,15 @@ impl ClassProperty {
         }
     }
 
-    /// Reads a value, in capitals or not; `None` if it can have no such value.
+    /// Reads a value, in capitals or not; `None` if it can have no such value. Names of children are compared by
+    /// [`ClassProperties::child`].
     pub fn parse(self, text: &str) -> Option<PropertyValue> {
         let text = text.trim().to_ascii_lowercase();
         let one_of = |words: &[&str]| words.contains(&text.as_str()).then(|| text.clone());
         let value = match self {
             Self::Atime => one_of(&["on", "off"])?,
             Self::Compression => compression(&text)?,
+            Self::DatasetChild => return None,
             Self::Logbias => one_of(&["latency", "throughput"])?,
             Self::QuotaMode => one_of(&["refquota", NONE])?,
             Self::ReservationMode => one_of(&["refreservation", NONE])?,
@@ -272,11 +292,13 @@ fn compression(text: &str) -> Option<String> {
 // === impl ClassProperties ===
 
 impl ClassProperties {
-    /// Reads the names of a configuration, for volumes of this kind, whose shares offer these choices.
+    /// Reads the names of a configuration, for volumes of this kind, whose shares offer these choices, and whose parent
+    /// has these children.
     pub fn allow(
         names: &[String],
         kind: VolumeKind,
         shares: &ShareChoices,
+        children: &[Child],
     ) -> Result<Self, (String, NotAllowable)> {
         let mut allowed = Vec::new();
         for name in names {
@@ -290,6 +312,9 @@ impl ClassProperties {
             if one == ClassProperty::ShareOptions && shares.is_empty() {
                 return Err((name.clone(), NotAllowable::NoChoices));
             }
+            if one == ClassProperty::DatasetChild && children.is_empty() {
+                return Err((name.clone(), NotAllowable::NoChildren));
+            }
             if !allowed.contains(&one) {
                 allowed.push(one);
             }
@@ -299,6 +324,7 @@ impl ClassProperties {
             names: allowed.iter().map(|one| one.name()).collect(),
             mutable: mutable.map(|one| one.name()).collect(),
             shares: shares.clone(),
+            children: children.to_vec(),
             allowed,
         })
     }
@@ -341,6 +367,36 @@ impl ClassProperties {
         Ok(all)
     }
 
+    /// The child of the parent of volumes that the class of a new volume names. Without a list a class names none.
+    pub fn child(
+        &self,
+        scope: Scope<'_>,
+        parameters: &Parameters,
+        doing: &str,
+    ) -> Result<Option<&Child>, Error> {
+        let property = ClassProperty::DatasetChild;
+        let named = parameters.get(scope, property.name());
+        match named.filter(|_| !self.allowed.is_empty()) {
+            Some(_) if !self.has(property) => Err(refused(doing, property.name(), &self.names)),
+            Some(text) => self.child_of(text, doing).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn child_of(&self, text: &str, doing: &str) -> Result<&Child, Error> {
+        let name = text.trim();
+        let found = self.children.iter().find(|child| child.name() == name);
+        found.ok_or_else(|| {
+            let names: Vec<_> = self.children.iter().map(Child::name).collect();
+            cannot_be(
+                doing,
+                ClassProperty::DatasetChild.name(),
+                text,
+                &names.join(", "),
+            )
+        })
+    }
+
     /// The name of the choice that a class makes for a share.
     pub fn share_choice(&self, class: &ClassChoice) -> Option<&str> {
         let (name, _) = self
@@ -373,9 +429,14 @@ impl ClassProperties {
         all: &mut ClassChoice,
         doing: &str,
     ) -> Result<(), Error> {
-        if property != ClassProperty::ShareOptions {
-            all.add(Setting::read(property, text, doing)?);
-            return Ok(());
+        match property {
+            ClassProperty::ShareOptions => {}
+            // The id of the volume says it.
+            ClassProperty::DatasetChild => return self.child_of(text, doing).map(|_| ()),
+            _ => {
+                all.add(Setting::read(property, text, doing)?);
+                return Ok(());
+            }
         }
         let name = property.parse(text);
         let chosen = name.and_then(|name| self.shares.choice(name));
@@ -458,6 +519,7 @@ impl ClassChoice {
             ClassProperty::ReservationMode => self.reservation = Some(is_on),
             ClassProperty::Atime
             | ClassProperty::Compression
+            | ClassProperty::DatasetChild
             | ClassProperty::Logbias
             | ClassProperty::Recordsize
             | ClassProperty::ShareOptions
@@ -591,7 +653,7 @@ mod tests {
     fn a_list_holds_what_volumes_of_its_kind_have_and_says_what_can_be_changed() {
         let allow = |names: &[&str], kind| {
             let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-            ClassProperties::allow(&names, kind, &ShareChoices::default())
+            ClassProperties::allow(&names, kind, &ShareChoices::default(), &[])
         };
         let zvols = allow(&["volblocksize", "sync", "sync"], VolumeKind::Zvol).unwrap();
         assert_eq!(zvols.names(), ["volblocksize", "sync"]);
@@ -615,6 +677,56 @@ mod tests {
         }
         let (_, why) = allow(&["shareOptions"], VolumeKind::Filesystem).unwrap_err();
         assert_eq!(why, NotAllowable::NoChoices);
+        let (_, why) = allow(&["datasetChild"], VolumeKind::Zvol).unwrap_err();
+        assert_eq!(why, NotAllowable::NoChildren);
+    }
+
+    #[test]
+    fn a_class_names_a_child_as_it_is_written_and_only_where_it_is_allowed() {
+        let parent = crate::name::DatasetName::parse("tank/v").unwrap();
+        let children = ["fast", "Bulk"].map(|name| Child::of(&parent, name).unwrap());
+        let scope = Scope {
+            driver: "d",
+            instance: None,
+        };
+        let named = |allowed: &[&str], text: &str| {
+            let allowed: Vec<_> = allowed.iter().map(|name| (*name).to_owned()).collect();
+            let shares = ShareChoices::default();
+            let all = ClassProperties::allow(&allowed, VolumeKind::Zvol, &shares, &children);
+            let all = all.unwrap();
+            let class = BTreeMap::from([("datasetChild".to_owned(), text.to_owned())]);
+            let class = Parameters::new(class);
+            let child = all.child(scope, &class, "create");
+            let child = child.map(|child| child.map(|child| child.dataset().to_string()));
+            // Both read it alike.
+            let of_new = all.of_new(scope, &class, "create");
+            assert_eq!(child.is_ok(), of_new.is_ok(), "{text}");
+            (child, all.of_change(&class, "modify").unwrap_err())
+        };
+        for (text, dataset) in [("fast", "tank/v/fast"), (" Bulk ", "tank/v/Bulk")] {
+            let (child, change) = named(&["sync", "datasetChild"], text);
+            assert_eq!(child.unwrap().as_deref(), Some(dataset));
+            assert!(
+                change.chain().contains("keeps its `datasetChild`"),
+                "{}",
+                change.chain()
+            );
+        }
+        for text in ["bulk", "", ".", "fast/x", "../w"] {
+            let (child, _) = named(&["datasetChild"], text);
+            let error = child.unwrap_err();
+            assert_eq!(error.kind(), driver_core::Kind::Invalid, "{text}");
+            assert_eq!(error.advice(), Some("it can be fast, Bulk"), "{text}");
+        }
+        let (child, _) = named(&["sync"], "fast");
+        assert!(
+            child
+                .unwrap_err()
+                .chain()
+                .contains("may not set `datasetChild`")
+        );
+        let (child, _) = named(&[], "fast");
+        assert_eq!(child.unwrap(), None);
     }
 
     #[test]

@@ -162,6 +162,8 @@ impl PropertyName {
 
 /// Native properties.
 impl PropertyName {
+    /// The name of the object itself. ZFS shows it as a property that is never set.
+    pub const NAME: Self = Self::constant("name");
     /// `filesystem`, `volume` or `snapshot`.
     pub const TYPE: Self = Self::constant("type");
     /// Distinguishes an object from a later one of the same name.

@@ -150,6 +150,7 @@ impl Settings {
             instance: common.instance_id.clone(),
             layout: Layout {
                 volumes,
+                children: Vec::new(),
                 detached: None,
                 kind: VolumeKind::Filesystem,
             },

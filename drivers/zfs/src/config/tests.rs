@@ -76,6 +76,45 @@ fn one_slash_at_the_end_of_a_parent_is_taken_away() {
 }
 
 #[test]
+fn children_of_the_parent_are_datasets_that_a_class_may_choose() {
+    let settings = read("datasetChildren: [fast, bulk, fast]\n  volumeParameters: [datasetChild]");
+    let settings = settings.unwrap();
+    let parents: Vec<_> = settings.layout.parents().map(DatasetName::as_str).collect();
+    assert_eq!(
+        parents,
+        ["tank/k8s/v", "tank/k8s/v/fast", "tank/k8s/v/bulk"]
+    );
+    assert_eq!(settings.policy.class.names(), ["datasetChild"]);
+    assert!(settings.policy.class.mutable().is_empty());
+    for (extra, key) in [
+        ("datasetChildren: [a/b]", "zfs.datasetChildren"),
+        ("datasetChildren: [a.b]", "zfs.datasetChildren"),
+        ("datasetChildren: ['']", "zfs.datasetChildren"),
+        ("volumeParameters: [datasetChild]", "zfs.volumeParameters"),
+    ] {
+        let error = read(extra).expect_err("must be refused");
+        assert_eq!(error.path(), Some(key), "{error}");
+    }
+}
+
+#[test]
+fn children_that_no_class_may_choose_are_a_remark() {
+    for (parameters, remarks) in [("[datasetChild]", 0), ("[sync]", 1), ("[]", 1)] {
+        let text = format!(
+            "driver: d\nzfs: {{datasetParentName: tank/v, datasetChildren: [fast], \
+             volumeParameters: {parameters}}}\n"
+        );
+        let document = Document::parse(&text, &NoEnvironment).unwrap();
+        ZfsConfig::read(&document).unwrap();
+        let found = document.findings();
+        let of_children = found
+            .iter()
+            .filter(|finding| finding.path == "zfs.datasetChildren");
+        assert_eq!(of_children.count(), remarks, "{parameters}");
+    }
+}
+
+#[test]
 fn no_zvol_lies_where_its_device_would_have_a_blank() {
     let text = "driver: d\nzfs: {datasetParentName: my pool/v}\n";
     let document = Document::parse(text, &NoEnvironment).unwrap();

@@ -41,7 +41,7 @@ fn allowing(choices: &ShareChoices) -> MemoryDriver {
     let kind = VolumeKind::Filesystem;
     let names = ["compression", "shareOptions"].map(str::to_owned);
     let mut settings = settings(kind, "").unwrap();
-    settings.policy.class = ClassProperties::allow(&names, kind, choices).unwrap();
+    settings.policy.class = ClassProperties::allow(&names, kind, choices, &[]).unwrap();
     ZfsDriver::new(settings, MemoryHost::new(), MemoryExport::new(kind))
 }
 
