@@ -202,7 +202,12 @@ impl Group<'_> {
                 };
                 get(tools, name, filter, &arguments)
             }
-            Query::Named { within, name, leaf } => named(tools, within, name, leaf),
+            Query::Named {
+                within,
+                has_children,
+                name,
+                leaf,
+            } => named(tools, within, *has_children, name, leaf),
             Query::Pool(name) => {
                 let alone = if is_alone { "yes" } else { "no" };
                 Command::function(HEALTH)
@@ -240,7 +245,13 @@ pub(super) fn commands(tools: &ZfsTools, request: &Request) -> Result<Vec<Comman
     queries.map(Ok).chain(export).collect()
 }
 
-fn named(tools: &ZfsTools, within: &[DatasetName], name: &str, leaf: &SnapshotLeaf) -> Command {
+fn named(
+    tools: &ZfsTools,
+    within: &[DatasetName],
+    has_children: bool,
+    name: &str,
+    leaf: &SnapshotLeaf,
+) -> Command {
     let property = PropertyName::SNAPSHOT_NAME;
     let arguments = [
         "get",
@@ -258,6 +269,15 @@ fn named(tools: &ZfsTools, within: &[DatasetName], name: &str, leaf: &SnapshotLe
     let pools: Vec<&str> = pools.into_iter().collect();
     let names = within.iter().map(DatasetName::as_str);
     let arguments = arguments.into_iter().chain(names);
+    let filter = Filter {
+        program: NAMED,
+        wanted: name,
+        name: "",
+    };
+    if has_children {
+        // The channel program looks right below the parents alone.
+        return look(tools, &pools, filter, arguments);
+    }
     let parent = |nth: usize| within.get(nth).map_or("", DatasetName::as_str);
     let words = tools.words();
     let script = Command::function(NAMED_LOOK)
@@ -268,11 +288,6 @@ fn named(tools: &ZfsTools, within: &[DatasetName], name: &str, leaf: &SnapshotLe
             &words.len().to_string(),
         ])
         .args(words);
-    let filter = Filter {
-        program: NAMED,
-        wanted: name,
-        name: "",
-    };
     look_by(script, tools, &pools, filter, arguments)
 }
 

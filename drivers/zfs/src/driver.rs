@@ -37,13 +37,13 @@ use driver_core::{
 };
 use tokio::time::Instant;
 
-use crate::backend::{Backend, Entry, ListFilter, ListScope, Serves};
+use crate::backend::{Backend, Entry, Serves};
 use crate::export::{AnyExport, Export};
-use crate::id::{At, Layout};
+use crate::id::{At, Child, Layout, Parent};
 use crate::name::DatasetName;
 use crate::observed::{Dataset, Query, Request, State, VolumeKind};
 use crate::plan::access::{Access, AccessChange};
-use crate::plan::destroy::{DestroySnapshot, DestroyVolume, has_parent};
+use crate::plan::destroy::{DestroySnapshot, DestroyVolume, has_parent, have_parents};
 use crate::plan::expand::Expand;
 use crate::plan::modify::Modify;
 use crate::plan::snapshot::Taken;
@@ -154,28 +154,34 @@ impl ZfsDriver {
         Ok(found.filter(|found| found.kind == self.kind()))
     }
 
-    /// Refuses a list without anything below the parent of volumes where that does not exist. The parent of detached
-    /// snapshots may be missing: on a storage with volumes there may never have been one.
+    /// Refuses a list without anything below its parent where that does not exist. The parent of detached snapshots may
+    /// be missing, and so may children of the parent of volumes: on a storage with volumes there may never have been one.
     async fn has_parent<T>(
         &self,
         call: &Call,
+        parent: Parent<'_>,
         asked: &PageRequest,
         page: Page<T>,
         is_below: impl Fn(&T) -> bool,
     ) -> Result<Page<T>, Error> {
         if !page.entries.iter().any(is_below) && page.next.is_none() && asked.after.is_none() {
-            self.look_for_parent(call, "list what is on the storage")
+            self.look_for_parents(call, "list what is on the storage", &[parent])
                 .await?;
         }
         Ok(page)
     }
 
-    /// The parent of volumes: where it is missing, no volume of it is.
-    async fn look_for_parent(&self, call: &Call, doing: &str) -> Result<(), Error> {
-        let parent = self.layout().parent_of_volumes();
-        let query = Query::Dataset(parent.name.clone());
-        let seen = self.observe(call, vec![query]).await?;
-        has_parent(doing, parent, &seen)
+    /// The parents of volumes: where one is missing, no volume of it is.
+    async fn look_for_parents(
+        &self,
+        call: &Call,
+        doing: &str,
+        parents: &[Parent<'_>],
+    ) -> Result<(), Error> {
+        let queries = parents.iter();
+        let queries = queries.map(|parent| Query::Dataset(parent.name.clone()));
+        let seen = self.observe(call, queries.collect()).await?;
+        have_parents(doing, parents, &seen)
     }
 
     /// The outcome of a call about a volume that was made.
@@ -186,7 +192,8 @@ impl ZfsDriver {
         outcome: Result<T, Error>,
     ) -> Result<T, Error> {
         let doing = format!("find volume `{id}`");
-        missing::confirmed(outcome, self.look_for_parent(call, &doing)).await
+        let parents = [self.layout().parent_of_volume(id)];
+        missing::confirmed(outcome, self.look_for_parents(call, &doing, &parents)).await
     }
 
     fn heard(&self) {
@@ -279,7 +286,8 @@ impl Driver for ZfsDriver {
     }
 
     fn name_volume(&self, name: &VolumeName, parameters: &Parameters) -> Result<VolumeId, Error> {
-        self.settings.naming.volume_id(name, parameters)
+        let doing = format!("name volume `{}`", name.as_str().escape_debug());
+        self.id_in(self.child_of(parameters, &doing)?, name, parameters)
     }
 
     async fn probe(&self, call: &Call) -> Vec<Error> {
@@ -474,15 +482,12 @@ impl Lister for ZfsDriver {
     }
 
     async fn list_volumes(&self, call: &Call, page: &PageRequest) -> Result<Page<Volume>, Error> {
-        let scope = ListScope {
-            parent: self.layout().volumes.clone(),
-            depth: 1,
-            kind: Some(self.kind()),
-            filter: ListFilter::Having(PropertyName::CONTEXT),
-        };
         let show = |entry: &Entry| self.listed_volume(entry);
-        let listed = self.page(call, "v", vec![scope], page, show).await?;
-        self.has_parent(call, page, listed, |_| true).await
+        let listed = self
+            .page(call, "v", self.volume_scopes(), page, show)
+            .await?;
+        let parent = self.layout().parent_of_volumes();
+        self.has_parent(call, parent, page, listed, |_| true).await
     }
 }
 
@@ -543,7 +548,8 @@ impl CapacityReporter for ZfsDriver {
         {
             return Ok(Capacity::default());
         }
-        let volumes = &self.layout().volumes;
+        let child = self.child_of(&query.parameters, "look for free space")?;
+        let volumes = child.map_or(&self.layout().volumes, Child::dataset);
         let pool = self
             .observe(call, vec![Query::Nearest(volumes.clone())])
             .await?;
@@ -651,7 +657,12 @@ impl Snapshots for ZfsDriver {
             let place = self.layout().snapshot(&snapshot.id);
             place.is_ok_and(|place| matches!(place.at, At::Attached(_)))
         };
-        self.has_parent(call, page, listed?, is_below).await
+        let layout = self.layout();
+        let parent = source.map_or_else(
+            || layout.parent_of_volumes(),
+            |id| layout.parent_of_volume(id),
+        );
+        self.has_parent(call, parent, page, listed?, is_below).await
     }
 }
 

@@ -94,6 +94,8 @@ pub enum Query {
     Named {
         /// The parents of volumes and of detached snapshots.
         within: Vec<DatasetName>,
+        /// Whether volumes are in children of their parent, too.
+        has_children: bool,
         /// The name, as the property holds it.
         name: String,
         /// The last part of the name of such a snapshot.

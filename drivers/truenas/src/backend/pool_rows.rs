@@ -197,8 +197,8 @@ impl PoolRows {
     pub(super) fn above_snapshots(&self) -> BTreeSet<DatasetName> {
         let shows = |snapshot: &ApiSnapshot| {
             let text = |name: PropertyName| snapshot.user_properties.get(name.as_str());
-            let leaf = snapshot.dataset.rsplit('/').next();
-            let of_it = text(PropertyName::SNAPSHOT_SOURCE).map(String::as_str) == leaf;
+            let volume = text(PropertyName::SNAPSHOT_SOURCE);
+            let of_it = volume.is_some_and(|volume| id::is_id_of(volume, &snapshot.dataset));
             let is_helper = SnapshotLeaf::parse(&snapshot.name).is_ok_and(|it| id::is_helper(&it));
             text(PropertyName::SNAPSHOT_NAME).is_none() || (of_it && !is_helper)
         };

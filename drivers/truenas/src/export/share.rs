@@ -473,7 +473,7 @@ impl SmbNaming {
                     .render(&data)
                     .map_err(|error| refused().because(error).advise("see smb.nameTemplate"))?
             }
-            _ => subject.dataset.leaf().to_owned(),
+            _ => subject.id.as_str().to_owned(),
         };
         let name = format!("{}{middle}{}", self.prefix, self.suffix).to_lowercase();
         let odd = |c: char| c.is_control() || "\\/[]:|<>+=;,*?\"".contains(c);

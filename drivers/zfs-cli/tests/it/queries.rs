@@ -75,6 +75,7 @@ async fn nothing_is_absent_from_a_pool_that_is_not_imported() {
         Query::Snapshot(SnapshotRef::parse("tank/v/a@s").unwrap()),
         Query::Named {
             within,
+            has_children: false,
             name,
             leaf: leaf(),
         },
@@ -284,6 +285,7 @@ async fn a_part_of_a_list_that_was_killed_is_a_failure_and_not_a_short_list() {
     let script = "kill -9 $PPID; printf 'tank/v/a@one\\tname\\n'";
     let look = Query::Named {
         within: vec![dataset("tank/v")],
+        has_children: false,
         name: "name".to_owned(),
         leaf: leaf(),
     };
@@ -317,6 +319,7 @@ async fn a_name_is_looked_for_as_it_is_written() {
     ] {
         let look = Query::Named {
             within: within.clone(),
+            has_children: false,
             name: name.to_owned(),
             leaf: leaf(),
         };
@@ -392,6 +395,7 @@ async fn a_snapshot_name_is_looked_for_in_the_kernel_without_a_look_at_each_volu
     let cli = host(folder.path(), IN_KERNEL);
     let look = Query::Named {
         within: vec![dataset("tank/v"), dataset("tank/s")],
+        has_children: false,
         name: "name".to_owned(),
         leaf: leaf(),
     };
@@ -403,6 +407,24 @@ async fn a_snapshot_name_is_looked_for_in_the_kernel_without_a_look_at_each_volu
         .map(ToString::to_string)
         .collect();
     assert_eq!(found, ["tank/v/b@name", "tank/s/c/name"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_name_is_looked_for_below_children_of_the_parent_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "case \"$*\" in program*) cat >/dev/null; printf '{\"return\":\"[]\"}\\n' ;;\n\
+                  *) printf 'tank/v/fast/a@name\\tname\\n' ;; esac";
+    let cli = host(folder.path(), script);
+    for (has_children, count) in [(false, 0), (true, 1)] {
+        let look = Query::Named {
+            within: vec![dataset("tank/v"), dataset("tank/s")],
+            has_children,
+            name: "name".to_owned(),
+            leaf: leaf(),
+        };
+        let observed = cli.observe(&call(), &Request::of([look])).await.unwrap();
+        assert_eq!(observed.pool.named().len(), count, "{has_children}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

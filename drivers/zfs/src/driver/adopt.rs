@@ -34,7 +34,7 @@ impl ZfsDriver {
                 .advise("name a dataset or a zvol as `zfs list` does, with its pool")
         })?;
         let parent = &self.layout().volumes;
-        let Some(leaf) = name.below(parent) else {
+        if name.below(parent).is_none() {
             let why = format!("volumes of this connection are in {parent}");
             let own = name.as_str().rsplit('/').next().unwrap_or_default();
             return Err(
@@ -46,13 +46,21 @@ impl ZfsDriver {
                     format!("send it there: it is in another pool, {}", name.pool())
                 }),
             );
-        };
-        if leaf.contains('/') {
+        }
+        let above = name.parent();
+        let mut parents = self.layout().parents();
+        if !parents.any(|parent| above.as_ref() == Some(parent)) {
             return Err(refused(
                 source,
                 format!("a volume is right below {parent}, not deeper"),
-            ));
+            )
+            .advise("zfs.datasetChildren lists the datasets below it that hold volumes"));
         }
+        if self.layout().parents().any(|parent| *parent == name) {
+            let why = "it is one of zfs.datasetChildren, and holds volumes";
+            return Err(refused(source, why));
+        }
+        let leaf = name.leaf();
         let id = self.layout().volume_id(&name);
         let room = self.settings.id_room.bytes();
         let id = id.filter(|id| id.as_str().len() <= room).ok_or_else(|| {
@@ -83,7 +91,8 @@ impl ZfsDriver {
             persistent_volume: wanted.persistent_volume.clone().or(known.persistent_volume),
         };
         let failed = |error: String| refused(source, error);
-        let name = VolumeName::parse(id.as_str()).map_err(|error| failed(error.to_string()))?;
+        // The last part of its dataset, as for a volume that was created.
+        let name = VolumeName::parse(dataset.leaf()).map_err(|error| failed(error.to_string()))?;
         Ok(Candidate {
             dataset,
             request: CreateVolume {

@@ -181,7 +181,7 @@ impl BlockMetadata for ZfsDriver {
         request: BlockRangesQuery<'_>,
     ) -> Result<Box<dyn BlockRanges>, Error> {
         let pair = self.pair(request)?;
-        let parent = self.layout().parent_of_volumes();
+        let parent = self.layout().parent_above(&pair.of.dataset);
         let snapshots = std::iter::once(&pair.of).chain(&pair.base).cloned();
         let queries = snapshots.map(Query::Snapshot);
         let dataset = pair.of.dataset.clone();

@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 
 use super::ZfsDriver;
 use super::results::MAX_PAGE;
-use crate::backend::{Cursor, Entry, ListFilter, ListQuery, ListScope};
+use crate::backend::{Cursor, Entry, ListQuery};
 use crate::export::Subject;
 use crate::fenced::{Fenced, Side};
 use crate::nodes::{ListedNodes, NamedNode};
@@ -61,12 +61,7 @@ impl ZfsDriver {
     ) -> Result<(Vec<Dataset>, Option<Cursor>), Error> {
         call.check("look at the nodes of all volumes")?;
         let query = ListQuery {
-            scopes: vec![ListScope {
-                parent: self.layout().volumes.clone(),
-                depth: 1,
-                kind: Some(self.kind()),
-                filter: ListFilter::Having(PropertyName::CONTEXT),
-            }],
+            scopes: self.volume_scopes(),
             after,
             max: MAX_PAGE,
             properties: self.of_access(),

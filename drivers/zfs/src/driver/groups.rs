@@ -6,7 +6,7 @@ use driver_core::{Call, CreateGroup, Error, GroupMembers, GroupSnapshot, Groups,
 use super::ZfsDriver;
 use crate::id::GroupPlace;
 use crate::observed::Query;
-use crate::plan::destroy::{DestroyGroup, has_parent};
+use crate::plan::destroy::{DestroyGroup, have_parents};
 use crate::plan::group::{self, TakeGroup};
 use crate::plan::listed;
 use crate::plan::snapshot::Taken;
@@ -74,7 +74,8 @@ impl Groups for ZfsDriver {
         let taken = self.shown(call, &verb, |taken| self.group(&group, taken));
         let taken = taken.await;
         let doing = format!("find volumes {}", listed(request.volumes));
-        missing::confirmed(taken, self.look_for_parent(call, &doing)).await
+        let parents = group.parents(self.layout());
+        missing::confirmed(taken, self.look_for_parents(call, &doing, &parents)).await
     }
 
     async fn delete_group(&self, call: &Call, request: GroupMembers<'_>) -> Result<(), Error> {
@@ -97,15 +98,18 @@ impl Groups for ZfsDriver {
         request: GroupMembers<'_>,
     ) -> Result<GroupSnapshot, Error> {
         let group = self.layout().group(request.id, request.snapshots)?;
-        let parent = self.layout().parent_of_volumes();
+        let parents = group.parents(self.layout());
         let snapshots = group.snapshots().cloned().map(Query::Snapshot);
-        let queries = snapshots.chain([Query::Dataset(parent.name.clone())]);
+        let above = parents
+            .iter()
+            .map(|parent| Query::Dataset(parent.name.clone()));
+        let queries = snapshots.chain(above);
         let pool = self.observe(call, queries.collect()).await?;
         if let Some(taken) = group.taken(&pool) {
             return self.group(&group, &taken);
         }
         let missing = format!("group snapshot `{}`", group.id);
-        has_parent(&format!("find {missing}"), parent, &pool)?;
+        have_parents(&format!("find {missing}"), &parents, &pool)?;
         let (left, all) = (group.left(&pool).len(), group.members.len());
         Err(match left {
             0 => Error::not_found(missing),

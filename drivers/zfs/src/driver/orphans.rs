@@ -33,11 +33,14 @@ impl ZfsDriver {
             filter,
         };
         let half = |having| ListFilter::Lacking(having, PropertyName::SUCCESS);
-        let (kind, volumes) = (Some(layout.kind), &layout.volumes);
-        let mut scopes = vec![
-            scope(volumes, 1, kind, half(PropertyName::VOLUME_NAME)),
-            scope(volumes, 1, None, ListFilter::Helpers),
-        ];
+        let kind = Some(layout.kind);
+        let mut scopes = Vec::new();
+        for parent in layout.parents() {
+            scopes.extend([
+                scope(parent, 1, kind, half(PropertyName::VOLUME_NAME)),
+                scope(parent, 1, None, ListFilter::Helpers),
+            ]);
+        }
         if let Some(detached) = layout.detached.as_ref().filter(|_| with_detached) {
             let containers = ListFilter::Empty(PropertyName::CONTAINER);
             let filesystem = Some(VolumeKind::Filesystem);

@@ -2,13 +2,15 @@
 
 use driver_core::config::{Document, NoEnvironment};
 use driver_core::parameters::Scope;
-use driver_core::{CreateSnapshot, CreateVolume, Error, Kind, Parameters, Source};
+use driver_core::{
+    CreateSnapshot, CreateVolume, Error, Kind, Parameters, Source, VolumeId, VolumeName,
+};
 use serde::Deserialize;
 
 use super::ZfsDriver;
 use crate::config::BlockSize;
 use crate::export::Asked;
-use crate::id::{self, At, SnapshotPlace};
+use crate::id::{self, At, Child, SnapshotPlace};
 use crate::name::DatasetName;
 use crate::plan::ExportRef;
 use crate::plan::create::{Create, Original};
@@ -32,6 +34,55 @@ impl ZfsDriver {
     /// Whether a parameter says `true`. compat: "ZFS": any other text is no.
     pub(super) fn says(&self, parameters: &Parameters, key: &str) -> bool {
         parameters.get(self.scope(), key).map(str::trim) == Some("true")
+    }
+
+    /// The child of the parent of volumes that a class names.
+    pub(super) fn child_of(
+        &self,
+        parameters: &Parameters,
+        doing: &str,
+    ) -> Result<Option<&Child>, Error> {
+        let class = &self.settings.policy.class;
+        class.child(self.scope(), parameters, doing)
+    }
+
+    /// The id of the volume of this name in a child, or right below the parent.
+    pub(super) fn id_in(
+        &self,
+        child: Option<&Child>,
+        name: &VolumeName,
+        parameters: &Parameters,
+    ) -> Result<VolumeId, Error> {
+        let naming = &self.settings.naming;
+        let Some(child) = child else {
+            return naming.volume_id(name, parameters);
+        };
+        let naming = naming.clone().behind(child.bytes_in_id());
+        child.id_of(&naming.volume_id(name, parameters)?)
+    }
+
+    /// The datasets that the volume of this name would be below the other parents. A driver on top may have added the
+    /// same to each id.
+    fn twins(&self, request: &CreateVolume) -> Vec<DatasetName> {
+        let layout = self.layout();
+        if layout.children.is_empty() {
+            return Vec::new();
+        }
+        let id_in = |child| self.id_in(child, &request.name, &request.parameters);
+        let own = layout.child_of(&request.id);
+        let Ok(plain) = id_in(own) else {
+            return Vec::new();
+        };
+        let Some(added) = request.id.as_str().strip_prefix(plain.as_str()) else {
+            return Vec::new();
+        };
+        let places = std::iter::once(None).chain(layout.children.iter().map(Some));
+        let others = places.filter(|place| *place != own);
+        let twin = |place| {
+            let id = VolumeId::parse(&format!("{}{added}", id_in(place).ok()?)).ok()?;
+            layout.volume(&id).ok()
+        };
+        others.filter_map(twin).collect()
     }
 
     /// Rejects a topology that this connection does not have.
@@ -96,6 +147,8 @@ impl ZfsDriver {
             request,
             from,
             received: None,
+            twins: self.twins(request),
+            is_in_child: self.layout().child_of(&request.id).is_some(),
             block,
             class,
         })

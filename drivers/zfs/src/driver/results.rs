@@ -196,6 +196,17 @@ impl ZfsDriver {
         missing
     }
 
+    /// The scopes of volumes.
+    pub(super) fn volume_scopes(&self) -> Vec<ListScope> {
+        let scope = |parent: &DatasetName| ListScope {
+            parent: parent.clone(),
+            depth: 1,
+            kind: Some(self.kind()),
+            filter: ListFilter::Having(PropertyName::CONTEXT),
+        };
+        self.layout().parents().map(scope).collect()
+    }
+
     /// The scopes of snapshots, of one volume or of all.
     pub(super) fn snapshot_scopes(
         &self,
@@ -219,7 +230,8 @@ impl ZfsDriver {
             let container = container.and_then(below);
             scopes.extend(container.map(|container| scope(container, 1, kind)));
         } else {
-            scopes.push(scope(layout.volumes.clone(), 1, None));
+            let parents = layout.parents().cloned();
+            scopes.extend(parents.map(|parent| scope(parent, 1, None)));
             let detached = layout.detached.clone().filter(|_| with_detached);
             scopes.extend(detached.map(|parent| scope(parent, 2, kind)));
         }

@@ -232,7 +232,10 @@ impl ZfsDriver {
             let pool = self.observe(call, verb.queries_before()).await?;
             let part = match verb.arrival(&pool)? {
                 Arrival::Content => return Ok(()),
-                Arrival::Nothing => None,
+                Arrival::Nothing => {
+                    verb.check_place(&pool)?;
+                    None
+                }
                 Arrival::Part(part) => Some(part),
             };
             let bookmark = part.as_ref().and_then(Dataset::resumes);

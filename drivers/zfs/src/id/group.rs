@@ -6,7 +6,7 @@
 use driver_core::text::GroupSnapshotId;
 use driver_core::{Error, SnapshotId, SnapshotName, VolumeId};
 
-use super::{At, Foreign, Layout, SnapshotPlace, hash, leaf_within};
+use super::{At, Foreign, Layout, Parent, SnapshotPlace, hash, leaf_within};
 use crate::name::{DatasetName, SnapshotLeaf, SnapshotRef};
 
 /// The character between the name and the hash. No name of a snapshot has it.
@@ -119,6 +119,11 @@ impl GroupPlace {
     /// Its snapshots.
     pub fn snapshots(&self) -> impl Iterator<Item = &SnapshotRef> {
         self.members.iter().map(|(snapshot, _)| snapshot)
+    }
+
+    /// The parents of its volumes.
+    pub fn parents<'l>(&self, layout: &'l Layout) -> Vec<Parent<'l>> {
+        layout.parents_above(self.snapshots().map(|snapshot| &snapshot.dataset))
     }
 
     /// The dataset to lock for a plan about it: the same, however its snapshots are listed.

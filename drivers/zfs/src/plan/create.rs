@@ -36,6 +36,10 @@ pub struct Create<'a> {
     pub from: Option<Original>,
     /// The snapshot that came with its content from another connection, if any: it exists already.
     pub received: Option<SnapshotLeaf>,
+    /// The datasets of the volume of this name below the other parents: one of them at most exists.
+    pub twins: Vec<DatasetName>,
+    /// Whether it is in a child of the parent of volumes.
+    pub is_in_child: bool,
     /// The size of the blocks of a new zvol.
     pub block: u64,
     /// The settings of its class.
@@ -185,9 +189,12 @@ impl Verb for Create<'_> {
                 Object::Snapshot(name) => Query::Snapshot(name.clone()),
             });
             queries.extend(from.helper.then(|| Query::Snapshot(from.origin.clone())));
-            let parent = self.name().parent().filter(|_| from.copy);
-            queries.extend(parent.map(Query::Dataset));
         }
+        let copies = self.from.as_ref().is_some_and(|from| from.copy);
+        let parent = self.name().parent();
+        let parent = parent.filter(|_| copies || self.is_in_child);
+        queries.extend(parent.map(Query::Dataset));
+        queries.extend(self.twins.iter().cloned().map(Query::Dataset));
         let of_class = self.class.properties().map(|one| one.name);
         let properties = self.export_ref.export.reads().into_iter();
         Ok(Request {

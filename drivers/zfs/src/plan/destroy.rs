@@ -106,6 +106,12 @@ pub(crate) fn has_parent(doing: &str, parent: Parent<'_>, pool: &State) -> Resul
         .advise(advice))
 }
 
+/// The same for what is below several parents.
+pub(crate) fn have_parents(doing: &str, parents: &[Parent<'_>], pool: &State) -> Result<(), Error> {
+    let mut parents = parents.iter();
+    parents.try_for_each(|parent| has_parent(doing, *parent, pool))
+}
+
 /// The parent, where the last observation had it: what is missing was looked for below it then.
 fn parent_again(parent: Parent<'_>, pool: &State) -> Option<Query> {
     let parent = pool.dataset(parent.name)?;

@@ -208,11 +208,14 @@ impl MoveIn<'_> {
                     .refused(Kind::Conflict, why)
                     .advise("no round can follow: finish the move, or give it up"))
             }
-            Came::Nothing => Ok(NextRound {
-                is_new: true,
-                before: self.create.parent(pool),
-                ..round
-            }),
+            Came::Nothing => {
+                self.create.check_place(pool)?;
+                Ok(NextRound {
+                    is_new: true,
+                    before: self.create.parent(pool),
+                    ..round
+                })
+            }
             Came::Part(part) => Ok(NextRound {
                 resume: part.resumes(),
                 undo: Some(given_up(part)),

@@ -31,6 +31,7 @@ impl OtherNames<'_> {
         let parents = std::iter::once(&self.layout.volumes).chain(detached);
         Query::Named {
             within: parents.cloned().collect(),
+            has_children: !self.layout.children.is_empty(),
             name: self.name.as_str().to_owned(),
             leaf: leaf.clone(),
         }

@@ -74,6 +74,7 @@ impl Create<'_> {
     pub fn queries_before(&self) -> Vec<Query> {
         let mut queries = vec![Query::Family(self.name().clone())];
         queries.extend(self.name().parent().map(Query::Dataset));
+        queries.extend(self.twins.iter().cloned().map(Query::Dataset));
         if self.kind == VolumeKind::Zvol {
             queries.push(Query::System);
         }

@@ -6,7 +6,8 @@ use super::incoming::content_of;
 use super::{Create, Original};
 use crate::id;
 use crate::name::SnapshotRef;
-use crate::observed::{State, System, VolumeKind};
+use crate::observed::{Dataset, State, System, VolumeKind};
+use crate::plan::is_complete;
 use crate::property::{Property, PropertyName};
 use crate::step::{New, Plan, Step};
 
@@ -21,6 +22,7 @@ impl Create<'_> {
     /// The plan that creates the dataset.
     pub(super) fn make(&self, pool: &State) -> Result<Plan, Error> {
         self.check_device(pool.system())?;
+        self.check_place(pool)?;
         let mut plan = Plan::about(self.name().clone());
         let Some(from) = &self.from else {
             let size = self.size(None, self.block)?;
@@ -44,9 +46,11 @@ impl Create<'_> {
             let why = format!("its source has {used} bytes");
             return Err(self.refused(Kind::OutOfRange).because(why));
         }
-        let parent = self.name().parent().filter(|_| from.copy);
+        let parent = self.name().parent();
+        let parent = parent.filter(|_| from.copy || self.is_in_child);
         if let Some(parent) = parent.filter(|parent| pool.dataset(parent).is_none()) {
-            // A stream is received into a parent that exists.
+            // A stream is received into a parent that exists, and not every storage makes one for a clone. That of a
+            // clone is there, unless it is a child.
             plan.step(Step::Create {
                 dataset: parent,
                 new: New::Filesystem,
@@ -73,6 +77,38 @@ impl Create<'_> {
             }
         });
         Ok(plan)
+    }
+
+    /// Rejects a new dataset whose name is that of a volume elsewhere, or whose parent is no parent of volumes.
+    pub fn check_place(&self, pool: &State) -> Result<(), Error> {
+        let wanted = self.policy.contract(self.request);
+        let is_named = |found: &&Dataset| {
+            let mut names = wanted
+                .iter()
+                .filter(|property| property.name == PropertyName::VOLUME_NAME);
+            names.any(|name| found.properties.own(&name.name) == Some(name.value.as_str()))
+        };
+        let mut twins = self.twins.iter().filter_map(|twin| pool.dataset(twin));
+        let ours = |found: &&Dataset| !self.policy.owner().is_another(found);
+        if let Some(twin) = twins.find(|found| is_named(found) && ours(found)) {
+            let why = format!("{} exists, and is the volume of this name", twin.name);
+            return Err(self.refused(Kind::Conflict).because(why).advise(
+                "a volume is in one place alone: ask for it with the same `datasetChild`, or delete it first",
+            ));
+        }
+        let parent = self.name().parent().filter(|_| self.is_in_child);
+        let parent = parent.and_then(|parent| pool.dataset(&parent));
+        let holds = |parent: &&Dataset| {
+            parent.kind == VolumeKind::Filesystem && !parent.is_managed() && !is_complete(parent)
+        };
+        if let Some(other) = parent.filter(|parent| !holds(parent)) {
+            let why = format!("{} is a volume or a zvol, and holds no others", other.name);
+            return Err(self
+                .refused(Kind::Invalid)
+                .because(why)
+                .advise("take it out of zfs.datasetChildren"));
+        }
+        Ok(())
     }
 
     /// The properties of every new dataset of this request from its first moment.

@@ -4,7 +4,7 @@
 use driver_core::Error;
 
 use super::snapshot::mark;
-use super::{has_parent, parent_again, with_parent};
+use super::{have_parents, parent_again, with_parent};
 use crate::id::{GroupPlace, Layout};
 use crate::observed::{Observed, Query, Request, State};
 use crate::plan::{Outcome, Verb};
@@ -32,13 +32,15 @@ impl Verb for DestroyGroup<'_> {
         let snapshots = self.group.snapshots().cloned().map(Query::Snapshot);
         let marked = self.group.snapshots().filter(|_| self.leaves_marks);
         let marks = marked.map(|snapshot| Query::Marks(snapshot.dataset.clone()));
-        let parent = parent_again(self.layout.parent_of_volumes(), pool);
-        Ok(Request::of(snapshots.chain(marks).chain(parent)))
+        let parents = self.group.parents(self.layout).into_iter();
+        let parents = parents.filter_map(|parent| parent_again(parent, pool));
+        Ok(Request::of(snapshots.chain(marks).chain(parents)))
     }
 
     fn request_after(&self, pool: &State) -> Result<Request, Error> {
         let request = self.request(pool)?;
-        Ok(with_parent(self.layout.parent_of_volumes(), request))
+        let parents = self.group.parents(self.layout).into_iter();
+        Ok(parents.fold(request, |request, parent| with_parent(parent, request)))
     }
 
     fn plan(&self, _asked: &State, seen: &Observed, done: usize) -> Result<Outcome<()>, Error> {
@@ -57,7 +59,7 @@ impl Verb for DestroyGroup<'_> {
         if done == 0 {
             return Ok(Outcome::Do(plan));
         }
-        has_parent(&self.doing(), self.layout.parent_of_volumes(), &seen.pool)?;
+        have_parents(&self.doing(), &self.group.parents(self.layout), &seen.pool)?;
         Ok(Outcome::Done(()))
     }
 }

@@ -7,7 +7,7 @@
 use driver_core::{Error, Kind, VolumeId};
 
 use super::{Doomed, has_parent, parent_again, ties, were_asked, with_parent};
-use crate::id::Layout;
+use crate::id::{Layout, Parent};
 use crate::observed::{Dataset, Observed, Query, Request, State};
 use crate::plan::{ExportRef, Outcome, Verb, blocked, is_complete};
 use crate::property::{Property, PropertyName, PropertyValue};
@@ -47,6 +47,10 @@ impl DestroyVolume<'_> {
     fn id(&self) -> &VolumeId {
         self.export_ref.id
     }
+
+    fn parent(&self) -> Parent<'_> {
+        self.layout.parent_above(self.export_ref.dataset)
+    }
 }
 
 impl Verb for DestroyVolume<'_> {
@@ -59,7 +63,7 @@ impl Verb for DestroyVolume<'_> {
     fn request(&self, pool: &State) -> Result<Request, Error> {
         let mut queries = vec![Query::Family(self.export_ref.dataset.clone())];
         queries.extend(ties(self.layout, self.export_ref.dataset, pool));
-        queries.extend(parent_again(self.layout.parent_of_volumes(), pool));
+        queries.extend(parent_again(self.parent(), pool));
         Ok(Request {
             queries,
             properties: self.export_ref.export.reads(),
@@ -69,10 +73,7 @@ impl Verb for DestroyVolume<'_> {
     }
 
     fn request_after(&self, pool: &State) -> Result<Request, Error> {
-        Ok(with_parent(
-            self.layout.parent_of_volumes(),
-            self.request(pool)?,
-        ))
+        Ok(with_parent(self.parent(), self.request(pool)?))
     }
 
     fn plan(&self, asked: &State, seen: &Observed, done: usize) -> Result<Outcome<()>, Error> {
@@ -88,7 +89,7 @@ impl Verb for DestroyVolume<'_> {
             if done == 0 {
                 return Ok(Outcome::Do(plan));
             }
-            has_parent(&doing, self.layout.parent_of_volumes(), &seen.pool)?;
+            has_parent(&doing, self.parent(), &seen.pool)?;
             self.export_ref.remove(&mut plan, &*status)?;
             return Ok(if plan.is_empty() {
                 Outcome::Done(())
