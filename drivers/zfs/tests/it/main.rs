@@ -9,6 +9,7 @@ mod absent;
 mod adopted;
 mod at_one_moment;
 mod blocks;
+mod children;
 mod concurrent;
 mod configured;
 mod connected;
