@@ -5,6 +5,7 @@ mod appliance;
 mod calls;
 mod catalogue;
 mod checks;
+mod children;
 mod connected;
 mod connection;
 mod contract;

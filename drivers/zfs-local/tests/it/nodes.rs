@@ -492,3 +492,35 @@ fn ids_leave_room_for_what_stands_before_them() {
         assert!(id.as_str().len() + taken <= 128, "{taken}: {id}");
     }
 }
+
+#[tokio::test]
+async fn a_volume_in_a_child_of_the_parent_says_where_it_is_and_is_in_one_place_alone() {
+    let with_children = |node: &str| {
+        let zfs = "  datasetEnableQuotas: true\n  datasetChildren: [fast, bulk]\n  \
+                   volumeParameters: [datasetChild]\n";
+        let settings = settings(VolumeKind::Filesystem, zfs).unwrap();
+        NodeZfs::new(settings, MemoryHost::new(), &id_of(node))
+    };
+    let (one, other) = (with_children("one"), with_children("other"));
+    let in_child = |child: &str| {
+        let class = BTreeMap::from([("datasetChild".to_owned(), child.to_owned())]);
+        let parameters = Parameters::new(class);
+        let name = VolumeName::parse("pvc-1").unwrap();
+        CreateVolume {
+            parameters: parameters.clone(),
+            ..request(one.name_volume(&name, &parameters).unwrap(), "pvc-1")
+        }
+    };
+    let made = one.create_volume(&call(), &in_child("fast")).await.unwrap();
+    let plain = named(&one, "pvc-1").id;
+    assert_eq!(made.id.as_str(), format!("fast.{plain}"));
+    let twins = [in_child("bulk"), named(&one, "pvc-1")];
+    for twin in &twins {
+        let error = one.create_volume(&call(), twin).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Conflict, "{}", error.chain());
+    }
+    let deletion = DeleteVolume::new(&made.id);
+    let error = other.delete_volume(&call(), deletion).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
+    one.delete_volume(&call(), deletion).await.unwrap();
+}
