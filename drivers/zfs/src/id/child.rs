@@ -54,7 +54,7 @@ fn child_in(id: &str) -> Option<&str> {
 
 /// Whether an id is that of a dataset or of what is in it: its last parts are those of the id.
 pub fn is_id_of(id: &str, dataset: &str) -> bool {
-    let above = dataset.strip_suffix(&id.replacen(MARK, "/", 1));
+    let above = dataset.strip_suffix(id.replacen(MARK, "/", 1).as_str());
     above.is_some_and(|above| above.ends_with('/'))
 }
 

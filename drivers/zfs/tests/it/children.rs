@@ -355,9 +355,9 @@ async fn an_interrupted_creation_ends_in_its_place_or_is_an_orphan_there() {
             if made.is_ok() {
                 break;
             }
-            let begun = thing(&driver, "tank/csi/v/fast/v0").is_some();
+            let is_started = thing(&driver, "tank/csi/v/fast/v0").is_some();
             let elsewhere = make(&driver, "v0", Some("bulk")).await;
-            if begun {
+            if is_started {
                 is(
                     &elsewhere.unwrap_err(),
                     Kind::Conflict,
@@ -529,7 +529,7 @@ async fn a_group_has_volumes_of_several_children() {
 #[tokio::test]
 async fn the_space_of_a_class_is_that_of_its_child() {
     let driver = allowing(VolumeKind::Filesystem, LISTED);
-    let left = async |child| {
+    let left = async |child: Option<&str>| {
         let query = CapacityQuery {
             parameters: class(child, false),
             topology: None,
