@@ -72,6 +72,12 @@ async fn zvols_keep_the_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn volumes_beside_children_of_their_parent_keep_the_contract() {
+    let zfs = "  datasetChildren: [fast, bulk]\n  volumeParameters: [datasetChild]\n";
+    keep(VolumeKind::Zvol, zfs, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_export_that_is_known_only_when_it_is_there_keeps_the_contract() {
     keep(VolumeKind::Zvol, "  zvolBlocksize: 64K\n", true).await;
 }
