@@ -1,6 +1,7 @@
 //! Each call that only reads, where a program offers it, about a volume or a snapshot that is there.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use csi_proto::v1 as csi;
 use tonic::{Response, Status};
@@ -89,6 +90,33 @@ pub async fn of_a_snapshot(
         };
         let answer = client.controller.clone().get_snapshot(request).await;
         done.push(("GetSnapshot", outcome(answer)));
+    }
+    done
+}
+
+/// The calls of the node about a volume that a pod uses, and about its storage.
+pub async fn of_a_node(
+    client: &Client,
+    offered: &BTreeSet<&'static str>,
+    made: &csi::Volume,
+    staging: &Path,
+    target: &Path,
+) -> Vec<Read> {
+    let mut node = client.node.clone();
+    let mut done = Vec::new();
+    if offered.contains("NodeGetVolumeHealth") {
+        let request = csi::NodeGetVolumeHealthRequest {
+            volume_id: made.volume_id.clone(),
+            volume_publish_path: target.display().to_string(),
+            staging_target_path: staging.display().to_string(),
+        };
+        let answer = node.node_get_volume_health(request).await;
+        done.push(("NodeGetVolumeHealth", outcome(answer)));
+    }
+    if offered.contains("NodeGetStorageHealth") {
+        let request = csi::NodeGetStorageHealthRequest::default();
+        let answer = node.node_get_storage_health(request).await;
+        done.push(("NodeGetStorageHealth", outcome(answer)));
     }
     done
 }

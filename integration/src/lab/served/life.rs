@@ -88,6 +88,11 @@ pub(in crate::lab) async fn lived(node: &Node, served: Served, first: &Fixture) 
     let cut = cut(node, first, &[]).await;
     all_read(node, served, first, &cut).await;
     node.stats(first, &pod).await.expect("what it uses");
+    let client = node.server.client();
+    let offered = client.offered().await.expect("what it offers");
+    let staging = node.staging(first);
+    let read = reads::of_a_node(&client, &offered, &first.volume, &staging, &pod).await;
+    all_ended_well(read);
     write(first, &pod, &new);
 
     step("restore");
@@ -140,7 +145,11 @@ async fn all_read(node: &Node, served: Served, first: &Fixture, cut: &str) {
     let capability = capability(served.access, Mode::SingleNodeMultiWriter);
     let mut done = reads::of_a_volume(&client, &offered, &first.volume, capability).await;
     done.extend(reads::of_a_snapshot(&client, &offered, cut).await);
-    for (call, outcome) in done {
+    all_ended_well(done);
+}
+
+fn all_ended_well(calls: Vec<(&str, reads::Outcome)>) {
+    for (call, outcome) in calls {
         outcome.unwrap_or_else(|what| panic!("{call}: {what}"));
     }
 }

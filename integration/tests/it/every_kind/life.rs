@@ -205,13 +205,6 @@ impl Life {
         self.done.extend(read);
     }
 
-    fn raw<T>(&mut self, call: &'static str, answer: Result<tonic::Response<T>, tonic::Status>) {
-        let outcome = answer
-            .map(drop)
-            .map_err(|status| format!("{:?}: {}", status.code(), status.message()));
-        self.done.push((call, outcome));
-    }
-
     async fn publish(&mut self, made: &csi::Volume) {
         if !self.offers("ControllerPublishVolume") {
             return;
@@ -332,20 +325,8 @@ impl Life {
             let answer = client.node_get_volume_stats(request).await;
             self.note("NodeGetVolumeStats", answer);
         }
-        if self.offers("NodeGetVolumeHealth") {
-            let request = csi::NodeGetVolumeHealthRequest {
-                volume_id: made.volume_id.clone(),
-                volume_publish_path: text(target),
-                staging_target_path: text(staging),
-            };
-            let answer = client.node.node_get_volume_health(request).await;
-            self.raw("NodeGetVolumeHealth", answer);
-        }
-        if self.offers("NodeGetStorageHealth") {
-            let request = csi::NodeGetStorageHealthRequest::default();
-            let answer = client.node.node_get_storage_health(request).await;
-            self.raw("NodeGetStorageHealth", answer);
-        }
+        let read = reads::of_a_node(&self.client, &self.offered, made, staging, target).await;
+        self.done.extend(read);
         if self.offers("NodeExpandVolume") {
             let mut larger = volume::expand(&made.volume_id, made.capacity_bytes.max(1));
             larger.volume_capability = Some(volume::mounted(Mode::SingleNodeWriter));
