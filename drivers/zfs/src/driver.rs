@@ -43,6 +43,7 @@ use crate::id::{At, Child, Layout, Parent};
 use crate::name::DatasetName;
 use crate::observed::{Dataset, Query, Request, State, VolumeKind};
 use crate::plan::access::{Access, AccessChange};
+use crate::plan::create::{holds_no_others, holds_volumes};
 use crate::plan::destroy::{DestroySnapshot, DestroyVolume, has_parent, have_parents};
 use crate::plan::expand::Expand;
 use crate::plan::modify::Modify;
@@ -196,6 +197,15 @@ impl ZfsDriver {
         missing::confirmed(outcome, self.look_for_parents(call, &doing, &parents)).await
     }
 
+    /// The listed children that are volumes themselves: such a volume is neither found nor deleted by its id.
+    fn unfit_children(&self, pool: &State) -> Vec<Error> {
+        let children = self.layout().children.iter();
+        let found = children.filter_map(|child| pool.dataset(child.dataset()));
+        let unfit = found.filter(|found| !holds_volumes(found));
+        let refused = |found| holds_no_others(Error::invalid("look at zfs.datasetChildren"), found);
+        unfit.map(refused).collect()
+    }
+
     fn heard(&self) {
         let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
         *answered = Some(Instant::now());
@@ -311,17 +321,24 @@ impl Driver for ZfsDriver {
     async fn examine(&self, call: &Call) -> Vec<Error> {
         let problems = self.probe(call).await;
         let export = self.export.examine();
-        if !problems.is_empty() || export.is_empty() {
+        let asks_export = !export.is_empty();
+        let children = &self.layout().children;
+        if !problems.is_empty() || (!asks_export && children.is_empty()) {
             return problems;
         }
+        let children = children.iter().map(Child::dataset).cloned();
         let request = Request {
             export,
-            ..Request::default()
+            ..Request::of(children.map(Query::Dataset))
         };
         match self.backend.observe(call, &request).await {
             Ok(seen) => {
-                let problems = self.export.problems(&seen.export);
-                problems.unwrap_or_else(|error| vec![error])
+                let mut problems = self.unfit_children(&seen.pool);
+                if asks_export {
+                    let of_export = self.export.problems(&seen.export);
+                    problems.extend(of_export.unwrap_or_else(|error| vec![error]));
+                }
+                problems
             }
             Err(error) => vec![error],
         }

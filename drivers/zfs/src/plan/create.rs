@@ -12,6 +12,7 @@ use driver_core::{CreateVolume, Effect, Error, Kind};
 
 pub use self::incoming::{Arrival, DropHelper, TakeHelper, content_of, given_up};
 pub(super) use self::make::take;
+pub use self::make::{holds_no_others, holds_volumes};
 use super::{ExportRef, Leftover, Outcome, Verb, is_complete};
 use crate::id::At;
 use crate::name::{DatasetName, NameError, Object, SnapshotLeaf, SnapshotRef};

@@ -181,6 +181,7 @@ async fn a_volume_is_in_the_child_of_its_class_and_each_call_finds_it_by_its_id(
         }
         assert!(thing(&driver, "tank/csi/v/fast/v1").is_some(), "{kind}");
         assert_eq!(listed(&driver).await, texts(&["bulk.v2", "fast.v1", "v0"]));
+        assert!(driver.examine(&call()).await.is_empty(), "{kind}");
         let fast = id("fast.v1");
         let found = driver.get_volume(&call(), &fast).await.unwrap();
         assert_eq!(found.id, fast);
@@ -450,6 +451,15 @@ async fn a_volume_with_the_name_of_a_child_holds_no_others_and_is_left_alone() {
         let plain = allowing(kind, "");
         make(&plain, "fast", None).await.unwrap();
         let driver = over(kind, LISTED, state(&plain));
+        let said = driver.examine(&call()).await;
+        let [child] = said.as_slice() else {
+            panic!("{kind}: {said:?}");
+        };
+        is(
+            child,
+            Kind::Invalid,
+            "tank/csi/v/fast is a volume or a zvol",
+        );
         let error = make(&driver, "v0", Some("fast")).await.unwrap_err();
         is(&error, Kind::Invalid, "is a volume or a zvol");
         for error in [

@@ -18,6 +18,19 @@ struct Content {
     used: Option<u64>,
 }
 
+/// Whether a dataset can be a parent of volumes: it is none itself.
+pub fn holds_volumes(parent: &Dataset) -> bool {
+    parent.kind == VolumeKind::Filesystem && !parent.is_managed() && !is_complete(parent)
+}
+
+/// The error about one that cannot.
+pub fn holds_no_others(refused: Error, other: &Dataset) -> Error {
+    let why = format!("{} is a volume or a zvol, and holds no others", other.name);
+    refused
+        .because(why)
+        .advise("take it out of zfs.datasetChildren")
+}
+
 impl Create<'_> {
     /// The plan that creates the dataset.
     pub(super) fn make(&self, pool: &State) -> Result<Plan, Error> {
@@ -98,17 +111,10 @@ impl Create<'_> {
         }
         let parent = self.name().parent().filter(|_| self.is_in_child);
         let parent = parent.and_then(|parent| pool.dataset(&parent));
-        let holds = |parent: &&Dataset| {
-            parent.kind == VolumeKind::Filesystem && !parent.is_managed() && !is_complete(parent)
-        };
-        if let Some(other) = parent.filter(|parent| !holds(parent)) {
-            let why = format!("{} is a volume or a zvol, and holds no others", other.name);
-            return Err(self
-                .refused(Kind::Invalid)
-                .because(why)
-                .advise("take it out of zfs.datasetChildren"));
+        match parent.filter(|parent| !holds_volumes(parent)) {
+            Some(other) => Err(holds_no_others(self.refused(Kind::Invalid), other)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The properties of every new dataset of this request from its first moment.
