@@ -65,6 +65,9 @@ impl ZfsDriver {
         let room = self.settings.id_room.bytes();
         let id = id.filter(|id| id.as_str().len() <= room).ok_or_else(|| {
             let why = format!("no volume can be called `{}`", leaf.escape_debug());
+            // The name of a child is part of the id.
+            let above = name.as_str().len() - parent.as_str().len() - "/".len() - leaf.len();
+            let room = room.saturating_sub(above);
             let form = format!("letters, digits, `-` and `_`, at most {room} of them");
             refused(source, why).advise(format!("rename it on the storage host: {form}"))
         })?;
