@@ -273,14 +273,22 @@ impl ZfsConfig {
 
     /// The children of the parent of volumes.
     fn children(&self, parent: &DatasetName) -> Result<Vec<Child>, ConfigError> {
-        let mut children = Vec::new();
+        let mut children: Vec<Child> = Vec::new();
         for name in &self.dataset_children {
             let child = Child::of(parent, name).map_err(|error| {
                 let problem = format!("`{}` {error}", name.escape_debug());
                 ConfigError::at("zfs.datasetChildren", problem)
             })?;
-            if !children.contains(&child) {
-                children.push(child);
+            let alike = |other: &&Child| other.name().eq_ignore_ascii_case(child.name());
+            match children.iter().find(alike) {
+                None => children.push(child),
+                Some(other) if *other == child => {}
+                // Names of targets and shares have no capitals.
+                Some(other) => {
+                    let problem =
+                        format!("`{}` and `{name}` differ in capitals alone", other.name());
+                    return Err(ConfigError::at("zfs.datasetChildren", problem));
+                }
             }
         }
         Ok(children)

@@ -90,6 +90,7 @@ fn children_of_the_parent_are_datasets_that_a_class_may_choose() {
         ("datasetChildren: [a/b]", "zfs.datasetChildren"),
         ("datasetChildren: [a.b]", "zfs.datasetChildren"),
         ("datasetChildren: ['']", "zfs.datasetChildren"),
+        ("datasetChildren: [fast, Fast]", "zfs.datasetChildren"),
         ("volumeParameters: [datasetChild]", "zfs.volumeParameters"),
     ] {
         let error = read(extra).expect_err("must be refused");
