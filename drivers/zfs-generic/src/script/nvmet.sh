@@ -159,8 +159,11 @@ leave_out() {
 # Whether the pool of the device answers. To open a device of a suspended pool takes as long as the pool is suspended,
 # and that cannot be ended. So one of each pool is opened beside this script first, without its locks.
 pool_answers() {
-    pool=${device#/dev/zvol/}
-    pool=${pool%%/*}
+    # A device that is no zvol tells of no pool, and stands for itself.
+    case $device in
+    /dev/zvol/*) pool=${device#/dev/zvol/} pool=${pool%%/*} ;;
+    *) pool=$device ;;
+    esac
     case $silent in *"/$pool/"*) return 1 ;; esac
     case $sound in *"/$pool/"*) return 0 ;; esac
     dd "if=$device" of=/dev/null count=0 </dev/null >/dev/null 2>&1 7>&- 8>&- &

@@ -293,6 +293,32 @@ async fn a_pool_that_does_not_answer_keeps_no_port_closed() {
 }
 
 #[tokio::test]
+async fn a_disk_that_is_no_zvol_is_not_taken_for_one_of_a_pool_that_does_not_answer() {
+    let host = Host::new();
+    let export = host.export(NVMET);
+    let mut volumes = published(&host, &export, &[1, 2, 3, 4], &[]).await;
+    let mut saved: serde_json::Value = serde_json::from_str(&host.text("etc/saved.json")).unwrap();
+    let subsystems = saved["subsystems"].as_array_mut().unwrap();
+    for (at, path) in [
+        (0, "/dev/zvol/one/a"),
+        (2, "/dev/zvol/two/b"),
+        (3, "/dev/sdx"),
+    ] {
+        subsystems[at]["namespaces"][0]["device"]["path"] = path.into();
+    }
+    std::fs::write(host.path("etc/saved.json"), saved.to_string()).unwrap();
+    host.starts_again();
+    host.program(
+        "dd",
+        "#!/bin/sh\ncase $1 in if=/dev/zvol/*) exec /bin/sleep 30 ;; esac\n",
+    );
+    host.program("sleep", "#!/bin/sh\nexec /bin/sleep 0.02\n");
+    establish(&host, &export, &mut volumes[1]).await;
+    let linked = [1, 2, 3, 4].map(|n| is_linked(&host, n));
+    assert_eq!(linked, [false, true, false, true], "{}", host.said());
+}
+
+#[tokio::test]
 async fn what_the_driver_has_not_saved_so_is_named() {
     let host = Host::new();
     let export = host.export(NVMET);
