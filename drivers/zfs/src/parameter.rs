@@ -133,12 +133,13 @@ fn cannot_be(doing: &str, name: &str, text: &str, values: &str) -> Error {
 }
 
 fn refused(doing: &str, key: &str, allowed: &[&str]) -> Error {
+    let allowed = match allowed {
+        [] => "nothing".to_owned(),
+        some => some.join(", "),
+    };
     Error::invalid(doing)
         .because(format!("a class may not set `{}` here", key.escape_debug()))
-        .advise(format!(
-            "zfs.volumeParameters allows {}",
-            allowed.join(", ")
-        ))
+        .advise(format!("zfs.volumeParameters allows {allowed}"))
 }
 
 // === impl ClassProperty ===
@@ -345,7 +346,7 @@ impl ClassProperties {
     }
 
     /// The settings of the class of a new volume. Without a list a class sets nothing: its parameters are those of
-    /// templates.
+    /// templates, but for the name of a child.
     pub fn of_new(
         &self,
         scope: Scope<'_>,
@@ -354,7 +355,7 @@ impl ClassProperties {
     ) -> Result<ClassChoice, Error> {
         let mut all = ClassChoice::default();
         if self.allowed.is_empty() {
-            return Ok(all);
+            return self.child(scope, parameters, doing).map(|_| all);
         }
         for property in ClassProperty::ALL {
             if let Some(text) = parameters.get(scope, property.name()) {
@@ -367,7 +368,8 @@ impl ClassProperties {
         Ok(all)
     }
 
-    /// The child of the parent of volumes that the class of a new volume names. Without a list a class names none.
+    /// The child of the parent of volumes that the class of a new volume names. Where nothing is listed, neither children
+    /// nor what classes may set, a class names none. A child that is closed is no reason to place the volume elsewhere.
     pub fn child(
         &self,
         scope: Scope<'_>,
@@ -376,7 +378,8 @@ impl ClassProperties {
     ) -> Result<Option<&Child>, Error> {
         let property = ClassProperty::DatasetChild;
         let named = parameters.get(scope, property.name());
-        match named.filter(|_| !self.allowed.is_empty()) {
+        let is_listed = !self.allowed.is_empty() || !self.children.is_empty();
+        match named.filter(|_| is_listed) {
             Some(_) if !self.has(property) => Err(refused(doing, property.name(), &self.names)),
             Some(text) => self.child_of(text, doing).map(Some),
             None => Ok(None),
@@ -718,15 +721,22 @@ mod tests {
             assert_eq!(error.kind(), driver_core::Kind::Invalid, "{text}");
             assert_eq!(error.advice(), Some("it can be fast, Bulk"), "{text}");
         }
-        let (child, _) = named(&["sync"], "fast");
-        assert!(
-            child
-                .unwrap_err()
-                .chain()
-                .contains("may not set `datasetChild`")
-        );
-        let (child, _) = named(&[], "fast");
-        assert_eq!(child.unwrap(), None);
+        for allowed in [&["sync"][..], &[]] {
+            let (child, _) = named(allowed, "fast");
+            let error = child.unwrap_err();
+            assert!(
+                error.chain().contains("may not set `datasetChild`"),
+                "{allowed:?}: {}",
+                error.chain()
+            );
+        }
+        // Without any list the key is that of a template.
+        let none = ClassProperties::allow(&[], VolumeKind::Zvol, &ShareChoices::default(), &[]);
+        let none = none.unwrap();
+        let class = BTreeMap::from([("datasetChild".to_owned(), "fast".to_owned())]);
+        let class = Parameters::new(class);
+        assert_eq!(none.child(scope, &class, "create").unwrap(), None);
+        assert!(none.of_new(scope, &class, "create").is_ok());
     }
 
     #[test]

@@ -411,18 +411,17 @@ async fn what_is_not_listed_or_not_allowed_is_refused_before_anything_changes() 
             let error = driver.capacity(&call(), &query).await.unwrap_err();
             is(&error, Kind::Invalid, "it can be fast, bulk");
         }
-        let closed = over(
-            kind,
-            "  datasetChildren: [fast]\n  volumeParameters: [compression]\n",
-            state(&driver),
-        );
-        let error = closed.name_volume(&text, &class(Some("fast"), false));
-        is(
-            &error.unwrap_err(),
-            Kind::Invalid,
-            "may not set `datasetChild`",
-        );
-        assert_eq!(listed(&closed).await, texts(&["fast.v0"]));
+        for allowed in ["", "  volumeParameters: [compression]\n"] {
+            let zfs = format!("  datasetChildren: [fast]\n{allowed}");
+            let closed = over(kind, &zfs, state(&driver));
+            let error = closed.name_volume(&text, &class(Some("fast"), false));
+            is(
+                &error.unwrap_err(),
+                Kind::Invalid,
+                "may not set `datasetChild`",
+            );
+            assert_eq!(listed(&closed).await, texts(&["fast.v0"]));
+        }
         let (of, parameters) = (id("fast.v0"), class(Some("bulk"), false).raw().clone());
         let child = parameters
             .into_iter()
