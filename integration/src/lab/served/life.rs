@@ -91,8 +91,7 @@ pub(in crate::lab) async fn lived(node: &Node, served: Served, first: &Fixture) 
     let client = node.server.client();
     let offered = client.offered().await.expect("what it offers");
     let staging = node.staging(first);
-    let read = reads::of_a_node(&client, &offered, &first.volume, &staging, &pod).await;
-    all_ended_well(read);
+    all_ended_well(reads::of_a_node(&client, &offered, &first.volume, &staging, &pod).await);
     write(first, &pod, &new);
 
     step("restore");
