@@ -150,16 +150,17 @@ async fn use_all(server: &Server, run: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_truenas_that_answers_any_amount_takes_little_memory_and_the_others_are_served() {
-    floods_take_little_memory(Generation::V24_10).await;
+    floods_take_little_memory(Generation::V24_10, |taken| println!("{taken}")).await;
 }
 
 /// 25.10 has another protocol on its socket than 24.10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_truenas_with_json_rpc_that_answers_any_amount_takes_little_memory_too() {
-    floods_take_little_memory(Generation::V25_10).await;
+    floods_take_little_memory(Generation::V25_10, |taken| println!("{taken}")).await;
 }
 
-async fn floods_take_little_memory(generation: Generation) {
+/// Says of each flood what the program took.
+async fn floods_take_little_memory(generation: Generation, say: impl Fn(String)) {
     let (nas, other) = (nas(generation).await, nas(generation).await);
     let (place, storage) = (Place::new(), Place::new());
     let good = Launch::local_hostpath(&storage).config;
@@ -189,9 +190,9 @@ async fn floods_take_little_memory(generation: Generation) {
             use_all(&server, &run).await;
             let peak = server.process().peak_rss_kib();
             let now = server.process().rss_kib();
-            println!(
+            say(format!(
                 "{generation:?}, before the login {before_login}, {flood}: {peak} KiB, then {now} KiB"
-            );
+            ));
             assert!(peak < MOST_KIB, "{generation:?} {run}: {peak} KiB");
         }
     }
