@@ -439,6 +439,7 @@ const OURS: &[Word] = &[
         Denied,
         Tell,
     ),
+    ("not everything in 'tank/v' could be listed", Internal, Tell),
     (
         "cannot open 'tank': dataset does not exist\nits pool is not imported",
         Unreachable,

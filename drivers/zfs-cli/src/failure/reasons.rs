@@ -401,6 +401,13 @@ pub(super) const OF_ZFS: &[Reason] = &[
         Next::Wait,
         "something may use the dataset on the storage host",
     ),
+    // By the script of lists, after what `zfs` says, if it says why.
+    (
+        "not everything in '",
+        Kind::Internal,
+        Next::Tell,
+        "see `zfs list -r` of that dataset on the storage host",
+    ),
 ];
 
 /// Failures of any command, mostly before it starts.

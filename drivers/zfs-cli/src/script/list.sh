@@ -7,6 +7,9 @@
 # of ZFS are longer than awk counts. They are sorted only where not all of them are on the page. The last line
 # says after a tab where the page ends, if there is more.
 #
+# A parent that does not exist has nothing in it, and only a message with its name says so: any other failure is one
+# of the whole list. What was not looked through shows in messages alone, not in how the command ended.
+#
 # MAX AFTER HELPER WANTED [RULE HAVING LACKING PARENT DEPTH KINDS]... -- ZFS...
 max=$1 after=$2 helper=$3 wanted=$4
 shift 4
@@ -29,9 +32,20 @@ places() {
 }
 one() {
     shift $(($1 + 2))
-    "$@" get -Hp -d "$depth" -t "$kinds" -o name,property,value,source "$wanted" "$parent"
+    {
+        complaint=$(exec "$@" get -Hp -d "$depth" -t "$kinds" -o name,property,value,source "$wanted" "$parent" 2>&1 >&3 3>&-)
+    } 3>&1
     code=$?
-    [ $code -eq 1 ] || return $code
+    [ -z "$complaint" ] || printf '%s\n' "$complaint" >&2
+    [ $code -le 1 ] || return $code
+    case "$code $complaint" in
+    "1 "*"'$parent': dataset does not exist"* | "1 "*"'$parent': no such pool or dataset"*) ;;
+    "1 "* | *'cannot iterate '*)
+        echo "not everything in '$parent' could be listed" >&2
+        return 1
+        ;;
+    *) return 0 ;;
+    esac
     said=$("$@" get -H -o name type "${parent%%/*}" 2>&1 >/dev/null) && return 1
     not_imported
     return 4

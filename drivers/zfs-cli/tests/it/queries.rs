@@ -264,6 +264,69 @@ async fn a_list_of_what_is_not_there_is_empty_and_any_other_complaint_is_an_erro
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_of_several_parents_that_cannot_be_read_fails_the_whole_list() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut query = volumes(10);
+    for parent in ["tank/v/fast", "tank/s"] {
+        query.scopes.push(ListScope {
+            parent: dataset(parent),
+            ..query.scopes[0].clone()
+        });
+    }
+    for (code, said, kind) in [
+        (0, "", None),
+        (1, "cannot open 'tank/v/fast': dataset does not exist", None),
+        (
+            1,
+            "cannot open 'tank/v/fast': I/O error",
+            Some(Kind::Unreachable),
+        ),
+        // Read in the sources of OpenZFS, which then ends as if all was well.
+        (
+            0,
+            "cannot iterate filesystems: I/O error",
+            Some(Kind::Unreachable),
+        ),
+        // Made up. None of them says that the parent does not exist, as it is said of tank/s.
+        (1, "", Some(Kind::Internal)),
+        (1, "sudo: some new words", Some(Kind::Internal)),
+        (
+            1,
+            "cannot open 'tank/v/fast/a': dataset does not exist",
+            Some(Kind::Internal),
+        ),
+    ] {
+        let script = format!(
+            "{SHOW}case \"$*\" in\n\
+             *' type tank') ;;\n\
+             *' tank/v') show tank/v/a filesystem\n\
+             printf 'tank/v/a\\tdemocratic-csi:csi_share_volume_context\\t{{}}\\tlocal\\n' ;;\n\
+             *' tank/v/fast') echo \"{said}\" >&2; exit {code} ;;\n\
+             *) echo \"cannot open 'tank/s': dataset does not exist\" >&2; exit 1 ;;\n\
+             esac"
+        );
+        let cli = host(folder.path(), &script);
+        // With a parent that does not exist, and without it.
+        for count in [3, 2] {
+            let mut query = query.clone();
+            query.scopes.truncate(count);
+            let listed = cli.list(&call(), &query).await;
+            assert_eq!(cli.runner().take(), 1, "{code} {said}");
+            let Some(kind) = kind else {
+                assert_eq!(listed.unwrap().entries.len(), 1, "{code} {said}");
+                continue;
+            };
+            let error = listed.unwrap_err();
+            let chain = error.chain();
+            assert_eq!(error.kind(), kind, "{code} {said}: {chain}");
+            for part in [said, "not everything in 'tank/v/fast' could be listed"] {
+                assert!(chain.contains(part), "{code} {said}: {chain}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_part_of_a_list_that_was_killed_is_a_failure_and_not_a_short_list() {
     let folder = tempfile::tempdir().unwrap();
     let killed = TEN_THOUSAND.replace("awk 'BEGIN", "kill -9 $PPID; awk 'BEGIN");
