@@ -309,6 +309,13 @@ fn served() -> Vec<Cell> {
             }))
         });
     }
+    for served in [served::ALL[0], served::ALL[2], served::ALL[8]] {
+        let name = format!("served-{}-children", served.name);
+        cells.push(Cell {
+            limit: Duration::from_mins(20),
+            ..seldom(cell(&name, move || served::children::hold_volumes(served)))
+        });
+    }
     cells
 }
 

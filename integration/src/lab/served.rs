@@ -8,6 +8,7 @@ pub mod addons;
 pub mod adopted;
 pub mod appliance;
 pub mod between;
+pub mod children;
 pub mod conformance;
 pub mod connected;
 pub mod costs;
@@ -346,7 +347,8 @@ impl Served {
             capability: capability(self.access, Mode::SingleNodeMultiWriter),
             access: self.access,
             backing: Backing::Dataset(Dataset {
-                name: format!("{}/v/{}", self.root, volume.volume_id),
+                // The dot of an id is after the name of a child.
+                name: format!("{}/v/{}", self.root, volume.volume_id.replacen('.', "/", 1)),
             }),
             export: Export::None,
             volume,

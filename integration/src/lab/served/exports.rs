@@ -74,8 +74,13 @@ pub async fn come_back(served: Served) {
     node.end().await;
 }
 
-/// Runs `omnibus-csi exports` beside the server and asserts which volumes it names, and how.
-async fn expect_report(node: &Node, flags: &[&str], expected: &[(String, &str)], what: &str) {
+/// Runs `omnibus-csi exports` beside the server and asserts which of three volumes it names, and how.
+pub(super) async fn expect_report(
+    node: &Node,
+    flags: &[&str],
+    expected: &[(String, &str)],
+    what: &str,
+) {
     let (ended, report) = say(node, "exports", flags).await;
     let rows = report["exports"].as_array().cloned().unwrap_or_default();
     let mut named: Vec<_> = rows

@@ -257,13 +257,7 @@ pub(super) async fn asked_twice(
     source: Source,
     parameters: &[(&str, &str)],
 ) -> csi::Volume {
-    let access = served.access;
-    let request = csi::CreateVolumeRequest {
-        capacity_range: volume::at_least(i64::try_from(bytes).expect("a size")),
-        volume_capabilities: vec![capability(access, Mode::SingleNodeMultiWriter)],
-        volume_content_source: source,
-        ..volume::create(&format!("pvc-{name}"), &volume::parameters(parameters))
-    };
+    let request = request(served, name, bytes, source, parameters);
     let mut controller = node.server.client().controller;
     let mut made = Vec::new();
     for _ in 0..2 {
@@ -274,6 +268,22 @@ pub(super) async fn asked_twice(
     let volume = made.remove(0);
     assert_eq!(made, std::slice::from_ref(&volume), "what was made is made");
     volume
+}
+
+/// The request for it.
+pub(super) fn request(
+    served: Served,
+    name: &str,
+    bytes: u64,
+    source: Source,
+    parameters: &[(&str, &str)],
+) -> csi::CreateVolumeRequest {
+    csi::CreateVolumeRequest {
+        capacity_range: volume::at_least(i64::try_from(bytes).expect("a size")),
+        volume_capabilities: vec![capability(served.access, Mode::SingleNodeMultiWriter)],
+        volume_content_source: source,
+        ..volume::create(&format!("pvc-{name}"), &volume::parameters(parameters))
+    }
 }
 
 /// Staged, and published to a pod.
@@ -293,9 +303,19 @@ pub(in crate::lab) async fn same(node: &Node, fixture: &Fixture, expected: &[u8]
 
 /// A snapshot of a class with these parameters.
 pub(super) async fn cut(node: &Node, fixture: &Fixture, parameters: &[(&str, &str)]) -> String {
+    cut_as(node, "cut", fixture, parameters).await
+}
+
+/// The same by a name of its own.
+pub(super) async fn cut_as(
+    node: &Node,
+    name: &str,
+    fixture: &Fixture,
+    parameters: &[(&str, &str)],
+) -> String {
     let request = csi::CreateSnapshotRequest {
         parameters: volume::parameters(parameters),
-        ..volume::snapshot("cut", &fixture.volume.volume_id)
+        ..volume::snapshot(name, &fixture.volume.volume_id)
     };
     let mut controller = node.server.client().controller;
     let reply = within("cut", controller.create_snapshot(request)).await;
@@ -305,7 +325,8 @@ pub(super) async fn cut(node: &Node, fixture: &Fixture, parameters: &[(&str, &st
     snapshot.snapshot_id
 }
 
-async fn grow(node: &Node, served: Served, fixture: &Fixture, pod: &std::path::Path) {
+/// Growth by the controller, by the node, or by both, as the driver has it.
+pub(super) async fn grow(node: &Node, served: Served, fixture: &Fixture, pod: &std::path::Path) {
     let (first, larger) = served.sizes();
     let small = size(fixture, pod);
     if !served.is_expanded_by_the_controller() || expanded(node, fixture, larger).await {

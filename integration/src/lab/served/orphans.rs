@@ -105,8 +105,8 @@ pub async fn are_found_and_removed(served: Served) {
 }
 
 /// Something that was made to its end.
-#[derive(Debug, PartialEq, Eq)]
-enum Made {
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Made {
     Volume(String),
     Snapshot(String),
 }
@@ -142,7 +142,7 @@ async fn make(
 }
 
 /// Everything that is whole, snapshots first.
-async fn listed(node: &Node) -> Vec<Made> {
+pub(super) async fn listed(node: &Node) -> Vec<Made> {
     let mut controller = node.server.client().controller;
     let snapshots = controller.list_snapshots(csi::ListSnapshotsRequest::default());
     let snapshots = within("list", snapshots).await.expect("snapshots");

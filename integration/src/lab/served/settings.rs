@@ -119,8 +119,10 @@ fn permitted(fixture: &Fixture) {
     }
 }
 
+/// The dataset of a volume. The dot of an id is after the name of a child.
 pub(super) fn dataset(fixture: &Fixture) -> String {
-    format!("{ROOT}/v/{}", fixture.volume.volume_id)
+    let path = fixture.volume.volume_id.replacen('.', "/", 1);
+    format!("{ROOT}/v/{path}")
 }
 
 /// A property, as `zfs get` shows it.
