@@ -12,6 +12,8 @@ use crate::chain::{Link, State};
 use crate::found::{Answer, Explained, Found, runs};
 use crate::ours::{self, DriverPod, unscheduled};
 
+/// The link that is a pod of the claim.
+const POD: &str = "pod";
 /// The warnings of a pod that speak of its volumes.
 const OF_VOLUMES: [&str; 4] = [
     "FailedAttachVolume",
@@ -38,14 +40,14 @@ pub(super) fn links(found: &Found, driver: &str, links: &mut Vec<Link>) {
         links.extend(mounted(found, node).into_iter().map(|link| link.on(node)));
     }
     if let Some(why) = found.pods.why_not() {
-        links.push(Link::unknown("pod", why));
+        links.push(Link::unknown(POD, why));
         return;
     }
     for pod in found.pods.all() {
         links.push(of_pod(found, driver, pod));
     }
     if found.pods.all().is_empty() {
-        links.push(Link::absent("pod", "no pod uses the claim"));
+        links.push(Link::absent(POD, "no pod uses the claim"));
     }
 }
 
@@ -204,19 +206,18 @@ fn may_be_read_by(found: &Found, uid: &str) -> bool {
 }
 
 fn of_pod(found: &Found, driver: &str, pod: &Pod) -> Link {
-    const NAME: &str = "pod";
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
     let link = if pod.metadata.deletion_timestamp.is_some() {
         let lost = node.map(|node| format!(". {}", lost(node)));
-        Link::unknown(NAME, &format!("{name} is ending")).or_do(&format!(
+        Link::unknown(POD, &format!("{name} is ending")).or_do(&format!(
             "wait a minute. If it stays so, the events at the end of `kubectl -n {} describe pod {name}` say what it waits for: \"A pod or a volume \
              does not go away\" in docs/troubleshooting.md{}",
             found.namespace,
             lost.unwrap_or_default()
         ))
     } else if runs(pod) {
-        Link::holds(NAME, &format!("{name} runs"))
+        Link::holds(POD, &format!("{name} runs"))
     } else {
         waiting(found, driver, pod, name)
     };
@@ -228,7 +229,6 @@ fn of_pod(found: &Found, driver: &str, pod: &Pod) -> Link {
 
 /// A pod that was not started: what is said of its volumes, or why it has no node.
 fn waiting(found: &Found, driver: &str, pod: &Pod, name: &str) -> Link {
-    const NAME: &str = "pod";
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
     let uid = pod.metadata.uid.as_deref();
     let mounted = mounted_at(pod);
@@ -269,11 +269,11 @@ fn waiting(found: &Found, driver: &str, pod: &Pod, name: &str) -> Link {
             let log = on_node.map(DriverPod::log);
             remedy_of(event, log.as_deref())
         };
-        return Link::broken(NAME, &text, &remedy);
+        return Link::broken(POD, &text, &remedy);
     }
     if let (None, Some(why)) = (node, unscheduled(pod)) {
         let text = format!("{name} waits; {}", Speaker::Scheduler.says(&why));
-        return Link::broken(NAME, &text, &Speaker::Scheduler.remedy(&why, None));
+        return Link::broken(POD, &text, &Speaker::Scheduler.remedy(&why, None));
     }
     let text = match found.warnings.why_not() {
         Some(why) => format!("{name} does not run yet; its events are {why}"),
@@ -284,7 +284,7 @@ fn waiting(found: &Found, driver: &str, pod: &Pod, name: &str) -> Link {
         }
         None => format!("{name} does not run yet, and no event says that a volume is the reason"),
     };
-    Link::unknown(NAME, &text).or_do(&format!(
+    Link::unknown(POD, &text).or_do(&format!(
         "the events at the end of `kubectl -n {} describe pod {name}` say what it waits for",
         found.namespace
     ))

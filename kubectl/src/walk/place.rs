@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{
 };
 use kube::core::ObjectMeta;
 
+use super::volume::VOLUME;
 use crate::advice::made_again;
 use crate::chain::Link;
 use crate::found::{Found, runs};
@@ -14,7 +15,6 @@ use crate::found::{Found, runs};
 /// So many nodes are named with their labels.
 const NAMED: usize = 4;
 const AFFINITY: &str = "`nodeAffinity`";
-const NAME: &str = "persistent-volume";
 
 /// A link that does not hold: no node that the volume can be used on, or a pod elsewhere. None where all is well, such as
 /// where each pod runs.
@@ -32,7 +32,10 @@ pub(super) fn misplaced(found: &Found, name: &str, volume: &PersistentVolume) ->
         shown(required)
     );
     if let Some(why) = found.machines.why_not() {
-        return Some(Link::unknown(NAME, &format!("{only}; the nodes are {why}")));
+        return Some(Link::unknown(
+            VOLUME,
+            &format!("{only}; the nodes are {why}"),
+        ));
     }
     let machines: Vec<_> = found
         .machines
@@ -55,7 +58,7 @@ pub(super) fn misplaced(found: &Found, name: &str, volume: &PersistentVolume) ->
              If the data can be used from another node, give that the labels: `kubectl label node NODE KEY=VALUE`. {}",
             made_again(AFFINITY)
         );
-        return Some(Link::broken(NAME, &text, &remedy));
+        return Some(Link::broken(VOLUME, &text, &remedy));
     }
     waiting.into_iter().find_map(|pod| {
         elsewhere(
@@ -93,7 +96,7 @@ fn elsewhere(
              let it go there. {}",
             made_again(AFFINITY)
         );
-        return Some(Link::broken(NAME, &text, &remedy));
+        return Some(Link::broken(VOLUME, &text, &remedy));
     }
     if fitting.iter().any(|machine| may_go(pod, machine)) {
         return None;
@@ -105,7 +108,7 @@ fn elsewhere(
         "change `nodeSelector` or `affinity` of the pod, so that it may go to {there}. {}",
         made_again(AFFINITY)
     );
-    Some(Link::broken(NAME, &text, &remedy))
+    Some(Link::broken(VOLUME, &text, &remedy))
 }
 
 /// Whether the pod's own selector and affinity let it go to a node.

@@ -15,6 +15,10 @@ use crate::chain::Link;
 use crate::found::{Answer, Found};
 use crate::ours::{DriverPod, is_on_nodes, node_pod, unscheduled};
 
+/// The link of a claim to its volume.
+const BOUND: &str = "bound";
+/// The link that is the volume.
+pub(super) const VOLUME: &str = "persistent-volume";
 /// The reason of the event that the provisioner leaves while it makes a volume.
 const BEING_MADE: &str = "Provisioning";
 const NO_REASON: &str = "no reason is given";
@@ -27,7 +31,6 @@ pub(super) fn unbound(
     claim: &PersistentVolumeClaim,
     class: Option<&StorageClass>,
 ) -> Link {
-    const NAME: &str = "bound";
     let events = found.events.all();
     let waits = class.and_then(|class| class.volume_binding_mode.as_deref())
         == Some("WaitForFirstConsumer");
@@ -47,19 +50,19 @@ pub(super) fn unbound(
             Some(modes) => format!("{modes}: {}", text_of(event)),
             None => text_of(event),
         };
-        return Link::broken(NAME, &text, &remedy_of(event, log.as_deref()));
+        return Link::broken(BOUND, &text, &remedy_of(event, log.as_deref()));
     }
     if waits && chosen.is_none() {
         return not_placed(found);
     }
     let about = about(found, class, chosen.as_deref());
     if let Some(why) = found.events.why_not() {
-        return Link::unknown(NAME, &format!("it has no volume; its events are {why}"));
+        return Link::unknown(BOUND, &format!("it has no volume; its events are {why}"));
     }
     let being_made = newest(events, |event| event.reason.as_deref() == Some(BEING_MADE));
     if being_made.is_some() {
         let text = format!("its volume is being made; {about}");
-        return Link::unknown(NAME, &text).or_do("wait, and ask again");
+        return Link::unknown(BOUND, &text).or_do("wait, and ask again");
     }
     let selector = claim.spec.as_ref().and_then(|spec| spec.selector.as_ref());
     let remedy = match pod {
@@ -79,14 +82,13 @@ pub(super) fn unbound(
     };
     let text = format!("it has no volume, and no event says that one is being made; {about}");
     if is_young(claim.metadata.creation_timestamp.as_ref()) {
-        return Link::unknown(NAME, &text).or_do(&format!("{WAIT}{remedy}"));
+        return Link::unknown(BOUND, &text).or_do(&format!("{WAIT}{remedy}"));
     }
-    Link::broken(NAME, &text, &remedy)
+    Link::broken(BOUND, &text, &remedy)
 }
 
 /// A claim for which a node was chosen where nothing makes its volume. No event says so.
 fn stranded(found: &Found, class: Option<&StorageClass>, node: &str) -> Option<Link> {
-    const NAME: &str = "bound";
     let again = format!(
         "`kubectl -n {} annotate pvc {} volume.kubernetes.io/selected-node-`: the scheduler then chooses again for the pod that uses it",
         found.namespace, found.name
@@ -99,7 +101,7 @@ fn stranded(found: &Found, class: Option<&StorageClass>, node: &str) -> Option<L
                 "{begin} there is none of that name: the nodes are {}",
                 named(&all)
             );
-            return Some(Link::broken(NAME, &text, &again));
+            return Some(Link::broken(BOUND, &text, &again));
         }
     }
     let driver = &class?.provisioner;
@@ -113,7 +115,7 @@ fn stranded(found: &Found, class: Option<&StorageClass>, node: &str) -> Option<L
             "{begin} no pod of the driver is there to make it, as each node has its own provisioner"
         ));
         let remedy = format!("{again}. To have it on {node}: {}", cause.remedy);
-        return Some(Link::broken(NAME, &text, &remedy));
+        return Some(Link::broken(BOUND, &text, &remedy));
     };
     let csi = found.csi_nodes.get(node).and_then(Answer::there)?;
     if csi.spec.drivers.iter().any(|one| one.name == *driver) {
@@ -125,7 +127,7 @@ fn stranded(found: &Found, class: Option<&StorageClass>, node: &str) -> Option<L
         "`kubectl -n {} delete pod {}`: the next one registers again. To have it on another node: {again}",
         pod.namespace, pod.name
     );
-    Some(Link::broken(NAME, &text, &remedy))
+    Some(Link::broken(BOUND, &text, &remedy))
 }
 
 /// What is known of a claim that waits: the mode of its class, the node chosen, its pods and its latest event.
@@ -157,16 +159,16 @@ fn about(found: &Found, class: Option<&StorageClass>, chosen: Option<&str>) -> S
 
 /// A claim whose class waits for a pod and its node.
 fn not_placed(found: &Found) -> Link {
-    const NAME: &str = "bound";
     if let Some(why) = found.pods.why_not() {
         let text = format!("it waits for a pod with a node; the pods are {why}");
-        return Link::unknown(NAME, &text);
+        return Link::unknown(BOUND, &text);
     }
     let name = |pod: &Pod| pod.metadata.name.clone().unwrap_or_default();
     let pods = found.pods.all();
     let Some(first) = pods.first() else {
         let text = "its class waits for the first pod (WaitForFirstConsumer), and no pod uses it";
-        return Link::absent(NAME, text).or_do("nothing is wrong: start a pod that uses the claim");
+        return Link::absent(BOUND, text)
+            .or_do("nothing is wrong: start a pod that uses the claim");
     };
     let by_hand = pods.iter().find_map(|pod| {
         let node = pod.spec.as_ref()?.node_name.as_deref()?;
@@ -180,7 +182,7 @@ fn not_placed(found: &Found) -> Link {
         let remedy = format!(
             "make the pod again with `nodeSelector: {{kubernetes.io/hostname: {node}}}` in place of `nodeName`"
         );
-        return Link::broken(NAME, &text, &remedy);
+        return Link::broken(BOUND, &text, &remedy);
     }
     let without = pods
         .iter()
@@ -195,7 +197,7 @@ fn not_placed(found: &Found) -> Link {
             Speaker::Scheduler.remedy(&why, None),
             found.namespace
         );
-        Link::broken(NAME, &text, &remedy)
+        Link::broken(BOUND, &text, &remedy)
     } else {
         let name = name(first);
         let mut text = format!("it waits (WaitForFirstConsumer) until the pod {name} gets a node");
@@ -206,7 +208,7 @@ fn not_placed(found: &Found) -> Link {
             "wait a minute. If it stays so, the events at the end of `kubectl -n {} describe pod {name}` say what it waits for",
             found.namespace
         );
-        Link::unknown(NAME, &text).or_do(&remedy)
+        Link::unknown(BOUND, &text).or_do(&remedy)
     }
 }
 
@@ -215,12 +217,11 @@ pub(super) fn persistent_volume<'a>(
     found: &'a Found,
     claim: &PersistentVolumeClaim,
 ) -> (Link, Option<&'a str>) {
-    const NAME: &str = "persistent-volume";
-    let broken = |text: &str, remedy: &str| (Link::broken(NAME, text, remedy), None);
+    let broken = |text: &str, remedy: &str| (Link::broken(VOLUME, text, remedy), None);
     let name = volume_name(claim).unwrap_or_default();
     let volume = match &found.volume {
         Some(Answer::There(volume)) => volume,
-        Some(Answer::Unknown(why)) => return (Link::unknown(NAME, why), None),
+        Some(Answer::Unknown(why)) => return (Link::unknown(VOLUME, why), None),
         Some(Answer::Missing) | None if is_pending(claim) => {
             let text = format!("the claim names the volume `{name}`, and there is none");
             let remedy = format!(
@@ -255,7 +256,7 @@ pub(super) fn persistent_volume<'a>(
         }
         None => {
             return (
-                known(Link::unknown(NAME, &not_known_whether(found, &text))),
+                known(Link::unknown(VOLUME, &not_known_whether(found, &text))),
                 None,
             );
         }
@@ -265,7 +266,7 @@ pub(super) fn persistent_volume<'a>(
         .or_else(|| ended(name, volume, log_of(found, driver).as_deref()))
         .or_else(|| not_bound(found, claim, name, volume))
         .or_else(|| misplaced(found, name, volume));
-    let link = wrong.unwrap_or_else(|| Link::holds(NAME, &text));
+    let link = wrong.unwrap_or_else(|| Link::holds(VOLUME, &text));
     (known(link), Some(driver))
 }
 
@@ -276,7 +277,6 @@ fn of_another(
     name: &str,
     volume: &PersistentVolume,
 ) -> Option<Link> {
-    const NAME: &str = "persistent-volume";
     let owner = volume.spec.as_ref()?.claim_ref.as_ref()?;
     let is_named =
         is(owner.namespace.as_ref(), &found.namespace) && is(owner.name.as_ref(), &found.name);
@@ -292,7 +292,7 @@ fn of_another(
             of(owner)
         );
         let remedy = format!("if its data is meant for this claim, give it the volume: {free}");
-        return Some(Link::broken(NAME, &text, &remedy));
+        return Some(Link::broken(VOLUME, &text, &remedy));
     }
     let text = format!("`{name}` belongs to another claim: to {}", of(owner));
     let remedy = format!(
@@ -302,7 +302,7 @@ fn of_another(
         owner.namespace.as_deref().unwrap_or_default(),
         owner.name.as_deref().unwrap_or_default()
     );
-    Some(Link::broken(NAME, &text, &remedy))
+    Some(Link::broken(VOLUME, &text, &remedy))
 }
 
 /// A reference without a value may be to any.
@@ -321,14 +321,13 @@ fn of(owner: &ObjectReference) -> String {
 
 /// A volume that is being deleted, or that could not be.
 fn ended(name: &str, volume: &PersistentVolume, log: Option<&str>) -> Option<Link> {
-    const NAME: &str = "persistent-volume";
     if volume.metadata.deletion_timestamp.is_some() {
         let remedy = format!(
             "a deletion cannot be taken back. While a pod still has the volume, copy its data, or set `persistentVolumeReclaimPolicy: Retain` \
              (`kubectl edit pv {name}`), and the data stays on the storage. Else make a new claim, and restore it from a snapshot or a backup"
         );
         return Some(Link::broken(
-            NAME,
+            VOLUME,
             &format!("`{name}` is being deleted"),
             &remedy,
         ));
@@ -340,7 +339,7 @@ fn ended(name: &str, volume: &PersistentVolume, log: Option<&str>) -> Option<Lin
     let why = status.message.as_deref().unwrap_or(NO_REASON);
     let text = format!("`{name}` has failed: {}", Speaker::Deleter.says(why));
     let remedy = Speaker::Deleter.remedy(why, log);
-    Some(Link::broken(NAME, &text, &remedy))
+    Some(Link::broken(VOLUME, &text, &remedy))
 }
 
 /// A claim that names a volume, and is not bound to it yet.
@@ -350,7 +349,6 @@ fn not_bound(
     name: &str,
     volume: &PersistentVolume,
 ) -> Option<Link> {
-    const NAME: &str = "persistent-volume";
     if !is_pending(claim) {
         return None;
     }
@@ -363,11 +361,11 @@ fn not_bound(
     if why.is_empty() {
         let remedy =
             "wait a minute, and ask again; `kubectl describe pvc` has the events of the claim";
-        return Some(Link::unknown(NAME, &format!("{text} yet")).or_do(remedy));
+        return Some(Link::unknown(VOLUME, &format!("{text} yet")).or_do(remedy));
     }
     let remedy = warning.map_or_else(|| OTHER_MODES.to_owned(), |event| remedy_of(event, None));
     let text = format!("{text}: {}", why.join(": "));
-    Some(Link::broken(NAME, &text, &remedy))
+    Some(Link::broken(VOLUME, &text, &remedy))
 }
 
 fn is_pending(claim: &PersistentVolumeClaim) -> bool {
