@@ -1,10 +1,10 @@
 //! The settings of a configuration for new volumes, as ZFS and the filesystem show it afterwards.
 
 use super::life::{cut, delete, make, make_as, remove_snapshot};
-use super::{ROOT, Served, storage};
+use super::{Served, storage};
 use crate::lab::calls::Node;
 use crate::lab::command::run;
-use crate::lab::fixture::{Fixture, SIZE};
+use crate::lab::fixture::{Backing, Fixture, SIZE};
 use crate::lab::leftovers::Leftovers;
 use crate::lab::life::step;
 use crate::place::Place;
@@ -119,10 +119,12 @@ fn permitted(fixture: &Fixture) {
     }
 }
 
-/// The dataset of a volume. The dot of an id is after the name of a child.
+/// The dataset of a volume.
 pub(super) fn dataset(fixture: &Fixture) -> String {
-    let path = fixture.volume.volume_id.replacen('.', "/", 1);
-    format!("{ROOT}/v/{path}")
+    let Backing::Dataset(dataset) = &fixture.backing else {
+        panic!("a volume that is served has a dataset")
+    };
+    dataset.name.clone()
 }
 
 /// A property, as `zfs get` shows it.
