@@ -207,13 +207,17 @@ fn writer(pod: &Path) -> Child {
     child.expect("a shell")
 }
 
-/// Waits until much is in the memory of this machine alone.
+/// Waits until much is in the memory of this machine alone. A client of NFS sends it at once: then it is under writeback
+/// until the server has answered.
 async fn unsynced() {
     until("much that is not on the storage", || {
         let all = fs::read_to_string("/proc/meminfo").ok()?;
-        let line = all.lines().find_map(|line| line.strip_prefix("Dirty:"))?;
-        let amount = line.split_whitespace().next()?.parse::<u64>().ok()?;
-        (amount >= MUCH).then_some(())
+        let amounts = all.lines().filter_map(|line| {
+            let (name, amount) = line.split_once(':')?;
+            let amount = amount.split_whitespace().next()?;
+            matches!(name, "Dirty" | "Writeback").then(|| amount.parse::<u64>().ok())?
+        });
+        (amounts.sum::<u64>() >= MUCH).then_some(())
     })
     .await;
 }
