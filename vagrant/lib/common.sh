@@ -58,5 +58,5 @@ need_programs() {
   command -v apt-get >/dev/null || die "install these first: ${missing[*]}"
   mkdir -p "$(cache_folder)"
   step "install ${missing[*]}" "$(cache_folder)/install.log" sh -c \
-    "apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends ${missing[*]}"
+    "apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -qy --no-install-recommends ${missing[*]}"
 }
