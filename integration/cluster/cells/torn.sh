@@ -43,11 +43,11 @@ torn() { # release
         done
         for number in "${names[@]}"; do ready "$number"; done
         # It is written again and again, so that the node still has to write when the volume is deleted: the first of
-        # them would be done before the last one has started.
+        # them would be done before the last one has started. Not by `cat`: it lets a server of NFS copy by itself.
         for number in "${names[@]}"; do
-            run_in "$number" '(while cat /data/content >/data/dirty; do :; done) >/dev/null 2>&1 </dev/null &'
+            run_in "$number" '(while dd if=/data/content of=/data/dirty bs=1M; do :; done) >/dev/null 2>&1 </dev/null &'
         done
-        wait_until 60 has_much_to_write || fail "nothing is left to be written"
+        wait_until "$PATIENCE" has_much_to_write || fail "nothing is left to be written"
         k delete --wait=false "${both[@]}" >/dev/null
         wait_until "$PATIENCE" only_the_first "$1" || fail "round $round: left: $(volumes_of_driver "$1")"
         kernel_is_silent "$round"

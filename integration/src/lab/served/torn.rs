@@ -33,7 +33,7 @@ use crate::lab::leftovers::Leftovers;
 use crate::lab::life::{read, step, write};
 use crate::place::Place;
 use crate::volume;
-use crate::wait::until;
+use crate::wait::until_within;
 
 /// The number of clones at once, and of rounds, unless others are given.
 const CLONES: u64 = 12;
@@ -51,9 +51,10 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 const MUCH: u64 = 10_000;
 /// The file that a pod writes.
 const DIRTY: &str = "dirty";
-/// A pod that has a file open all the time, and writes another one again and again, without a sync.
-const POD: &str =
-    "exec 3<\"$0/content\"; while cat \"$0/content\" >\"$0/dirty\"; do :; done; exit 1";
+/// A pod that has a file open all the time, and writes another one again and again, without a sync. Not `cat`: it lets a
+/// server of NFS copy by itself, and nothing is ever in the memory of the client.
+const POD: &str = "exec 3<\"$0/content\"; while dd if=\"$0/content\" of=\"$0/dirty\" bs=1M 2>/dev/null; do :; done; \
+                   exit 1";
 
 /// The knowledge of a storage about those who use a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,7 +211,7 @@ fn writer(pod: &Path) -> Child {
 /// Waits until much is in the memory of this machine alone. A client of NFS sends it at once: then it is under writeback
 /// until the server has answered.
 async fn unsynced() {
-    until("much that is not on the storage", || {
+    until_within(TOGETHER, "much that is not on the storage", || {
         let all = fs::read_to_string("/proc/meminfo").ok()?;
         let amounts = all.lines().filter_map(|line| {
             let (name, amount) = line.split_once(':')?;
