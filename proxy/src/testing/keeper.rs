@@ -7,9 +7,10 @@ use std::time::{Duration, SystemTime};
 use driver_core::config::CommonConfig;
 use driver_core::{
     AccessRules, BackendIdentity, Call, CreateVolume, DeleteVolume, Driver, Error, Exports, Kind,
-    Lister, Maintenance, Orphan, OrphanKind, Page, PageRequest, PageToken, Parameters, Volume,
-    VolumeId, VolumeName,
+    Lister, Maintenance, NodeId, Orphan, OrphanKind, Page, PageRequest, PageToken, Parameters,
+    Volume, VolumeId, VolumeName,
 };
+use tokio::time::Instant;
 
 use super::volume;
 use crate::routing::connection::Connection;
@@ -34,6 +35,12 @@ pub(crate) struct Held {
     pub(crate) defects: BTreeSet<&'static str>,
     /// The volumes that are gone when its turn comes.
     pub(crate) gone: BTreeSet<&'static str>,
+    /// The volumes that nodes have.
+    pub(crate) published: BTreeSet<&'static str>,
+    /// The list has one page.
+    pub(crate) is_whole: bool,
+    /// Each question of exports, and when it was asked.
+    pub(crate) asked: Vec<(Instant, String)>,
     /// The list fails after this many pages.
     pub(crate) pages: Option<usize>,
     /// The number of volumes that are read at this moment, and how many at most.
@@ -102,7 +109,12 @@ impl Keeper {
         Ok(())
     }
 
-    /// One page of two.
+    fn note(&self, question: &str) {
+        let asked = (Instant::now(), question.to_owned());
+        self.held().asked.push(asked);
+    }
+
+    /// One page of two, unless all are on one.
     fn page<T: Clone>(&self, all: &[T], page: &PageRequest) -> Result<Page<T>, Error> {
         let from: usize = page
             .after
@@ -111,7 +123,8 @@ impl Keeper {
         if self.held().pages == Some(from / 2) {
             return Err(Error::new(Kind::Unreachable, "list"));
         }
-        let to = (from + 2).min(all.len());
+        let size = if self.held().is_whole { all.len() } else { 2 };
+        let to = (from + size).min(all.len());
         Ok(Page {
             entries: all[from..to].to_vec(),
             next: (to < all.len()).then(|| PageToken(to.to_string())),
@@ -173,8 +186,16 @@ impl Lister for Keeper {
     }
 
     async fn list_volumes(&self, _: &Call, page: &PageRequest) -> Result<Page<Volume>, Error> {
+        self.note("list");
         let ids = self.held().volumes.clone();
-        let of = |id: &&str| volume(&VolumeId::parse(id).expect("an id"), "/x", None);
+        let published = self.held().published.clone();
+        let of = |id: &&'static str| {
+            let node = published.contains(id).then(|| NodeId::parse("node-1"));
+            Volume {
+                published_to: node.into_iter().map(|node| node.expect("a node")).collect(),
+                ..volume(&VolumeId::parse(id).expect("an id"), "/x", None)
+            }
+        };
         let all: Vec<Volume> = ids.iter().map(of).collect();
         self.page(&all, page)
     }
@@ -203,6 +224,7 @@ impl Maintenance for Keeper {
 #[async_trait::async_trait]
 impl Exports for Keeper {
     async fn is_exported(&self, _: &Call, id: &VolumeId) -> Result<bool, Error> {
+        self.note(id.as_str());
         {
             let mut held = self.held();
             let (now, most) = held.busy;

@@ -1,14 +1,14 @@
 //! Restores exports that a storage host has lost, without waiting for a call.
 //!
 //! A minute after the start, and every few minutes from then on, one page of each connection's volumes is
-//! checked, one volume a second. If an export of that page was lost, the rest and the next page follow at once: a
-//! host that boots without its saved configuration has lost all. Where a storage can be used again, its first page
-//! is checked at once: it may have restarted.
+//! checked. If an export of that page was lost, the next page follows: a host that boots without its saved
+//! configuration has lost all. Of all connections together one question a second is asked. Where a storage can be used
+//! again, a few are asked at once: it may have restarted. A storage that cannot be used is asked nothing.
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +16,7 @@ use std::time::Duration;
 use driver_core::{Error, Kind, PageRequest, PageToken, VolumeId};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt, stream};
+use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, warn};
@@ -23,6 +24,7 @@ use tracing::{debug, warn};
 use crate::csi::plugin::Plugin;
 use crate::routing::connection::Connection;
 use crate::routing::connections::{ConnectionName, Connections, LazyConnection};
+use crate::routing::folder::States;
 use crate::rpc::Rpc;
 use crate::rpc::in_flight::{Hold, InFlight, Keys, Object};
 use crate::telemetry::metrics::{Metrics, Outcome};
@@ -36,9 +38,12 @@ const PAGE: usize = 32;
 /// The number of connections that are checked at once. It is work in the background, and each takes permits of its
 /// connection.
 const AT_ONCE: usize = 4;
-/// The time from one volume of a connection to the next, unless exports were lost: then pods wait. A storage has enough to
-/// do with its calls.
+/// The time from one question to the next, of all connections together: some may be of one storage, which has enough
+/// to do with its calls.
 const PACE: Duration = Duration::from_secs(1);
+/// The number of questions to a connection that are asked without that pause when its storage can be used again: a
+/// list, and a look at 31 volumes. Pods wait for exports that it may have lost.
+const FIRST_LOOKS: usize = 32;
 /// The time that one question to a backend may take. As long as a query of an orchestrator may take.
 const QUESTION: Duration = Duration::from_mins(1);
 /// The time that restoring one export may take. Half of what the same change may take in a call.
@@ -50,6 +55,24 @@ const FAILURES: usize = 3;
 
 /// Where the next check of each connection starts.
 type Cursors = HashMap<ConnectionName, PageToken>;
+
+/// How many questions to each connection are asked without a pause.
+type Urgent = BTreeMap<ConnectionName, usize>;
+
+/// The pace of the questions of all checks.
+#[derive(Debug)]
+struct Pace {
+    /// When the next may be asked.
+    next: Mutex<Instant>,
+}
+
+/// The turns of one check to ask.
+#[derive(Debug)]
+struct Turns<'a> {
+    pace: &'a Pace,
+    /// How many come without a pause.
+    urgent: usize,
+}
 
 /// The end of a check of one connection.
 #[derive(Debug)]
@@ -65,6 +88,7 @@ struct Checked {
 #[derive(Debug, Clone, Copy)]
 struct Current<'a> {
     connections: &'a Connections,
+    states: &'a States,
     name: &'a ConnectionName,
 }
 
@@ -72,13 +96,17 @@ struct Current<'a> {
 pub(crate) fn watch(plugin: &Arc<Plugin>) -> AbortOnDropHandle<()> {
     let plugin = Arc::clone(plugin);
     AbortOnDropHandle::new(tokio::spawn(async move {
-        tokio::join!(check_in_turn(&plugin), check_returned(&plugin));
+        let pace = Pace::new();
+        tokio::join!(
+            check_in_turn(&plugin, &pace),
+            check_returned(&plugin, &pace)
+        );
     }))
 }
 
 /// Checks a page of each connection now and then. A storage that cannot be used is asked nothing: once it can be, it has
 /// [`check_returned`].
-async fn check_in_turn(plugin: &Plugin) {
+async fn check_in_turn(plugin: &Plugin, pace: &Pace) {
     let mut cursors = Cursors::new();
     let mut round = tokio::time::interval_at(Instant::now() + FIRST, EVERY);
     round.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -87,7 +115,7 @@ async fn check_in_turn(plugin: &Plugin) {
         let all = std::mem::take(&mut cursors).into_iter();
         let (bad, from): (Cursors, Cursors) = all.partition(|(name, _)| plugin.states.is_bad(name));
         cursors = bad;
-        for (name, checked) in check_each(plugin, None, from, PACE).await {
+        for (name, checked, _) in check_each(plugin, pace, None, from).await {
             cursors.extend(checked.next.map(|next| (name, next)));
         }
     }
@@ -95,15 +123,16 @@ async fn check_in_turn(plugin: &Plugin) {
 
 /// Checks what can be used again at once, from its first page on. What is not ready for that is checked again soon, until
 /// its turn comes. One that hangs keeps no other waiting.
-async fn check_returned(plugin: &Plugin) {
-    let mut unready = BTreeSet::new();
+async fn check_returned(plugin: &Plugin, pace: &Pace) {
+    let mut unready = Urgent::new();
     let (mut until, mut again) = (Instant::now(), Instant::now());
     let mut checks = FuturesUnordered::new();
     loop {
-        let names = tokio::select! {
+        let urgent = tokio::select! {
             returned = plugin.states.returned() => {
                 until = Instant::now() + EVERY;
-                returned
+                let returned = returned.into_iter().map(|name| (name, FIRST_LOOKS));
+                returned.collect::<Urgent>()
             }
             Some(failed) = checks.next() => {
                 unready.extend(failed);
@@ -114,37 +143,40 @@ async fn check_returned(plugin: &Plugin) {
                 std::mem::take(&mut unready)
             }
         };
-        checks.push(failing(plugin, names));
+        checks.push(failing(plugin, pace, urgent));
     }
 }
 
-/// Checks connections from their first pages on, and returns those that have failed.
-async fn failing(plugin: &Plugin, names: BTreeSet<ConnectionName>) -> BTreeSet<ConnectionName> {
-    let checked = check_each(plugin, Some(&names), Cursors::new(), Duration::ZERO).await;
+/// Checks connections from their first pages on, and returns those that have failed, with what is left to them.
+async fn failing(plugin: &Plugin, pace: &Pace, urgent: Urgent) -> Urgent {
+    let checked = check_each(plugin, pace, Some(&urgent), Cursors::new()).await;
     let failed = checked
         .into_iter()
-        .filter(|(_, checked)| checked.has_failed);
-    failed.map(|(name, _)| name).collect()
+        .filter(|(_, checked, _)| checked.has_failed);
+    failed.map(|(name, _, left)| (name, left)).collect()
 }
 
-/// Checks all connections whose storage can be used as far as is known, or those of these names.
+/// Checks all connections whose storage can be used as far as is known, or those among them with these names. Returns
+/// how many urgent turns are left to each, too.
 async fn check_each(
     plugin: &Plugin,
-    names: Option<&BTreeSet<ConnectionName>>,
+    pace: &Pace,
+    only: Option<&Urgent>,
     mut from: Cursors,
-    pace: Duration,
-) -> Vec<(ConnectionName, Checked)> {
+) -> Vec<(ConnectionName, Checked, usize)> {
     let mut exporting = plugin.connections.all();
     exporting.retain(|lazy| {
-        let is_meant = names.map_or_else(
-            || !plugin.states.is_bad(lazy.name()),
-            |names| names.contains(lazy.name()),
-        );
-        is_meant && has_exports(lazy)
+        let is_meant = only.is_none_or(|only| only.contains_key(lazy.name()));
+        is_meant && !plugin.states.is_bad(lazy.name()) && has_exports(lazy)
     });
     let checks = exporting.into_iter().map(|lazy| {
+        let urgent = only.and_then(|only| only.get(lazy.name()).copied());
+        let turns = Turns {
+            pace,
+            urgent: urgent.unwrap_or_default(),
+        };
         let from = from.remove(lazy.name());
-        check(plugin, lazy, from, pace)
+        check(plugin, lazy, from, turns)
     });
     let checks = stream::iter(checks.collect::<Vec<_>>());
     checks.buffer_unordered(AT_ONCE).collect().await
@@ -155,14 +187,21 @@ async fn check(
     plugin: &Plugin,
     lazy: Arc<LazyConnection>,
     from: Option<PageToken>,
-    pace: Duration,
-) -> (ConnectionName, Checked) {
+    mut turns: Turns<'_>,
+) -> (ConnectionName, Checked, usize) {
     let runner = &plugin.runner;
     let current = Current {
         connections: &plugin.connections,
+        states: &plugin.states,
         name: lazy.name(),
     };
-    let checked = restore_from(current, runner.in_flight(), &runner.metrics, from, pace);
+    let checked = restore_from(
+        current,
+        runner.in_flight(),
+        &runner.metrics,
+        from,
+        &mut turns,
+    );
     let checked = caught(checked).await.unwrap_or_else(|error| {
         // The periodic probe reports a backend that does not answer.
         let (connection, error) = (lazy.name(), error.chain());
@@ -172,23 +211,32 @@ async fn check(
             has_failed: true,
         }
     });
-    (lazy.name().clone(), checked)
+    (lazy.name().clone(), checked, turns.urgent)
 }
 
-/// Restores lost exports of one page, and of the pages after it as long as there are lost ones.
+/// Restores lost exports of one page, and of the pages after it as long as there are lost ones. Volumes that are
+/// published to nodes come first, as far as the list says so: of the page, or of the whole list if there are urgent
+/// turns. Ends where the storage cannot be used any more.
 async fn restore_from(
     current: Current<'_>,
     in_flight: &InFlight,
     metrics: &Metrics,
     from: Option<PageToken>,
-    pace: Duration,
+    turns: &mut Turns<'_>,
 ) -> Result<Checked, Error> {
     let mut page = PageRequest {
-        max: Some(PAGE),
+        max: (turns.urgent == 0).then_some(PAGE),
         after: from,
     };
     let mut failures = 0;
     loop {
+        turns.wait().await;
+        if current.is_away() {
+            return Ok(Checked {
+                next: page.after,
+                has_failed: false,
+            });
+        }
         let Some(connection) = current.connection().await? else {
             return Ok(Checked {
                 next: None,
@@ -198,30 +246,41 @@ async fn restore_from(
         let listed = connection.ask_within(QUESTION, "list volumes", async |call| {
             connection.driver().list_volumes(call, &page).await
         });
-        let listed = listed.await?;
+        let mut listed = listed.await?;
+        let volumes = &mut listed.entries;
+        volumes.sort_by_key(|volume| volume.published_to.is_empty());
         let mut were_lost = false;
-        for volume in &listed.entries {
-            let next = Instant::now() + pace;
-            match caught(restore(current, in_flight, metrics, &volume.id)).await {
-                Ok(was_lost) => were_lost |= was_lost,
-                Err(error) => {
-                    warn!(
-                        connection = current.name.field(),
-                        volume = volume.id.as_str(),
-                        error = error.chain(),
-                        "could not check the export of a volume, or restore it"
-                    );
-                    failures += usize::from(is_of_storage(&error));
+        for part in volumes.chunks(PAGE) {
+            were_lost = false;
+            for volume in part {
+                turns.wait().await;
+                if current.is_away() {
+                    return Ok(Checked {
+                        next: page.after,
+                        has_failed: false,
+                    });
+                }
+                match caught(restore(current, in_flight, metrics, &volume.id)).await {
+                    Ok(was_lost) => were_lost |= was_lost,
+                    Err(error) => {
+                        warn!(
+                            connection = current.name.field(),
+                            volume = volume.id.as_str(),
+                            error = error.chain(),
+                            "could not check the export of a volume, or restore it"
+                        );
+                        failures += usize::from(is_of_storage(&error));
+                    }
+                }
+                if failures == FAILURES {
+                    return Ok(Checked {
+                        next: listed.next,
+                        has_failed: true,
+                    });
                 }
             }
-            if failures == FAILURES {
-                return Ok(Checked {
-                    next: listed.next,
-                    has_failed: true,
-                });
-            }
             if !were_lost {
-                tokio::time::sleep_until(next).await;
+                break;
             }
         }
         if !were_lost || listed.next.is_none() {
@@ -322,6 +381,40 @@ impl Current<'_> {
         match self.connections.find(self.name) {
             Some(lazy) if has_exports(&lazy) => lazy.look().await.map(Some),
             _ => Ok(None),
+        }
+    }
+
+    /// Whether its storage cannot be used, as far as is known.
+    fn is_away(self) -> bool {
+        self.states.is_bad(self.name)
+    }
+}
+
+// === impl Pace ===
+
+impl Pace {
+    fn new() -> Self {
+        Self {
+            next: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Waits until the next question may be asked. Those who wait get their turns in order.
+    async fn turn(&self) {
+        let mut next = self.next.lock().await;
+        tokio::time::sleep_until(*next).await;
+        *next = Instant::now() + PACE;
+    }
+}
+
+// === impl Turns ===
+
+impl Turns<'_> {
+    /// Waits for the next turn.
+    async fn wait(&mut self) {
+        match self.urgent.checked_sub(1) {
+            Some(left) => self.urgent = left,
+            None => self.pace.turn().await,
         }
     }
 }

@@ -35,7 +35,7 @@ async fn checks(
     in_flight: &InFlight,
     from: Option<PageToken>,
 ) -> Result<Checked, Error> {
-    checks_in(plugin, in_flight, &Metrics::new(), from, Duration::ZERO).await
+    checks_in(plugin, in_flight, &Metrics::new(), from, usize::MAX).await
 }
 
 async fn checks_in(
@@ -43,13 +43,19 @@ async fn checks_in(
     in_flight: &InFlight,
     metrics: &Metrics,
     from: Option<PageToken>,
-    pace: Duration,
+    urgent: usize,
 ) -> Result<Checked, Error> {
     let current = Current {
         connections: &plugin.connections,
+        states: &plugin.states,
         name: &nas(),
     };
-    restore_from(current, in_flight, metrics, from, pace).await
+    let pace = Pace::new();
+    let mut turns = Turns {
+        pace: &pace,
+        urgent,
+    };
+    restore_from(current, in_flight, metrics, from, &mut turns).await
 }
 
 /// Another configuration of the connection `nas`, with a driver of its own.
@@ -145,7 +151,7 @@ async fn what_was_lost_is_counted_with_its_outcome_and_what_is_there_is_not() {
     keeper.held().refused = BTreeSet::from(["a"]);
     let (plugin, in_flight, metrics) = (over(&keeper), InFlight::default(), Metrics::new());
     for _ in 0..2 {
-        let checked = checks_in(&plugin, &in_flight, &metrics, None, Duration::ZERO).await;
+        let checked = checks_in(&plugin, &in_flight, &metrics, None, usize::MAX).await;
         checked.expect("checked");
     }
     let page = metrics.encode().expect("a page");
@@ -260,15 +266,97 @@ async fn a_host_that_hangs_keeps_no_other_one_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn exports_that_are_there_are_checked_one_a_second_and_lost_ones_without_a_pause() {
+async fn questions_are_asked_one_a_second_unless_they_are_urgent() {
     let all = ["a", "b", "c", "d", "e"];
-    for (of, seconds) in [(&all[..0], 2), (&all[..], 0)] {
-        let (plugin, in_flight) = (over(&keeper(of)), InFlight::default());
+    // A list and two volumes, or three lists and five volumes. What is lost is restored at once.
+    for (of, urgent, seconds) in [(&all[..0], 0, 2), (&all[..], 0, 7), (&all[..], 5, 2)] {
+        let keeper = keeper(of);
+        let (plugin, in_flight) = (over(&keeper), InFlight::default());
         let began = Instant::now();
-        let checked = checks_in(&plugin, &in_flight, &Metrics::new(), None, PACE).await;
+        let checked = checks_in(&plugin, &in_flight, &Metrics::new(), None, urgent).await;
         checked.expect("checked");
-        assert_eq!(began.elapsed().as_secs(), seconds, "{of:?}");
+        assert_eq!(began.elapsed().as_secs(), seconds, "{of:?}, {urgent}");
+        assert!(lost(&keeper).is_empty());
     }
+}
+
+/// The questions in the order in which they were asked.
+fn asked(keepers: &[&Arc<Keeper>]) -> Vec<(Instant, String)> {
+    let all = keepers.iter().map(|keeper| keeper.held().asked.clone());
+    let mut all: Vec<_> = all.flatten().collect();
+    all.sort_by_key(|(at, _)| *at);
+    all
+}
+
+fn questions(asked: &[(Instant, String)]) -> Vec<&str> {
+    asked
+        .iter()
+        .map(|(_, question)| question.as_str())
+        .collect()
+}
+
+#[track_caller]
+fn assert_paced(asked: &[(Instant, String)]) {
+    for pair in asked.windows(2) {
+        assert!(pair[1].0 - pair[0].0 >= PACE, "{pair:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_connections_together_are_asked_one_question_a_second() {
+    let [one, two, three, four, five] = [(); 5].map(|()| keeper(&[]));
+    let plugin = multi_of(&[
+        ("a", one.clone()),
+        ("b", two.clone()),
+        ("c", three.clone()),
+        ("d", four.clone()),
+        ("e", five.clone()),
+    ]);
+    let _watch = watch(&plugin);
+    tokio::time::sleep(FIRST + 20 * PACE).await;
+    let asked = asked(&[&one, &two, &three, &four, &five]);
+    assert_eq!(asked.len(), 15, "a list and two volumes of each: {asked:?}");
+    assert_paced(&asked);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_outage_the_first_questions_have_no_pause_and_volumes_of_nodes_come_first() {
+    let names = || (10..50).map(|number| -> &'static str { format!("v{number}").leak() });
+    let keeper = Keeper::of(Held {
+        volumes: names().collect(),
+        lost: names().collect(),
+        published: BTreeSet::from(["v49"]),
+        is_whole: true,
+        ..Held::default()
+    });
+    let plugin = over(&keeper);
+    let _watch = watch(&plugin);
+    returns(&plugin, "nas");
+    tokio::time::sleep(20 * PACE).await;
+    assert!(lost(&keeper).is_empty());
+    let asked = asked(&[&keeper]);
+    assert_eq!(questions(&asked)[..3], ["list", "v49", "v10"]);
+    let (first, rest) = asked.split_at(FIRST_LOOKS);
+    assert_eq!(first[0].0, first[FIRST_LOOKS - 1].0);
+    assert_eq!(rest.len(), 9);
+    assert_paced(rest);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_ends_where_the_host_cannot_be_used_any_more() {
+    let keeper = keeper(&[]);
+    let plugin = over(&keeper);
+    let _watch = watch(&plugin);
+    // After the list and the first volume.
+    tokio::time::sleep(FIRST + PACE + PACE / 2).await;
+    let bad = Health::Bad("it is off".to_owned());
+    plugin.states.found(&nas(), bad, || true);
+    tokio::time::sleep(2 * EVERY).await;
+    assert_eq!(questions(&asked(&[&keeper])), ["list", "a"]);
+    plugin.states.found(&nas(), Health::Good, || true);
+    tokio::time::sleep(PACE).await;
+    let asked = asked(&[&keeper]);
+    assert_eq!(questions(&asked)[2..], ["list", "a", "b"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -290,7 +378,7 @@ async fn an_export_is_restored_as_the_configuration_says_then() {
         let plugin = over(&before);
         let _watch = watch(&plugin);
         // Between the first volume of the page and the second.
-        tokio::time::sleep(FIRST + PACE / 2).await;
+        tokio::time::sleep(FIRST + PACE + PACE / 2).await;
         if is_removed {
             plugin.connections.remove(&nas());
         } else {
