@@ -258,6 +258,31 @@ impl Node {
         if let Some(handed) = kata::find(&self.context, &limits, &path).await? {
             return kata::stats(&self.context, limits, path, handed).await;
         }
+        self.stats_here(limits, path).await
+    }
+
+    /// The same, but what does not answer within [`PROBE`] has a condition that says so, and no numbers. A guest is given
+    /// more time, and is an error then.
+    pub async fn stats_soon(
+        &self,
+        limits: Limits,
+        path: AbsolutePath,
+    ) -> Result<VolumeStats, Error> {
+        let soon = limits.no_later_than(Instant::now() + PROBE);
+        if let Some(handed) = kata::find(&self.context, &soon, &path).await? {
+            return kata::stats(&self.context, limits, path, handed).await;
+        }
+        match self.stats_here(soon, path.clone()).await {
+            Err(error) if is_silence(&error) => Ok(stats::without_numbers(health::inaccessible(
+                health::NO_ANSWER,
+                said::no_answer(&path, PROBE),
+            ))),
+            found => found,
+        }
+    }
+
+    /// The statistics of what is mounted on this node.
+    async fn stats_here(&self, limits: Limits, path: AbsolutePath) -> Result<VolumeStats, Error> {
         let doing = format!("read statistics of `{path}`");
         let (look, context) = (path.clone(), Arc::clone(&self.context));
         let look = move || stats::stats(&context.kernel, &look);
@@ -266,13 +291,14 @@ impl Node {
         self.account(source, Purpose::Look).on_account(work).await
     }
 
-    /// The conditions of the ways to the device of the volume at `path`: sessions, connections, paths. Nothing that is
-    /// mounted is touched.
+    /// The conditions of the ways to the device of the volume at `path`, within [`PROBE`]: sessions, connections, paths.
+    /// Nothing that is mounted is touched.
     pub async fn device_conditions(
         &self,
         limits: Limits,
         path: AbsolutePath,
     ) -> Result<Conditions, Error> {
+        let limits = limits.no_later_than(Instant::now() + PROBE);
         let doing = Doing::reading(format!("look at the device of `{path}`"));
         let context = Arc::clone(&self.context);
         let look = move || match kata::conditions(&context, &path)? {
@@ -301,15 +327,11 @@ impl Node {
             if kata::find(&self.context, &limits, path).await?.is_some() {
                 continue;
             }
-            match self.stats(limits.clone(), path.clone()).await {
+            match self.stats_soon(limits.clone(), path.clone()).await {
                 Ok(stats) => found.extend(stats.conditions),
                 Err(error) if error.kind() == Kind::NotFound => {
                     let text = said::not_mounted(path);
                     found.add(health::inaccessible(health::NOT_MOUNTED, text));
-                }
-                Err(error) if is_silence(&error) => {
-                    let text = said::no_answer(path, PROBE);
-                    found.add(health::inaccessible(health::NO_ANSWER, text));
                 }
                 Err(error) => return Err(error),
             }

@@ -81,7 +81,7 @@ fn of_device(kernel: &Kernel, place: &Place) -> Result<VolumeStats, Error> {
 }
 
 /// Nothing but what is wrong.
-fn without_numbers(condition: Condition) -> VolumeStats {
+pub(super) fn without_numbers(condition: Condition) -> VolumeStats {
     VolumeStats {
         bytes: None,
         inodes: None,

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use csi_proto::v1;
 use rustix::process::{Pid, Signal, kill_process};
@@ -248,6 +248,50 @@ fn stage(id: &str, staging: &Path, context: &[(&str, &str)]) -> v1::NodeStageVol
 fn process_of(server: &mut Server) -> u32 {
     let pid = server.line("serving")["pid"].as_u64().unwrap();
     u32::try_from(pid).unwrap()
+}
+
+/// The program with a filesystem at `$HUNG` that waits for answers from it, and gets none.
+const HUNG: &str = "exec 7<>/dev/fuse && mount -i -t fuse \
+    -o fd=7,rootmode=40000,user_id=0,group_id=0 silent \"$HUNG\" && exec \"$@\"";
+
+#[tokio::test]
+async fn statistics_of_a_mount_that_hangs_are_its_condition_within_two_seconds() {
+    if !may_mount() {
+        return;
+    }
+    let device = fs::File::options().read(true).write(true).open("/dev/fuse");
+    if let Err(error) = device {
+        node_utils::requirement::this_test_could_not_run(&format!("/dev/fuse: {error}"));
+        return;
+    }
+    let place = Place::new();
+    let hung = place.path("hung");
+    fs::create_dir(&hung).unwrap();
+    let program = place.command();
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation", "private"])
+        .args(["sh", "-c", HUNG, "machine", PROGRAM])
+        .args(program.get_args())
+        .env("HUNG", &hung);
+    let _server = Server::of(&mut command);
+    let mut client = node_client(&place.socket()).await;
+    for _ in 0..2 {
+        let request = v1::NodeGetVolumeStatsRequest {
+            volume_id: "v".to_owned(),
+            volume_path: text(&hung).to_owned(),
+            ..Default::default()
+        };
+        let began = Instant::now();
+        let reply = client.node_get_volume_stats(request).await;
+        let (reply, took) = (reply.unwrap().into_inner(), began.elapsed());
+        assert!(took < Duration::from_secs(2), "{took:?}");
+        assert!(reply.usage.is_empty(), "{:?}", reply.usage);
+        let condition = reply.volume_condition.unwrap();
+        assert!(condition.abnormal);
+        let said = &condition.message;
+        assert!(said.starts_with("FilesystemDoesNotAnswer: "), "{said}");
+    }
 }
 
 #[tokio::test]

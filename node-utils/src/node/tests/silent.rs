@@ -248,6 +248,31 @@ fn no_call_waits_for_a_volume_that_does_not_answer() {
 }
 
 #[test]
+fn statistics_of_what_does_not_answer_are_its_condition_within_a_second() {
+    bench(|bench| {
+        fs::create_dir(bench.path("k/t")).expect("dir");
+        let path = AbsolutePath::parse(&bench.text("k/t")).expect("path");
+        let look = || bench.run(bench.node.stats_soon(soon(), path.clone()));
+        refused(look(), Kind::NotFound);
+        let Some(_daemon) = fuse(&bench.path("k/t")) else {
+            return;
+        };
+        // A call may take a minute; the look does not. The next one does not wait at all.
+        for most in [2, 1] {
+            let began = std::time::Instant::now();
+            let stats = look().expect("an answer");
+            assert!(began.elapsed() < Duration::from_secs(most), "{most}");
+            assert_eq!((stats.bytes, stats.inodes), (None, None));
+            let worst = stats.conditions.worst().expect("a condition");
+            assert_eq!(worst.reason(), health::NO_ANSWER);
+        }
+        bench
+            .run(bench.node.unpublish(within(ENOUGH), bench.target("t")))
+            .expect("unpublish");
+    });
+}
+
+#[test]
 fn the_health_of_what_does_not_answer_is_known_within_a_second_and_at_once_the_next_time() {
     bench(|bench| {
         fs::create_dir(bench.path("k/t")).expect("dir");

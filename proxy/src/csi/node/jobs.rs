@@ -201,12 +201,15 @@ pub(super) async fn stats(
     let subject = about(&plugin, &handle, Some(&path));
     let task = incoming.admit(subject, Keys::none())?;
     let verbs = plugin.node.verbs();
-    let found = verbs.stats(limits(&task), path.clone()).await;
-    let stats = found.map_err(|error| with_volume(&id, error))?;
     let advertised = plugin.advertised_on_node();
     if !advertised.node.contains(&NodeCapability::VolumeCondition) {
+        let found = verbs.stats(limits(&task), path).await;
+        let stats = found.map_err(|error| with_volume(&id, error))?;
         return Ok(encode::stats(&stats, None));
     }
+    // The kubelet asks for one volume after the other.
+    let found = verbs.stats_soon(limits(&task), path.clone()).await;
+    let stats = found.map_err(|error| with_volume(&id, error))?;
     // The numbers are not lost for a device that cannot be looked at.
     Ok(match verbs.device_conditions(limits(&task), path).await {
         Ok(mut conditions) => {
