@@ -33,6 +33,7 @@ const QUOTA_FULL: Reason = Reason::constant("QuotaFull");
 const KEY_NOT_LOADED: Reason = Reason::constant("KeyNotLoaded");
 const NOT_MOUNTED: Reason = Reason::constant("NotMountedOnStorage");
 const EXPORT_UNKNOWN: Reason = Reason::constant("ExportUnknown");
+const VOLUME_UNKNOWN: Reason = Reason::constant("VolumeUnknown");
 
 /// A volume that is looked at.
 struct Looked<'a> {
@@ -52,10 +53,28 @@ impl Health for ZfsDriver {
         query: HealthQuery<'_>,
     ) -> Result<Vec<Option<Conditions>>, Error> {
         let exports = query.depth.has_exports();
+        let mut all = Vec::with_capacity(query.ids.len());
+        let mut refused = Vec::new();
+        for (place, id) in query.ids.iter().enumerate() {
+            match self.layout().volume(id) {
+                Ok(dataset) => all.push(Looked {
+                    id,
+                    dataset,
+                    conditions: None,
+                    asks: exports,
+                }),
+                // Beside others it must not hide them.
+                Err(error) if query.ids.len() > 1 => refused.push((place, unknown(&error))),
+                Err(error) => return Err(error),
+            }
+        }
         let mut found = Vec::with_capacity(query.ids.len());
         let most = if exports { AT_ONCE } else { NAMES_AT_ONCE };
-        for ids in query.ids.chunks(most) {
-            found.extend(self.conditions_of(call, ids, exports).await?);
+        for some in all.chunks_mut(most) {
+            found.extend(self.conditions_of(call, some).await?);
+        }
+        for (place, conditions) in refused {
+            found.insert(place, Some(conditions));
         }
         Ok(found)
     }
@@ -70,34 +89,24 @@ impl ZfsDriver {
     async fn conditions_of(
         &self,
         call: &Call,
-        ids: &[VolumeId],
-        exports: bool,
+        all: &mut [Looked<'_>],
     ) -> Result<Vec<Option<Conditions>>, Error> {
-        let mut all = Vec::with_capacity(ids.len());
-        for id in ids {
-            all.push(Looked {
-                id,
-                dataset: self.layout().volume(id)?,
-                conditions: None,
-                asks: exports,
-            });
-        }
         let mut asked = State::default();
         for look in 0..LOOKS {
-            let (request, counts) = self.health_request(&asked, &all, look == 0)?;
+            let (request, counts) = self.health_request(&asked, all, look == 0)?;
             let seen = match self.backend.observe(call, &request).await {
                 Ok(seen) => seen,
-                Err(error) if look == 0 => return self.of_silent_pool(call, &all, error).await,
+                Err(error) if look == 0 => return self.of_silent_pool(call, all, error).await,
                 Err(error) => return Err(error),
             };
             self.heard();
             if look == 0 {
                 let common = self.of_pool(&seen.pool)?;
-                for volume in &mut all {
+                for volume in all.iter_mut() {
                     self.look_at_dataset(volume, &seen.pool, &common);
                 }
             }
-            asked = self.look_at_exports(&mut all, &asked, seen, &counts);
+            asked = self.look_at_exports(all, &asked, seen, &counts);
             if all.iter().all(|volume| !volume.asks) {
                 break;
             }
@@ -109,7 +118,8 @@ impl ZfsDriver {
                 Condition::new(ConditionKind::Degraded, EXPORT_UNKNOWN, why),
             );
         }
-        Ok(all.into_iter().map(|volume| volume.conditions).collect())
+        let conditions = all.iter_mut().map(|volume| volume.conditions.take());
+        Ok(conditions.collect())
     }
 
     /// The request for the volumes, all of them the first time, and the number of its commands for each volume's export.
@@ -263,6 +273,12 @@ fn add(volume: &mut Looked<'_>, condition: Condition) {
     if let Some(conditions) = &mut volume.conditions {
         conditions.add(condition);
     }
+}
+
+/// The condition of a volume that cannot be looked at.
+fn unknown(error: &Error) -> Conditions {
+    let condition = Condition::new(ConditionKind::Degraded, VOLUME_UNKNOWN, error.chain());
+    std::iter::once(condition).collect()
 }
 
 /// The condition of an export by what would have to be done to it.

@@ -444,6 +444,48 @@ async fn what_is_not_listed_or_not_allowed_is_refused_before_anything_changes() 
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_not_listed_hides_the_health_of_no_other_volume() {
+    for kind in KINDS {
+        let driver = allowing(kind, LISTED);
+        for (text, child) in [("v0", None), ("v1", Some("fast")), ("v2", None)] {
+            make(&driver, text, child).await.unwrap();
+        }
+        let without = over(kind, "", state(&driver));
+        let unlisted = id("fast.v1");
+        let ids = [
+            unlisted.clone(),
+            id("v0"),
+            unlisted.clone(),
+            id("v9"),
+            id("v2"),
+            unlisted.clone(),
+        ];
+        for query in [HealthQuery::whole(&ids), HealthQuery::of_storage(&ids)] {
+            let found = without.conditions(&call(), query).await.unwrap();
+            let [a, v0, b, v9, v2, c] = found.as_slice() else {
+                panic!("{kind}: {found:?}");
+            };
+            for found in [a, b, c] {
+                let found: Vec<_> = found.as_ref().unwrap().iter().collect();
+                let [condition] = found.as_slice() else {
+                    panic!("{kind}: {found:?}");
+                };
+                assert_eq!(condition.reason().as_str(), "VolumeUnknown", "{kind}");
+                let why = condition.message();
+                assert!(why.contains("zfs.datasetChildren"), "{kind}: {why}");
+            }
+            for found in [v0, v2] {
+                assert!(found.as_ref().unwrap().is_healthy(), "{kind}: {found:?}");
+            }
+            assert_eq!(*v9, None, "{kind}");
+        }
+        let alone = HealthQuery::of_one(&unlisted);
+        let error = without.conditions(&call(), alone).await.unwrap_err();
+        is(&error, Kind::Invalid, "zfs.datasetChildren");
+    }
+}
+
 #[tokio::test]
 async fn a_volume_with_the_name_of_a_child_holds_no_others_and_is_left_alone() {
     for kind in KINDS {
