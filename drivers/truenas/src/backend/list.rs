@@ -84,16 +84,61 @@ impl FirstRows<'_> {
     }
 }
 
-impl Keep<Dataset> for FirstRows<'_> {
+/// The first datasets of several scopes, of one answer.
+#[derive(Debug)]
+struct FirstOfEach<'a>(Vec<FirstRows<'a>>);
+
+impl FirstOfEach<'_> {
+    /// Each row is of one scope. The parent of a scope may lie in another one, which has no use for it.
+    fn push(&mut self, row: Dataset) -> bool {
+        let Ok(name) = DatasetName::parse(&row.id) else {
+            return false;
+        };
+        let has = |one: &&mut FirstRows<'_>| {
+            let level = level_of(one.scope, &name);
+            level.is_some_and(|level| level <= usize::from(one.scope.depth))
+        };
+        let deepest = self.0.iter_mut().filter(has);
+        let deepest = deepest.max_by_key(|one| one.scope.parent.as_str().len());
+        deepest.is_some_and(|one| one.push(row))
+    }
+}
+
+impl Keep<Dataset> for FirstOfEach<'_> {
     fn keep(&mut self, row: Dataset) -> bool {
         self.push(row)
     }
 }
 
-impl Keep<Resource> for FirstRows<'_> {
+impl Keep<Resource> for FirstOfEach<'_> {
     fn keep(&mut self, row: Resource) -> bool {
         self.push(row.0)
     }
+}
+
+/// Whether only datasets are wanted, whatever is in them.
+fn is_simple(scope: &ListScope) -> bool {
+    scope.kind.is_some() && !matches!(scope.filter, ListFilter::Empty(_))
+}
+
+/// These scopes, with those together whose rows one answer has: before 25.10 it has all that is below a parent.
+fn asked_together<'q>(dialect: &Dialect, scopes: Vec<&'q ListScope>) -> Vec<Vec<&'q ListScope>> {
+    let mut groups: Vec<Vec<&ListScope>> = Vec::new();
+    for scope in scopes {
+        let has_it = |group: &&mut Vec<&ListScope>| {
+            let first = group.first().filter(|_| !dialect.has_resource_query());
+            first.is_some_and(|first| {
+                let is_below = scope.parent.below(&first.parent).is_some();
+                is_below && scope.filter == first.filter
+            })
+        };
+        if let Some(group) = groups.iter_mut().find(has_it) {
+            group.push(scope);
+        } else {
+            groups.push(vec![scope]);
+        }
+    }
+    groups
 }
 
 impl Api {
@@ -106,18 +151,16 @@ impl Api {
     ) -> Result<Listed, Error> {
         let mut entries = Vec::new();
         let mut horizon: Option<Cursor> = None;
-        for scope in &query.scopes {
-            let simple = scope.kind.is_some() && !matches!(scope.filter, ListFilter::Empty(_));
-            let part = if simple {
-                self.first_datasets(call, dialect, scope, query).await?
-            } else {
-                Part {
-                    entries: Box::pin(self.entries(call, dialect, scope)).await?,
-                    horizon: None,
-                }
-            };
-            entries.extend(part.entries);
-            horizon = [horizon, part.horizon].into_iter().flatten().min();
+        let (simple, others): (Vec<_>, Vec<_>) =
+            query.scopes.iter().partition(|scope| is_simple(scope));
+        for scopes in asked_together(dialect, simple) {
+            for part in self.first_datasets(call, dialect, &scopes, query).await? {
+                entries.extend(part.entries);
+                horizon = [horizon, part.horizon].into_iter().flatten().min();
+            }
+        }
+        for scope in others {
+            entries.extend(Box::pin(self.entries(call, dialect, scope)).await?);
         }
         entries.sort_by_key(Entry::cursor);
         entries.retain(|entry| query.after.is_none_or(|after| entry.cursor() > after));
@@ -131,15 +174,18 @@ impl Api {
         })
     }
 
-    /// The first datasets of a scope, in one call: the parent is in its answer.
+    /// The first datasets of each scope, in one call: their parents are in its answer. All others are below the first.
     async fn first_datasets(
         &self,
         call: &Call,
         dialect: &Dialect,
-        scope: &ListScope,
+        scopes: &[&ListScope],
         query: &ListQuery,
-    ) -> Result<Part, Error> {
-        let keep = || FirstRows {
+    ) -> Result<Vec<Part>, Error> {
+        let Some(scope) = scopes.first() else {
+            return Ok(Vec::new());
+        };
+        let first_rows = |scope| FirstRows {
             scope,
             after: query.after,
             max: query.max,
@@ -147,6 +193,7 @@ impl Api {
             above: Vec::new(),
             is_cut: false,
         };
+        let keep = || FirstOfEach(scopes.iter().copied().map(first_rows).collect());
         let parent = scope.parent.as_str();
         let of_volumes = ListFilter::Having(PropertyName::CONTEXT);
         let properties = if scope.filter == of_volumes {
@@ -182,7 +229,8 @@ impl Api {
                 (found, false)
             }
         };
-        if found.above.is_empty() {
+        let FirstOfEach(found) = found;
+        if found.first().is_none_or(|first| first.above.is_empty()) {
             // A pool that is not there is no empty list.
             let parents = [Query::Dataset(scope.parent.clone())];
             let wanted = Reads::of(&parents, &[], false);
@@ -190,18 +238,8 @@ impl Api {
             let seen = self.nas.pool_rows(call, dialect, &wanted, &nothing).await?;
             is_whole(scope, was_missing, &seen.state(&parents)?)?;
         }
-        let last = found.rows.last_key_value().map(|(cursor, _)| *cursor);
-        let mut rows = PoolRows {
-            by_resource: dialect.has_resource_query(),
-            ..PoolRows::default()
-        };
-        for dataset in found.above.into_iter().chain(found.rows.into_values()) {
-            rows.add(dataset);
-        }
-        Ok(Part {
-            entries: datasets_of(&rows, scope)?,
-            horizon: last.filter(|_| found.is_cut),
-        })
+        let parts = found.into_iter().map(|found| part_of(dialect, found));
+        parts.collect()
     }
 
     async fn entries(
@@ -312,6 +350,22 @@ impl Api {
             found => found.map(Some),
         }
     }
+}
+
+/// One scope of an answer.
+fn part_of(dialect: &Dialect, found: FirstRows<'_>) -> Result<Part, Error> {
+    let last = found.rows.last_key_value().map(|(cursor, _)| *cursor);
+    let mut rows = PoolRows {
+        by_resource: dialect.has_resource_query(),
+        ..PoolRows::default()
+    };
+    for dataset in found.above.into_iter().chain(found.rows.into_values()) {
+        rows.add(dataset);
+    }
+    Ok(Part {
+        entries: datasets_of(&rows, found.scope)?,
+        horizon: last.filter(|_| found.is_cut),
+    })
 }
 
 /// Refuses a list that was cut short: 25.10 names the parent when anything below it goes away while it is read, so only

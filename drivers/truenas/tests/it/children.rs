@@ -7,7 +7,7 @@ use driver_core::{
 };
 use truenas_sim::Generation;
 
-use crate::costs::{call, request, snapshot};
+use crate::costs::{call, create, request, snapshot};
 use crate::volumes::{appliance, driver};
 
 const CHILDREN: &str = "  datasetEnableQuotas: true
@@ -77,6 +77,48 @@ async fn volumes_of_children_are_made_cloned_listed_and_deleted_with_their_expor
             let left = left.difference(&before).filter(|row| row.contains("pvc"));
             let left: Vec<_> = left.collect();
             assert!(left.is_empty(), "{what}: {left:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_of_the_volumes_of_all_children_is_one_question_before_25_10() {
+    for generation in [Generation::V22_12, Generation::V24_10] {
+        for kind in ["truenas-api-nfs", "truenas-api-iscsi"] {
+            let what = format!("{generation:?} {kind}");
+            let nas = appliance(generation).await;
+            let driver = driver(&nas, kind, CHILDREN);
+            let driver = driver.as_ref();
+            let all = [("pvc-1", "fast"), ("pvc-2", "bulk"), ("pvc-3", "fast")];
+            for (name, child) in all {
+                let asked = wanted(driver, name, child, None);
+                let made = driver.create_volume(&call(), &asked).await;
+                made.unwrap_or_else(|error| panic!("{what}: {}", error.chain()));
+            }
+            create(driver, "pvc-4").await;
+            let lister = driver.lister().expect("lists");
+            for max in [None, Some(1)] {
+                let mut page = PageRequest { max, after: None };
+                let mut ids = BTreeSet::new();
+                loop {
+                    nas.reset_counts();
+                    let listed = lister.list_volumes(&call(), &page).await;
+                    let listed = listed.expect("a list");
+                    let counts = nas.counts();
+                    let asked = counts.methods.get("pool.dataset.query");
+                    assert_eq!(asked.map(|cost| cost.calls), Some(1), "{what}: {counts:?}");
+                    for volume in listed.entries {
+                        assert!(ids.insert(volume.id.to_string()), "{what}: twice");
+                    }
+                    if listed.next.is_none() {
+                        break;
+                    }
+                    page.after = listed.next;
+                }
+                let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+                let expected = ["bulk.pvc-2", "fast.pvc-1", "fast.pvc-3", "pvc-4"];
+                assert_eq!(ids, expected, "{what} {max:?}");
+            }
         }
     }
 }
