@@ -209,7 +209,8 @@ impl Layout {
     }
 
     /// The storage identity of these volumes of `host`: the same only if an id names the same
-    /// volume.
+    /// volume. Children do not count: an id names one volume under each list that has its child, and leads nowhere
+    /// under the others.
     pub fn identity(&self, host: &str) -> BackendIdentity {
         let detached = self.detached.as_ref();
         let detached = detached.map_or_else(|| "-".to_owned(), DatasetName::to_string);
@@ -413,6 +414,11 @@ mod tests {
         others[1].detached = None;
         others[2].kind = VolumeKind::Zvol;
         assert_eq!(one.identity("nas"), layout().identity("nas"));
+        let with_children = Layout {
+            children: vec![Child::of(&one.volumes, "fast").unwrap()],
+            ..layout()
+        };
+        assert_eq!(one.identity("nas"), with_children.identity("nas"));
         assert_ne!(one.identity("nas"), one.identity("nas2"));
         for other in others {
             assert_ne!(one.identity("nas"), other.identity("nas"), "{other:?}");
