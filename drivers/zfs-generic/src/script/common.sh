@@ -105,13 +105,23 @@ each_secret() {
     done
 }
 
+# is_missing FILE: whether there is no such file. One that cannot be looked at may be there, and ends the script.
+is_missing() {
+    [ ! -e "$1" ] || return 1
+    why=$(LC_ALL=C ls -dL "$1" 2>&1) && return 1
+    case $why in
+    *'No such file or directory') ;;
+    *) die "cannot see whether $1 is there: ${why#ls: }" ;;
+    esac
+}
+
 # The subsystem that no saved port may list any more.
 drop=
 
 # saved HOW ELEMENTS [FILE]: how these elements stand in the saved configuration, see saved.awk.
 saved() {
     file=${3:-$save}
-    [ -e "$file" ] || file=/dev/null
+    ! is_missing "$file" || file=/dev/null
     printf '%s\n' "$2" | LC_ALL=C awk -v mode="$1" -v drop="$drop" "$SAVED" - "$file"
     code=$?
     case $code in

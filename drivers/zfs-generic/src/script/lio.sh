@@ -313,7 +313,7 @@ remove_target() {
 
 # Whether one of the names is saved. The file is read as JSON only where it has them.
 is_saved() {
-    [ -e "$save" ] || return 1
+    ! is_missing "$save" || return 1
     grep -qF -e "\"$name\"" -e "\"$iqn\"" "$save"
     code=$?
     [ $code -le 1 ] || die "cannot read $save, or cannot run grep"
@@ -388,7 +388,7 @@ remove)
         rmdir "$backstore" || die "backstore $name is busy: another LUN is made of it"
         rmdir "${backstore%/*}" 2>/dev/null || :
     fi
-    [ ! -e "$save" ] && [ ! -e "$waiting" ] || will_be_saved gone
+    is_missing "$save" && [ ! -e "$waiting" ] || will_be_saved gone
     ;;
 esac
 exit 0

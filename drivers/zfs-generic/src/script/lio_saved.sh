@@ -295,7 +295,7 @@ save_waiting() {
         :
     done <"$waiting" || die "cannot read $waiting"
     # Nothing has to be removed from a file that does not exist.
-    if [ -e "$save" ] || [ $some = yes ]; then
+    if ! is_missing "$save" || [ $some = yes ]; then
         [ -z "$states" ] || put "$states"
     fi
     rm -f "$waiting" || die "cannot remove $waiting"

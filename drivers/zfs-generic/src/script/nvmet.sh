@@ -192,7 +192,7 @@ pool_answers() {
 make_saved() {
     mode=make ours=$nqn opening=$1 patience=10 sound= silent=
     [ ! -L "$save" ] || find_save
-    [ ! -e "$save" ] || grep -q '{' "$save" 2>/dev/null || unreadable "$1"
+    (is_missing "$save") || grep -q '{' "$save" 2>/dev/null || unreadable "$1"
     saved_text=$(saved restored "{\"ports\":[{\"portid\":$1,\"lists\":\"\"}]}")
     case $? in
     0) ;;
@@ -508,12 +508,12 @@ remove)
     if [ $foreign = no ] && [ $others = yes ]; then
         remove "$@"
         elements
-        [ ! -e "$save" ] || store "$elements"
+        is_missing "$save" || store "$elements"
     elif [ $foreign = no ]; then
         remove "$@"
         drop=$nqn
         forget_unrestored
-        [ ! -e "$save" ] || store "{\"hosts\":[$forgotten]}$absence"
+        is_missing "$save" || store "{\"hosts\":[$forgotten]}$absence"
     fi
     ;;
 esac

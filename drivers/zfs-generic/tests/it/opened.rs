@@ -5,6 +5,9 @@ use std::path::Path;
 
 use crate::common::{Ask, Host, NVMET, Volume};
 use driver_core::NodeId;
+use driver_zfs::Export as _;
+use driver_zfs::export::Act;
+use driver_zfs_cli::exec::Command;
 use driver_zfs_generic::DiskExport;
 
 const OLD: &str = "DHHC-1:00:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAl7OaH:";
@@ -203,6 +206,67 @@ async fn a_port_stays_closed_while_what_was_saved_for_it_cannot_be_read() {
     std::fs::write(host.path("kept/saved.json"), &saved).unwrap();
     establish(&host, &export, &mut volumes[1]).await;
     assert_eq!(host.tree("cfg/nvmet"), tree);
+}
+
+/// The one command of these acts.
+fn only(acts: Vec<Act<Command>>) -> Command {
+    let commands = acts.into_iter().filter_map(|act| match act {
+        Act::Do(command) => Some(command),
+        _ => None,
+    });
+    let [command]: [Command; 1] = commands.collect::<Vec<_>>().try_into().unwrap();
+    command
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_looked_at_is_not_one_that_does_not_exist() {
+    let host = Host::new();
+    let export = host.export(NVMET);
+    let mut volumes = published(&host, &export, &[1, 2], &["a"]).await;
+    let (etc, kept) = (host.path("etc"), host.path("kept"));
+    let (tree, saved) = (host.tree("cfg/nvmet"), host.text("etc/saved.json"));
+    let unseen = format!("cannot see whether {}/saved.json is there", etc.display());
+    // Its folder is a link to itself, and cannot be looked into.
+    let hide = || {
+        std::fs::rename(&etc, &kept).unwrap();
+        std::os::unix::fs::symlink("etc", &etc).unwrap();
+    };
+    let show = || {
+        std::fs::remove_file(&etc).unwrap();
+        std::fs::rename(&kept, &etc).unwrap();
+    };
+    for makes in [true, false] {
+        if makes {
+            host.starts_again();
+        }
+        let facts = host.facts(&export, &volumes[1]).await;
+        let subject = volumes[1].subject();
+        let name = export.export_name(&subject).unwrap();
+        let command = only(if makes {
+            export.ensure(&subject, &name, &facts).unwrap()
+        } else {
+            export.remove(&subject, &name, &facts).unwrap()
+        });
+        hide();
+        for look in export.observe(&subject, &name) {
+            let error = host.run(&look).await.unwrap_err();
+            assert!(error.stderr().contains(&unseen), "{error}");
+        }
+        let error = host.run(&command).await.unwrap_err();
+        assert!(error.stderr().contains(&unseen), "{error}");
+        show();
+        assert_eq!(host.text("etc/saved.json"), saved);
+        if makes {
+            assert!(error.stderr().contains("port 1 stays closed"), "{error}");
+            assert_eq!([1, 2].map(|n| is_linked(&host, n)), [false; 2]);
+            establish(&host, &export, &mut volumes[1]).await;
+            assert_eq!(host.tree("cfg/nvmet"), tree);
+        } else {
+            // The next call forgets it.
+            host.remove(&export, &volumes[1]).await.unwrap();
+            assert!(!host.text("etc/saved.json").contains("pvc-2"));
+        }
+    }
 }
 
 #[tokio::test]

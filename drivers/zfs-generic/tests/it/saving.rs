@@ -333,6 +333,29 @@ async fn what_waits_lies_beside_the_file_that_a_link_leads_to() {
 }
 
 #[tokio::test]
+async fn a_file_that_cannot_be_looked_at_is_not_one_that_does_not_exist() {
+    let host = Host::new();
+    let (folder, kept) = (host.path("saves"), host.path("kept"));
+    std::fs::create_dir(&folder).unwrap();
+    let export = host.export(&open().replace("{etc}", folder.to_str().unwrap()));
+    host.ensure(&export, &volume(1)).await.unwrap().unwrap();
+    let before = host.text("saves/saved.json");
+    let [remove, _] = acts(&host, &export, &volume(1), false).await;
+    // Its folder is a link to itself, and cannot be looked into.
+    std::fs::rename(&folder, &kept).unwrap();
+    std::os::unix::fs::symlink("saves", &folder).unwrap();
+    let error = host.run(&remove).await.unwrap_err();
+    let unseen = format!("cannot see whether {}/saved.json", folder.display());
+    assert!(error.stderr().contains(&unseen), "{error}");
+    std::fs::remove_file(&folder).unwrap();
+    std::fs::rename(&kept, &folder).unwrap();
+    assert_eq!(host.text("saves/saved.json"), before);
+    // The next call forgets it.
+    host.remove(&export, &volume(1)).await.unwrap();
+    assert!(!host.text("saves/saved.json").contains("pvc-1"));
+}
+
+#[tokio::test]
 async fn a_disk_that_is_full_costs_nothing_that_was_saved() {
     let host = Host::new();
     let export = host.export(&open());
