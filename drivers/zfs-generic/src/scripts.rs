@@ -29,6 +29,8 @@ pub struct HostPaths {
     pub configfs: String,
     /// The place where debugfs is mounted.
     pub debugfs: String,
+    /// The place where ZFS shows the state of each pool, without waiting for it.
+    pub pools: String,
     /// The lock that `targetcli` holds while it runs.
     pub targetcli_lock: String,
     /// The file that `targetcli` saves; `None` is the file of whatever version there is.
@@ -51,6 +53,7 @@ impl Default for HostPaths {
         Self {
             configfs: "/sys/kernel/config".to_owned(),
             debugfs: "/sys/kernel/debug".to_owned(),
+            pools: "/proc/spl/kstat/zfs".to_owned(),
             targetcli_lock: "/var/run/targetcli.lock".to_owned(),
             targetcli_saved: None,
             locks: None,

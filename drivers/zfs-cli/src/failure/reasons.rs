@@ -460,6 +460,12 @@ pub(super) const OF_HOST: &[Reason] = &[
         Next::Tell,
         NOT_INSTALLED,
     ),
+    (
+        "as its pool is suspended",
+        Kind::Unreachable,
+        Next::Tell,
+        "see `zpool status` on the storage host",
+    ),
     // ZFS opens no zvol while it creates others: it gives up, and so does the caller, even the
     // kernel.
     (

@@ -91,6 +91,14 @@ fn words_of_other_tools_are_not_taken_for_those_of_zfs() {
 }
 
 #[test]
+fn an_export_on_a_suspended_pool_is_out_of_reach() {
+    let said = failed("nqn.2003-01.org.example:a stays as it is, as its pool is suspended: tank");
+    let error = super::of_export(&said, Effect::Possible).error;
+    assert_eq!(error.kind(), Kind::Unreachable);
+    assert!(error.chain().contains("nqn.2003-01.org.example:a stays"));
+}
+
+#[test]
 fn a_failed_step_is_named_by_what_it_does_and_not_by_its_script() {
     let command = Command::new(Program::constant("sh")).args(["-c", "long; script"]);
     let output = Output {

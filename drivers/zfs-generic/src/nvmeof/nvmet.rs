@@ -132,6 +132,7 @@ pub(super) fn arguments(
         mode,
         configfs,
         debugfs,
+        &places.pools,
         save,
         disk.target,
         disk.device,

@@ -1,6 +1,6 @@
 # A disk of one zvol as an NVMe-oF subsystem of nvmet: one subsystem, namespace 1, links of ports.
 #
-# nvmet.sh MODE CONFIGFS DEBUGFS SAVED NQN DEVICE UUID WORD... with the words `port=ID` (is there
+# nvmet.sh MODE CONFIGFS DEBUGFS POOLS SAVED NQN DEVICE UUID WORD... with the words `port=ID` (is there
 # already) or `port=ID,trtype,adrfam,traddr,trsvcid` (is made if it is missing),
 # `attr=ATTRIBUTE=VALUE`; `nodes=listed` if only the nodes of `node=NQN` have access, and `out=NQN` for
 # nodes that must be out at the end; `keys=spared` if only the nodes of `for=NQN` matter when the kernel refuses a key;
@@ -8,8 +8,8 @@
 # keys are restored, too. `$secrets` are lines `NQN KEY`, one for each of those. SAVED is a file, `named:FILE` for a
 # look that is content with the names in it, or `-` for none. The mode `nodes` changes who gets into a subsystem
 # that is there; `gone` waits until those are out.
-mode=$1 root=$2/nvmet shown=$3/nvmet/$5 save=$4 nqn=$5 device=$6 uuid=$7
-shift 7
+mode=$1 root=$2/nvmet shown=$3/nvmet/$6 pools=$4 save=$5 nqn=$6 device=$7 uuid=$8
+shift 8
 subsystem=$root/subsystems/$nqn
 namespace=$subsystem/namespaces/1
 how=same restored=no forgotten= opening=
@@ -81,6 +81,22 @@ make_address() {
     done
 }
 
+# The pool of the device, in `$pool`. A device that is no zvol tells of no pool, and stands for itself.
+pool_of() {
+    case $device in
+    /dev/zvol/*) pool=${device#/dev/zvol/} pool=${pool%%/*} ;;
+    *) pool=$device ;;
+    esac
+}
+
+# The kernel opens no device of a suspended pool, and lets none go that is in use, before the pool goes on. Nothing ends
+# such a write, and the lock of this script would be held for as long. ZFS shows the state of a pool without that wait.
+refuse_suspended() {
+    pool_of
+    get "$pools/$pool/state"
+    [ "$it" != SUSPENDED ] || die "$nqn stays as it is, as its pool is suspended: $pool"
+}
+
 make_namespace() {
     want_folder "$namespace" || return 0
     get "$namespace/enable"
@@ -89,6 +105,7 @@ make_namespace() {
         lacks namespace
         return 0
     fi
+    refuse_suspended
     printf '%s' "$device" >"$namespace/device_path" || die "nvmet cannot use $device"
     for file in device_uuid device_nguid; do
         printf '%s\n' "$uuid" >"$namespace/$file" || die "cannot set $file of $nqn"
@@ -159,11 +176,7 @@ leave_out() {
 # Whether the pool of the device answers. To open a device of a suspended pool takes as long as the pool is suspended,
 # and that cannot be ended. So one of each pool is opened beside this script first, without its locks.
 pool_answers() {
-    # A device that is no zvol tells of no pool, and stands for itself.
-    case $device in
-    /dev/zvol/*) pool=${device#/dev/zvol/} pool=${pool%%/*} ;;
-    *) pool=$device ;;
-    esac
+    pool_of
     case $silent in *"/$pool/"*) return 1 ;; esac
     case $sound in *"/$pool/"*) return 0 ;; esac
     dd "if=$device" of=/dev/null count=0 </dev/null >/dev/null 2>&1 7>&- 8>&- &
@@ -443,6 +456,8 @@ elements() {
 }
 
 remove() {
+    get "$namespace/enable"
+    [ "$it" != 1 ] || refuse_suspended
     if [ $others = no ]; then
         for link in "$root"/ports/*/subsystems/"$nqn"; do
             [ ! -L "$link" ] || rm -f "$link" || die "cannot take $nqn from a port"

@@ -163,6 +163,7 @@ await_sessions() {
 # back. A port from which an interrupted call removed it is a saved one; the ports of the arguments come after
 # this.
 cut_sessions() {
+    refuse_suspended
     numbers=
     for port in "$root"/ports/*; do
         [ -d "$port" ] || continue

@@ -117,6 +117,7 @@ impl Host {
         HostPaths {
             configfs: text("cfg"),
             debugfs: text("debug"),
+            pools: text("pools"),
             targetcli_lock: text("etc/targetcli.lock"),
             targetcli_saved: Some(text("etc/targetcli.json")),
             locks: Some(text("locks")),

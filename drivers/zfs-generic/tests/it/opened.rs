@@ -357,6 +357,44 @@ async fn a_pool_that_does_not_answer_keeps_no_port_closed() {
 }
 
 #[tokio::test]
+async fn a_disk_of_a_suspended_pool_is_neither_opened_nor_let_go_and_its_call_ends_at_once() {
+    let host = Host::new();
+    let export = host.export(NVMET);
+    let mut volumes = published(&host, &export, &[1, 2], &["a"]).await;
+    let says = |state: &str| {
+        std::fs::create_dir_all(host.path("pools/tank")).unwrap();
+        std::fs::write(host.path("pools/tank/state"), format!("{state}\n")).unwrap();
+    };
+    let namespace = format!("{}/namespaces/1", subsystem(2));
+    let enable = host.path(&format!("{namespace}/enable"));
+    let why = ":pvc-2 stays as it is, as its pool is suspended: tank";
+    says("SUSPENDED");
+    // A deletion, and the last node that leaves.
+    let etc = host.tree("etc");
+    let error = host.remove(&export, &volumes[1]).await.unwrap_err();
+    assert!(error.stderr().contains(why), "{error}");
+    let all = Ask::Revoke(None);
+    let left = host.settle(&export, &mut volumes[1], &all).await;
+    let error = left.unwrap_err();
+    assert!(error.stderr().contains(why), "{error}");
+    assert_eq!(std::fs::read_to_string(&enable).unwrap(), "1\n");
+    assert_eq!([1, 2].map(|n| is_linked(&host, n)), [true; 2]);
+    assert_eq!(host.tree("etc"), etc);
+    // A disk that has to be opened.
+    host.starts_again();
+    let made = host.settle(&export, &mut volumes[1], &Ask::Establish).await;
+    let error = made.unwrap_err();
+    assert!(error.stderr().contains(why), "{error}");
+    assert_eq!(std::fs::read_to_string(&enable).unwrap(), "0\n");
+    // What is not opened yet goes.
+    host.remove(&export, &volumes[1]).await.unwrap();
+    assert!(!host.path(&subsystem(2)).exists());
+    says("ONLINE");
+    establish(&host, &export, &mut volumes[1]).await;
+    assert!(is_linked(&host, 2));
+}
+
+#[tokio::test]
 async fn a_disk_that_is_no_zvol_is_not_taken_for_one_of_a_pool_that_does_not_answer() {
     let host = Host::new();
     let export = host.export(NVMET);
