@@ -80,6 +80,12 @@ pub(crate) trait Stack: Debug + Send + Sync {
         None
     }
 
+    /// Asks why the host cannot end what a node has open while others have the disk, for [`Facts`]: as what it hides. About
+    /// no disk. `None` if each host can.
+    fn ask_to_cut_off(&self) -> Option<Command> {
+        None
+    }
+
     /// Observes the disk and prints lines that [`Facts`] parses.
     fn observe(&self, disk: &Disk<'_>) -> Command;
 
@@ -530,7 +536,19 @@ impl Export for DiskExport {
 
     /// LIO ends the sessions of a node, and waits for that. Of nvmet only some kernels do while others have the disk.
     fn cuts_off(&self) -> bool {
-        matches!(self.protocol, Protocol::Iscsi(..))
+        true
+    }
+
+    fn ask_to_cut_off(&self) -> Vec<Command> {
+        self.stack.ask_to_cut_off().into_iter().collect()
+    }
+
+    fn refuses_to_cut_off(&self, answers: &[Output]) -> Result<Option<String>, Error> {
+        let facts = Facts::read(answers)?;
+        let why = facts.hidden.first();
+        Ok(why.map(|why| {
+            format!("what a node has open may go on after it has lost its access: {why}")
+        }))
     }
 
     fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool {

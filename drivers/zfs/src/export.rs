@@ -205,6 +205,16 @@ pub trait Export: Send + Sync + Debug + 'static {
         false
     }
 
+    /// The queries that show whether this host can do so; none where each can.
+    fn ask_to_cut_off(&self) -> Vec<Self::Command> {
+        Vec::new()
+    }
+
+    /// Why it cannot, by the answers.
+    fn refuses_to_cut_off(&self, _answers: &[Self::Output]) -> Result<Option<String>, Error> {
+        Ok(None)
+    }
+
     /// Whether the dataset remembers that this node has access, by the name that it has now. By [`Export::reads`] alone.
     fn lets_in(&self, _subject: &Subject<'_>, _node: &NodeId) -> bool {
         true

@@ -170,7 +170,8 @@ pub trait Fencer: Send + Sync {
     /// [`Publisher::publish_volume`] is `Busy` for their nodes, whichever process is asked. Then each node that is
     /// recorded and has an address there is stopped from reaching any volume, which is proved as
     /// [`Publisher::unpublish_volume`] proves it. An error after the record leaves that, and what was done.
-    /// `Busy`, after all else: the address of a node that is let in is not known.
+    /// `Busy`, after all else: the address of a node that is let in is not known. `Unsupported`, before all else: see
+    /// [`Fencer::check_fence`].
     async fn fence_networks(&self, call: &Call, request: FenceNetworks<'_>) -> Result<(), Error>;
 
     /// Lifts the fence of these networks. One that is not shut out is lifted. Gives no access back: nodes are published
@@ -182,6 +183,12 @@ pub trait Fencer: Send + Sync {
 
     /// The nodes that any volume is published to.
     async fn fence_clients(&self, call: &Call) -> Result<Vec<FenceClient>, Error>;
+
+    /// Asks the storage whether a node that loses access is cut off there, where the driver alone cannot know it.
+    /// `Unsupported` if it is not. For a fence of several connections, of which none is changed if one refuses.
+    async fn check_fence(&self, _call: &Call) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// Changing volumes that exist.

@@ -118,6 +118,8 @@ impl dyn Driver + '_ {
         publisher("fence a node"): fence_node(node: &NodeId) -> ();
         /// See [`super::Fencer::fence_networks`].
         fencer("fence networks"): fence_networks(request: FenceNetworks<'_>) -> ();
+        /// See [`super::Fencer::check_fence`].
+        fencer("fence networks"): check_fence() -> ();
         /// See [`super::Fencer::unfence_networks`].
         fencer("fence networks"): unfence_networks(request: FenceNetworks<'_>) -> ();
         /// See [`super::Fencer::fenced_networks`].

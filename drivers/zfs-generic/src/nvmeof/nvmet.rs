@@ -154,6 +154,15 @@ impl Stack for Nvmet {
         self.keys.are_asked_for()
     }
 
+    fn ask_to_cut_off(&self) -> Option<Command> {
+        let HostPaths {
+            configfs, debugfs, ..
+        } = self.scripts.places();
+        let fixed = ["shows", configfs, debugfs, "-", "-", "-", "-", "-"];
+        let arguments = fixed.map(str::to_owned).to_vec();
+        Some(self.scripts.unlocked(arguments, ""))
+    }
+
     fn observe(&self, disk: &Disk<'_>) -> Command {
         let (arguments, keys) = (self.arguments("look", disk), self.keys.lines());
         self.keys

@@ -7,7 +7,8 @@
 # `keys=restored` if nodes that have to prove who they are may be saved, since their
 # keys are restored, too. `$secrets` are lines `NQN KEY`, one for each of those. SAVED is a file, `named:FILE` for a
 # look that is content with the names in it, or `-` for none. The mode `nodes` changes who gets into a subsystem
-# that is there; `gone` waits until those are out.
+# that is there; `gone` waits until those are out; `shows`, of no disk, says why this host cannot end what one node has
+# open.
 mode=$1 root=$2/nvmet shown=$3/nvmet/$6 pools=$4 save=$5 nqn=$6 device=$7 uuid=$8
 shift 8
 subsystem=$root/subsystems/$nqn
@@ -505,6 +506,9 @@ nodes)
     ;;
 gone)
     await_sessions "$@"
+    ;;
+shows)
+    show_hidden
     ;;
 make)
     [ $foreign = no ] || die "$nqn is of another volume"

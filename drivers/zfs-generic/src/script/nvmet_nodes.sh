@@ -117,6 +117,27 @@ show_sessions() {
     done
 }
 
+# Why none of the connected nodes can be put out while others stay, if it is so.
+show_hidden() {
+    folder=${shown%/*}
+    if [ ! -d "$root" ]; then
+        echo 'hidden nvmet is not loaded on the storage host'
+        return 0
+    fi
+    if [ ! -d "$folder" ]; then
+        echo 'hidden the storage host does not show controllers of nvmet: see CONFIG_NVME_TARGET_DEBUGFS'
+        return 0
+    fi
+    # It is beside debugfs.
+    folder=${folder%/*}
+    get "${folder%/*}/security/lockdown"
+    case $it in
+    *'[integrity]'* | *'[confidentiality]'*)
+        echo 'hidden the kernel of the storage host is locked down, and ends no connection of nvmet'
+        ;;
+    esac
+}
+
 # Whether another node is listed, or connected.
 others_stay() {
     for word; do

@@ -107,6 +107,15 @@ impl Stage {
         self.ask(&Ask::Revoke(Some(node))).await
     }
 
+    /// Why the host cannot end what one node has open, as a fence asks it.
+    async fn refusal(&self) -> Option<String> {
+        let mut answers = Vec::new();
+        for question in self.export.ask_to_cut_off() {
+            answers.push(self.host.run(&question).await.unwrap());
+        }
+        self.export.refuses_to_cut_off(&answers).unwrap()
+    }
+
     fn is_connected(&self, name: &str) -> bool {
         let name = called(self.text, name);
         self.host.is_connected(self.target, &name)
@@ -331,6 +340,36 @@ async fn a_kernel_that_is_locked_down_delays_no_call_and_counts_as_one_that_show
     // Revoking the last node unlinks the ports, which also ends connections of nodes revoked before.
     assert!(stage.revoke("b").await);
     assert!(!stage.is_connected("a") && !stage.is_connected("b"));
+}
+
+#[tokio::test]
+async fn a_fence_asks_the_host_whether_it_ends_what_one_node_has_open() {
+    // LIO does so on every kernel.
+    let stage = Stage::new(Host::new(), LIO, &["a"]).await;
+    assert!(stage.export.cuts_off());
+    assert_eq!(stage.refusal().await, None);
+    let refused = async |stage: &Stage, words: &str| {
+        let why = stage.refusal().await.unwrap();
+        assert!(why.contains(words), "{why}");
+    };
+    let stage = Stage::new(Host::new(), NVMET, &["a", "b"]).await;
+    refused(&stage, "CONFIG_NVME_TARGET_DEBUGFS").await;
+    let stage = Stage::new(newer(), NVMET, &["a", "b"]).await;
+    assert!(stage.export.cuts_off());
+    assert_eq!(stage.refusal().await, None);
+    let lockdown = stage.host.path("security/lockdown");
+    std::fs::create_dir(lockdown.parent().unwrap()).unwrap();
+    for locked in [
+        "none [integrity] confidentiality\n",
+        "none integrity [confidentiality]\n",
+    ] {
+        std::fs::write(&lockdown, locked).unwrap();
+        refused(&stage, "locked down").await;
+    }
+    std::fs::write(&lockdown, "[none] integrity confidentiality\n").unwrap();
+    assert_eq!(stage.refusal().await, None);
+    std::fs::remove_dir_all(stage.host.path("cfg/nvmet")).unwrap();
+    refused(&stage, "not loaded").await;
 }
 
 #[tokio::test]

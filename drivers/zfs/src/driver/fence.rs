@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use async_trait::async_trait;
 use csi_types::{Network, NodeIdentity};
+use driver_core::fence::FENCE;
 use driver_core::{
     Call, Effect, Error, FenceClient, FenceNetworks, Fencer, Kind, NodeId, VolumeId,
 };
@@ -43,7 +44,8 @@ struct LetIn {
 }
 
 impl ZfsDriver {
-    /// Whether a node can be shut out: access is per node, and one that loses it is surely cut off.
+    /// Whether a node can be shut out: access is per node, and one that loses it is surely cut off. Where that depends on
+    /// the host, the host is asked at each fence.
     pub(super) fn can_fence(&self) -> bool {
         self.settings.place.is_none() && self.export.is_per_node() && self.export.cuts_off()
     }
@@ -266,6 +268,7 @@ fn subject<'a>(volume: &'a VolumeId, dataset: &'a Dataset) -> Subject<'a> {
 #[async_trait]
 impl Fencer for ZfsDriver {
     async fn fence_networks(&self, call: &Call, request: FenceNetworks<'_>) -> Result<(), Error> {
+        self.check_fence(call).await?;
         self.change_fence(call, FenceChange::Add(request.networks))
             .await?;
         let shut_out = self.shut_out(call, request).await;
@@ -302,5 +305,20 @@ impl Fencer for ZfsDriver {
             );
         }
         Ok(clients)
+    }
+
+    async fn check_fence(&self, call: &Call) -> Result<(), Error> {
+        let export = self.export.ask_to_cut_off();
+        if export.is_empty() {
+            return Ok(());
+        }
+        let request = Request {
+            export,
+            ..Request::default()
+        };
+        let seen = self.backend.observe(call, &request).await?;
+        self.heard();
+        let why = self.export.refuses_to_cut_off(&seen.export)?;
+        why.map_or(Ok(()), |why| Err(Error::unsupported(FENCE).because(why)))
     }
 }

@@ -60,6 +60,10 @@ pub trait AnyExport: Send + Sync + fmt::Debug {
     fn is_per_node(&self) -> bool;
     /// See [`Export::cuts_off`].
     fn cuts_off(&self) -> bool;
+    /// See [`Export::ask_to_cut_off`].
+    fn ask_to_cut_off(&self) -> Vec<Opaque>;
+    /// See [`Export::refuses_to_cut_off`].
+    fn refuses_to_cut_off(&self, answers: &[Opaque]) -> Result<Option<String>, Error>;
     /// See [`Export::lets_in`].
     fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool;
     /// See [`Export::named`].
@@ -239,6 +243,14 @@ impl<E: Export> AnyExport for E {
 
     fn cuts_off(&self) -> bool {
         Export::cuts_off(self)
+    }
+
+    fn ask_to_cut_off(&self) -> Vec<Opaque> {
+        hidden(Export::ask_to_cut_off(self))
+    }
+
+    fn refuses_to_cut_off(&self, answers: &[Opaque]) -> Result<Option<String>, Error> {
+        Export::refuses_to_cut_off(self, &shown(answers)?)
     }
 
     fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool {

@@ -34,6 +34,8 @@ pub struct Targets {
     pub others: Vec<String>,
     /// The part of those that the host does not show.
     pub unseen: Vec<String>,
+    /// Why a node that loses access may go on.
+    pub goes_on: Option<String>,
     /// The numbers of targets. Each gets a new one, which depends on how many there were.
     pub numbers: Numbers,
 }
@@ -64,6 +66,8 @@ impl fmt::Debug for Numbers {
 pub enum MemoryCommand {
     /// Shows a target.
     Show(String),
+    /// Shows, instead of what is unseen, why a node that loses access may go on.
+    ShowHost,
     /// Creates a target without a dataset; answers its number.
     Make(String),
     /// Sets the dataset of a target that is known by its number.
@@ -119,6 +123,8 @@ pub struct MemoryExport {
     pub resizes: bool,
     /// Whether access is granted per node. The access list is recorded in one property.
     pub nodes: bool,
+    /// Whether the host is asked at each fence if it can cut off nodes.
+    pub asks_to_cut_off: bool,
     /// The number of times that a node was named.
     pub named: Arc<AtomicUsize>,
 }
@@ -129,6 +135,8 @@ impl Targets {
     /// The result of an observation.
     pub fn answer(&self, request: &MemoryCommand) -> MemoryOutput {
         let MemoryCommand::Show(name) = request else {
+            let is_asked = *request == MemoryCommand::ShowHost;
+            let goes_on = self.goes_on.iter().filter(|_| is_asked);
             return MemoryOutput {
                 target: None,
                 number: None,
@@ -136,7 +144,7 @@ impl Targets {
                 inside: BTreeSet::new(),
                 connected: Ok(BTreeSet::new()),
                 others: Vec::new(),
-                unseen: Vec::new(),
+                unseen: goes_on.cloned().collect(),
             };
         };
         MemoryOutput {
@@ -157,7 +165,7 @@ impl Targets {
     /// Applies a request. `made` has the numbers that earlier requests of the plan were answered.
     pub fn change(&mut self, request: &MemoryCommand, made: &BTreeMap<Of, u64>) -> Option<u64> {
         match request {
-            MemoryCommand::Show(_) => {}
+            MemoryCommand::Show(_) | MemoryCommand::ShowHost => {}
             MemoryCommand::Make(name) => {
                 self.targets.entry(name.clone()).or_default();
                 let next = self.numbers.last + 1;
@@ -218,6 +226,7 @@ impl MemoryExport {
             coy: false,
             resizes: false,
             nodes: false,
+            asks_to_cut_off: false,
             named: Arc::default(),
         }
     }
@@ -388,6 +397,16 @@ impl Export for MemoryExport {
 
     fn cuts_off(&self) -> bool {
         true
+    }
+
+    fn ask_to_cut_off(&self) -> Vec<MemoryCommand> {
+        let ask = || MemoryCommand::ShowHost;
+        self.asks_to_cut_off.then(ask).into_iter().collect()
+    }
+
+    fn refuses_to_cut_off(&self, answers: &[MemoryOutput]) -> Result<Option<String>, Error> {
+        let mut all = answers.iter().flat_map(|answer| &answer.unseen);
+        Ok(all.next().cloned())
     }
 
     fn lets_in(&self, subject: &Subject<'_>, node: &NodeId) -> bool {

@@ -428,3 +428,38 @@ async fn a_storage_without_the_parent_of_volumes_is_another_one() {
     assert_eq!(error.kind(), Kind::Unreachable);
     assert!(driver.fenced_networks(&call()).await.is_err());
 }
+
+/// The same host, which has to be asked whether it can cut off nodes.
+fn asking(driver: &MemoryDriver) -> MemoryDriver {
+    let mut export = MemoryExport::new(VolumeKind::Zvol);
+    export.nodes = true;
+    export.asks_to_cut_off = true;
+    let host = MemoryHost::from_state(driver.backend().state().clone());
+    ZfsDriver::new(settings(VolumeKind::Zvol, "").unwrap(), host, export)
+}
+
+#[tokio::test]
+async fn a_host_that_cuts_off_no_node_refuses_the_fence_before_anything_is_changed() {
+    let driver = asking(&published().await);
+    let why = "its kernel shows no controllers";
+    driver.backend().state().targets.goes_on = Some(why.to_owned());
+    let before = driver.backend().state().steps;
+    for _ in 0..2 {
+        let error = fence(&driver, &["10.0.0.0/24"]).await.unwrap_err();
+        let said = (error.kind(), error.effect());
+        assert_eq!(said, (Kind::Unsupported, Effect::None));
+        assert!(error.chain().contains(why), "{}", error.chain());
+    }
+    assert_eq!(driver.backend().state().steps, before);
+    assert!(fenced(&driver).await.is_empty());
+    assert_eq!(inside(&driver, 0), ["a", "b"]);
+
+    driver.backend().state().targets.goes_on = None;
+    fence(&driver, &["10.0.0.0/24"]).await.unwrap();
+    assert_eq!(inside(&driver, 0), ["b"]);
+    // Another kernel runs now: what was shut out stays out, and can be let in again.
+    driver.backend().state().targets.goes_on = Some(why.to_owned());
+    publish(&driver, 1, "a").await.unwrap_err();
+    unfence(&driver, &["10.0.0.0/24"]).await.unwrap();
+    publish(&driver, 1, "a").await.unwrap();
+}

@@ -16,6 +16,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::access::called;
+use super::connected::is_unknown;
 use super::life::{delete, make, used};
 use super::settings::{dataset, shown};
 use super::{Served, storage};
@@ -84,7 +85,8 @@ pub fn of_nodes() -> impl Iterator<Item = Served> {
 }
 
 /// A node that is shut out while a pod writes there: nothing more is written, the next process shuts it out as well,
-/// and it gets in again when the fence is lifted. Of a driver that cannot fence: that is said, and the pod writes on.
+/// and it gets in again when the fence is lifted. Where the kernel shows no controllers of nvmet: that is said, and the pod
+/// writes on.
 ///
 /// # Panics
 /// At whatever is wrong in it.
@@ -105,7 +107,7 @@ pub async fn a_writing_node_is_fenced(served: Served) {
     writes(&writer).await;
 
     step("fence");
-    if served.kind == "zfs-generic-nvmeof" {
+    if is_unknown(served) {
         let refused = fence(&addons).await.expect_err("it cannot");
         step(refused.message());
         assert_eq!(refused.code(), Code::Unimplemented, "{refused:?}");

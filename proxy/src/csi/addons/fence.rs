@@ -18,7 +18,10 @@ use crate::csi::plugin::Plugin;
 use crate::routing::connection::Connection;
 use crate::routing::connections::LazyConnection;
 use crate::rpc::in_flight::{Hold, Keys, Object};
-use crate::rpc::{Incoming, Subject};
+use crate::rpc::{Incoming, Subject, Task};
+
+/// The advice where one of several connections refuses.
+const NAME_OTHERS: &str = "name the connections that can in `parameters`: `connection`, or `connections` with commas between";
 
 /// The connections that a call is about.
 struct Meant {
@@ -69,6 +72,9 @@ async fn change(
     let Meant { able, broken } = meant(plugin, &parameters).await?;
     let task = incoming.admit(about(&able), keys(&able, &networks))?;
     let (task, networks) = (&task, &networks);
+    if let (Change::Fence, [_, _, ..]) = (change, able.as_slice()) {
+        check(task, &able).await?;
+    }
     let addresses_of = &|node: &NodeId| reported_addresses(plugin, node);
     let changed = able.iter().map(|connection| async move {
         let (driver, call) = (connection.driver(), &task.call);
@@ -90,6 +96,23 @@ async fn change(
     let is_begun = !able.is_empty();
     all(able.iter().zip(join_all(changed).await), broken, is_begun)?;
     Ok(())
+}
+
+/// Fails if the storage of one of several connections cannot cut off a node: none of them is changed then. One that does
+/// not answer does not hold up the others.
+async fn check(task: &Task, able: &[Arc<Connection>]) -> Result<(), Error> {
+    let checked = able.iter().map(|connection| async move {
+        let work = connection.driver().check_fence(&task.call);
+        task.ask_patiently(connection, "check_fence", work).await
+    });
+    let refused = join_all(checked).await.into_iter();
+    let refused = refused.filter_map(Result::err);
+    let mut refused =
+        refused.filter(|error| matches!(error.kind(), Kind::Unsupported | Kind::Invalid));
+    match refused.next() {
+        None => Ok(()),
+        Some(error) => Err(error.advise(NAME_OTHERS)),
+    }
 }
 
 pub(super) async fn list(
@@ -184,7 +207,7 @@ fn cannot(connection: &Connection, is_named: bool) -> Error {
     if is_named {
         return error;
     }
-    error.advise("name the connections that can in `parameters`: `connection`, or `connections` with commas between")
+    error.advise(NAME_OTHERS)
 }
 
 /// The addresses that a node reports with its id.

@@ -214,3 +214,24 @@ async fn a_connection_that_fails_does_not_save_the_node_from_the_others_and_is_n
     addons.fence("10.0.0.0/24", &[]).await.expect("fenced");
     assert_eq!(on(&a), ["node-2"]);
 }
+
+#[tokio::test]
+async fn a_connection_whose_storage_cuts_off_no_node_refuses_it_before_anything_is_changed() {
+    let (_served, [a, b], addons) = published().await;
+    let play = |kind| b.play(Verb::CheckFence, Moment::BeforeChange, Trick::Fail(kind));
+    play(Kind::Unsupported);
+    let status = addons.fence("10.0.0.0/24", &[]).await.expect_err("refused");
+    for words in ["connection `b`", "name the connections that can"] {
+        is(&status, Code::InvalidArgument, words);
+    }
+    for driver in [&a, &b] {
+        assert_eq!(on(driver), strings(&["node-1", "node-2"]));
+    }
+    assert_eq!(addons.fenced(&[]).await.expect("a list"), strings(&[]));
+    // One that does not answer does not save the node from the others.
+    play(Kind::Unreachable);
+    addons.fence("10.0.0.0/24", &[]).await.expect("fenced");
+    for driver in [&a, &b] {
+        assert_eq!(on(driver), strings(&["node-2"]));
+    }
+}

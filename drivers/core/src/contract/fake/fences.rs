@@ -40,4 +40,8 @@ impl Fencer for FakeDriver {
         let work = || Ok(self.state.published().into_iter().map(client).collect());
         self.look(call, Verb::ListVolumes, work).await
     }
+
+    async fn check_fence(&self, call: &Call) -> Result<(), Error> {
+        self.look(call, Verb::CheckFence, || Ok(())).await
+    }
 }
