@@ -22,8 +22,8 @@ pub struct FenceNetworks<'a> {
 pub struct FenceClient {
     /// The id that it reports.
     pub node: NodeId,
-    /// The address by which the storage knows it, if that is how it knows nodes.
-    pub address: Option<IpAddr>,
+    /// The addresses by which the storage knows it, or that the configuration gives it.
+    pub addresses: Vec<IpAddr>,
 }
 
 impl fmt::Debug for FenceNetworks<'_> {

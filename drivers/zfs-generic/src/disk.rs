@@ -8,6 +8,7 @@ mod revocation;
 mod uuid;
 
 use std::fmt::Debug;
+use std::net::IpAddr;
 use std::sync::LazyLock;
 
 use csi_types::attachment::{
@@ -576,6 +577,11 @@ impl Export for DiskExport {
 
     fn admits(&self, node: &NodeId) -> Result<(), Error> {
         self.stack.admit(self.nodes.as_ref(), node)
+    }
+
+    fn addresses(&self, node: &NodeId) -> Vec<IpAddr> {
+        let addresses = |nodes: &Nodes| nodes.addresses(node);
+        self.nodes.as_ref().map(addresses).unwrap_or_default()
     }
 
     fn is_open(&self, subject: &Subject<'_>, _asset: &ExportName, facts: &Facts) -> bool {

@@ -477,8 +477,9 @@ impl Export for ShareExport {
         self.access.as_ref().is_none_or(names)
     }
 
-    fn address(&self, node: &NodeId) -> Option<IpAddr> {
-        self.access.as_ref()?.address(node)
+    fn addresses(&self, node: &NodeId) -> Vec<IpAddr> {
+        let addresses = |access: &Access| access.addresses(node);
+        self.access.as_ref().map(addresses).unwrap_or_default()
     }
 
     fn is_open(&self, subject: &Subject<'_>, _asset: &(), _facts: &Facts) -> bool {

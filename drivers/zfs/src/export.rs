@@ -240,9 +240,9 @@ pub trait Export: Send + Sync + Debug + 'static {
         Ok(())
     }
 
-    /// The address by which it knows this node, if it knows nodes by addresses.
-    fn address(&self, _node: &NodeId) -> Option<IpAddr> {
-        None
+    /// The addresses by which it knows this node, or that its configuration gives it.
+    fn addresses(&self, _node: &NodeId) -> Vec<IpAddr> {
+        Vec::new()
     }
 
     /// Whether every node reaches it although access is per node: it was made before, and no access list is

@@ -34,6 +34,7 @@ pub struct Nodes {
     form: Form,
     template: Option<Template>,
     names: BTreeMap<String, NodeName>,
+    addresses: BTreeMap<String, Vec<IpAddr>>,
 }
 
 /// The section `nodes` of an export.
@@ -46,9 +47,20 @@ pub struct NodesConfig {
     /// Names that the template does not give.
     #[serde(default)]
     names: Option<BTreeMap<String, String>>,
+    /// The addresses of nodes that neither report them nor are called by one. Only fences ask for them.
+    #[serde(default)]
+    addresses: Option<BTreeMap<String, AddressesConfig>>,
     /// What becomes of entries that others have made.
     #[serde(default, deserialize_with = "unless_falsy")]
     mode: Option<NodesMode>,
+}
+
+/// The addresses of one node.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum AddressesConfig {
+    One(String),
+    Several(Vec<String>),
 }
 
 /// What becomes of those entries of an access list that are not of nodes with the volume.
@@ -105,6 +117,35 @@ impl NodesConfig {
     pub fn mode(&self) -> Option<NodesMode> {
         self.mode
     }
+
+    /// Checks the addresses of nodes in the section at `key`.
+    fn addresses(&self, key: &str) -> Result<BTreeMap<String, Vec<IpAddr>>, ConfigError> {
+        let parse = |node: &str, text: &String| {
+            text.parse::<IpAddr>().map_err(|_| {
+                let problem = format!("`{node}` has to have IP addresses");
+                ConfigError::at(format!("{key}.addresses"), problem)
+            })
+        };
+        let one = |(node, addresses): (&String, &AddressesConfig)| {
+            let addresses = addresses.texts().iter().map(|text| parse(node, text));
+            Ok((
+                node.clone(),
+                addresses.collect::<Result<Vec<_>, ConfigError>>()?,
+            ))
+        };
+        self.addresses.iter().flatten().map(one).collect()
+    }
+}
+
+// === impl AddressesConfig ===
+
+impl AddressesConfig {
+    fn texts(&self) -> &[String] {
+        match self {
+            Self::One(text) => std::slice::from_ref(text),
+            Self::Several(texts) => texts,
+        }
+    }
 }
 
 // === impl Nodes ===
@@ -142,6 +183,7 @@ impl Nodes {
             form,
             template,
             names,
+            addresses: config.addresses(key)?,
         })
     }
 
@@ -165,10 +207,17 @@ impl Nodes {
         name.ok_or_else(|| refused().because(format!("its name {}", self.form.rule())))
     }
 
-    /// The address that a node is called by, if it is.
-    pub fn address(&self, node: &NodeId) -> Option<IpAddr> {
-        let name = self.name(node).ok()?;
-        name.as_str().trim_matches(['[', ']']).parse().ok()
+    /// The addresses that the configuration gives a node, and the one that it is called by, if it is.
+    pub fn addresses(&self, node: &NodeId) -> Vec<IpAddr> {
+        let listed = self.addresses.get(node.as_str()).into_iter().flatten();
+        let name = self.name(node).ok();
+        let called = name.and_then(|name| {
+            name.as_str()
+                .trim_matches(['[', ']'])
+                .parse::<IpAddr>()
+                .ok()
+        });
+        listed.copied().chain(called).collect()
     }
 
     /// Adds nodes by the names that they have now. Answers these names.
@@ -486,6 +535,34 @@ mod tests {
             nodes.listed(&AccessList::default(), &[nodes.named(&a)]),
             ListedNodes::default()
         );
+    }
+
+    #[test]
+    fn a_node_has_the_addresses_that_are_listed_and_the_one_that_it_is_called_by() {
+        let text = r#"{"nameTemplate": "iqn.2004-10.org.x:{{node}}",
+                       "addresses": {"a": "10.0.0.1", "b": ["10.0.0.2", "fd00::2"], "c": []}}"#;
+        let initiators = nodes(text, Form::Initiator).unwrap();
+        let text = r#"{"nameTemplate": "{{node}}", "names": {"d": "[fd00::4]"},
+                       "addresses": {"10.0.0.3": "10.1.0.3"}}"#;
+        let hosts = nodes(text, Form::Address).unwrap();
+        for (nodes, id, wanted) in [
+            (&initiators, "a", &["10.0.0.1"][..]),
+            (&initiators, "b", &["10.0.0.2", "fd00::2"]),
+            (&initiators, "c", &[]),
+            (&initiators, "d", &[]),
+            (&hosts, "10.0.0.3", &["10.1.0.3", "10.0.0.3"]),
+            (&hosts, "d", &["fd00::4"]),
+            (&hosts, "e.lan", &[]),
+        ] {
+            let found = nodes.addresses(&NodeId::parse(id).unwrap());
+            let found: Vec<String> = found.iter().map(IpAddr::to_string).collect();
+            assert_eq!(found, wanted, "{id}");
+        }
+        for bad in ["a.lan", "10.0.0.0/24", "[fd00::1]", ""] {
+            let text = format!(r#"{{"names": {{"a": "iqn.a.b"}}, "addresses": {{"a": "{bad}"}}}}"#);
+            let error = nodes(&text, Form::Initiator).unwrap_err();
+            assert_eq!(error.path(), Some("k.nodes.addresses"), "{bad}");
+        }
     }
 
     #[test]

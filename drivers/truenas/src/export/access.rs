@@ -152,9 +152,10 @@ impl Access {
         NodeKeys::read(given, access.map(|Self(nodes)| nodes), key)
     }
 
-    /// The address of a node, if it is called by that.
-    pub(super) fn address(access: Option<&Self>, node: &NodeId) -> Option<IpAddr> {
-        access.and_then(|Self(nodes)| nodes.address(node))
+    /// The known addresses of a node.
+    pub(super) fn addresses(access: Option<&Self>, node: &NodeId) -> Vec<IpAddr> {
+        let addresses = |Self(nodes): &Self| nodes.addresses(node);
+        access.map(addresses).unwrap_or_default()
     }
 
     /// Whether access is per node, and no list is remembered.

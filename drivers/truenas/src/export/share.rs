@@ -374,8 +374,8 @@ impl Export for NfsExport {
         Access::has_name(self.access.as_ref(), node)
     }
 
-    fn address(&self, node: &NodeId) -> Option<IpAddr> {
-        Access::address(self.access.as_ref(), node)
+    fn addresses(&self, node: &NodeId) -> Vec<IpAddr> {
+        Access::addresses(self.access.as_ref(), node)
     }
 
     fn is_open(&self, subject: &Subject<'_>, _path: &String, facts: &Shares<NfsShare>) -> bool {

@@ -79,9 +79,9 @@ impl Access {
         self.nodes.name(node).is_ok()
     }
 
-    /// The address of a node, if it is called by that.
-    pub(super) fn address(&self, node: &NodeId) -> Option<IpAddr> {
-        self.nodes.address(node)
+    /// The known addresses of a node.
+    pub(super) fn addresses(&self, node: &NodeId) -> Vec<IpAddr> {
+        self.nodes.addresses(node)
     }
 
     /// Whether the property is open to all nodes.

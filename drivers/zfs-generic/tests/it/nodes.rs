@@ -324,6 +324,21 @@ async fn a_target_of_before_access_per_node_is_open_until_nodes_are_listed_and_t
     }
 }
 
+#[test]
+fn a_target_knows_the_addresses_that_are_listed_for_its_nodes() {
+    for text in [LIO, NVMET] {
+        let listed = text.replace("{{node}}'}", "{{node}}', addresses: {a: 192.0.2.7}}");
+        assert_ne!(listed, text);
+        let export = Host::new().export(&listed);
+        let addresses = |name: &str| {
+            let all = export.addresses(&node(name)).into_iter();
+            all.map(|address| address.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(addresses("a"), ["192.0.2.7"]);
+        assert_eq!(addresses("b"), [""; 0]);
+    }
+}
+
 fn share_with_nodes() -> ShareExport {
     share_in_mode("")
 }

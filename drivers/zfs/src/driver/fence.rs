@@ -104,11 +104,11 @@ impl ZfsDriver {
         let known: Vec<NamedNode> = nodes.keys().map(|id| self.export.named(id)).collect();
         let (mut out, mut unknown) = (Nodes::new(), BTreeSet::new());
         for (id, reported) in nodes {
-            let address = self.export.address(&id);
+            let configured = self.export.addresses(&id);
             let (mut addresses, mut proofs) = (Vec::new(), BTreeSet::new());
             for one in &reported {
                 let mut own = (request.addresses_of)(one);
-                own.extend(address);
+                own.extend(&configured);
                 if let Side::In(_) = fenced.side(&own) {
                     proofs.insert(one.clone());
                 }
@@ -140,7 +140,7 @@ impl ZfsDriver {
                 listed(&unknown)
             ))
             .advise(
-                "let nodes tell their addresses, see `proxy.nodeId.parts.addresses`; unpublish a volume that is named from \
+                "let nodes tell their addresses, see `proxy.nodeId.parts.addresses`, or list them in `nodes`; unpublish a volume that is named from \
                  its node; what is known to be in these networks is shut out",
             ))
     }
@@ -297,12 +297,11 @@ impl Fencer for ZfsDriver {
         let nodes = self.all_nodes(call).await?;
         let mut clients = Vec::new();
         for (id, reported) in nodes {
-            let address = self.export.address(&id);
-            clients.extend(
-                reported
-                    .into_iter()
-                    .map(|node| FenceClient { node, address }),
-            );
+            let addresses = self.export.addresses(&id);
+            clients.extend(reported.into_iter().map(|node| FenceClient {
+                node,
+                addresses: addresses.clone(),
+            }));
         }
         Ok(clients)
     }

@@ -74,8 +74,8 @@ pub trait AnyExport: Send + Sync + fmt::Debug {
     fn names(&self, node: &NodeId) -> bool;
     /// See [`Export::admits`].
     fn admits(&self, node: &NodeId) -> Result<(), Error>;
-    /// See [`Export::address`].
-    fn address(&self, node: &NodeId) -> Option<IpAddr>;
+    /// See [`Export::addresses`].
+    fn addresses(&self, node: &NodeId) -> Vec<IpAddr>;
     /// See [`Export::examine`].
     fn examine(&self) -> Vec<Opaque>;
     /// See [`Export::problems`].
@@ -273,8 +273,8 @@ impl<E: Export> AnyExport for E {
         Export::admits(self, node)
     }
 
-    fn address(&self, node: &NodeId) -> Option<IpAddr> {
-        Export::address(self, node)
+    fn addresses(&self, node: &NodeId) -> Vec<IpAddr> {
+        Export::addresses(self, node)
     }
 
     fn examine(&self) -> Vec<Opaque> {

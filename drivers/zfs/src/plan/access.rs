@@ -80,7 +80,7 @@ impl Access<'_> {
             return Ok(None);
         };
         let mut addresses = node.addresses.clone();
-        addresses.extend(self.export_ref.export.address(&node.id));
+        addresses.extend(self.export_ref.export.addresses(&node.id));
         let reported = &node.reported;
         let (why, is_in) = match Fenced::of(dataset)?.side(&addresses) {
             Side::Out => return Ok(None),
@@ -90,7 +90,8 @@ impl Access<'_> {
             }
             Side::Unknown => {
                 let why = format!(
-                    "networks are fenced, and no address of node `{reported}` is known: see `proxy.nodeId.parts.addresses`"
+                    "networks are fenced, and no address of node `{reported}` is known: see \
+                     `proxy.nodeId.parts.addresses`, and `addresses` in `nodes`"
                 );
                 (why, false)
             }

@@ -439,8 +439,8 @@ impl Export for MemoryExport {
         Ok(())
     }
 
-    fn address(&self, node: &NodeId) -> Option<IpAddr> {
-        node.as_str().parse().ok()
+    fn addresses(&self, node: &NodeId) -> Vec<IpAddr> {
+        node.as_str().parse().into_iter().collect()
     }
 
     fn is_open(&self, subject: &Subject<'_>, _asset: &ExportName, facts: &MemoryOutput) -> bool {

@@ -403,8 +403,8 @@ async fn clients_are_the_nodes_that_are_recorded() {
     publish(&driver, 0, "mute").await.unwrap();
     let clients = driver.fence_clients(&call()).await.unwrap();
     let shown = clients.iter().map(|one| {
-        let address = one.address.map(|address| address.to_string());
-        format!("{} {}", one.node, address.unwrap_or_default())
+        let addresses: Vec<String> = one.addresses.iter().map(IpAddr::to_string).collect();
+        format!("{} {}", one.node, addresses.join(" "))
     });
     assert_eq!(
         shown.collect::<Vec<_>>(),

@@ -31,9 +31,9 @@ use crate::lab::life::{LENGTH, read, step, write};
 use crate::place::Place;
 use crate::server::Launch;
 
-/// The id of this machine's node, which is its address.
-const NODE: &str = "127.0.0.1";
-/// The network of that address alone.
+/// The id of this machine's node, which does not say its address: `nodes` does.
+const NODE: &str = "node-1";
+/// The network of its address alone.
 const NETWORK: &str = "127.0.0.1/32";
 /// The batches that show that a pod writes, and the time that they may take.
 const BATCHES: usize = 20;
@@ -52,7 +52,7 @@ const NFS: &str = "nfs:
   shareHost: 127.0.0.1
   shareStrategy: setDatasetProperties
   shareStrategySetDatasetProperties:
-    nodes: {names: {'127.0.0.1': '127.0.0.1'}}
+    nodes: {names: {node-1: 127.0.0.1}}
     properties: {sharenfs: 'rw,no_subtree_check,no_root_squash'}
 ";
 const LIO: &str = "iscsi:
@@ -60,7 +60,7 @@ const LIO: &str = "iscsi:
   shareStrategy: lio
   shareStrategyLio:
     basename: iqn.2026-01.lab.served
-    nodes: {names: {'127.0.0.1': '${LAB_NODE}'}}
+    nodes: {names: {node-1: '${LAB_NODE}'}, addresses: {node-1: 127.0.0.1}}
 ";
 const NVMET: &str = "nvmeof:
   transport: tcp://127.0.0.1:4420
@@ -68,7 +68,7 @@ const NVMET: &str = "nvmeof:
   shareStrategyNvmet:
     basename: nqn.2026-01.lab.served
     ports: [{id: 1, traddr: 0.0.0.0}]
-    nodes: {names: {'127.0.0.1': '${LAB_NODE}'}}
+    nodes: {names: {node-1: '${LAB_NODE}'}, addresses: {node-1: 127.0.0.1}}
 ";
 
 /// Those whose exports let in nodes by name.
@@ -248,7 +248,6 @@ async fn stays_out(node: &Node, volume: &Fixture) {
     let refused = refused.expect_err("it is shut out");
     step(refused.message());
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
-    // An initiator has no address that its storage knows, and then the fence holds for it, too.
     assert!(refused.message().contains("fenced"), "{refused:?}");
 }
 

@@ -152,7 +152,7 @@ pub(super) async fn clients(
     let mut nodes: BTreeMap<NodeId, BTreeSet<Network>> = BTreeMap::new();
     for client in lists.into_iter().flatten() {
         let addresses = reported_addresses(&plugin, &client.node).into_iter();
-        let addresses = addresses.chain(client.address).map(Network::of);
+        let addresses = addresses.chain(client.addresses).map(Network::of);
         nodes.entry(client.node).or_default().extend(addresses);
     }
     let client = |(node, addresses): (NodeId, BTreeSet<Network>)| wire::ClientDetails {

@@ -35,7 +35,7 @@ impl Fencer for FakeDriver {
     async fn fence_clients(&self, call: &Call) -> Result<Vec<FenceClient>, Error> {
         let client = |(_, node): (_, csi_types::NodeIdentity)| FenceClient {
             node: node.reported,
-            address: None,
+            addresses: Vec::new(),
         };
         let work = || Ok(self.state.published().into_iter().map(client).collect());
         self.look(call, Verb::ListVolumes, work).await
