@@ -82,6 +82,11 @@ pub trait Target: Send + Sync {
         BTreeSet::new()
     }
 
+    /// Two classes of attributes, of which it can change a volume from one to the other.
+    fn classes(&self) -> [Vec<(&'static str, &'static str)>; 2] {
+        ["lz4", "gzip"].map(|to| vec![("compression", to)])
+    }
+
     /// The secrets that staging needs.
     fn secrets(&self) -> BTreeMap<String, String> {
         BTreeMap::new()

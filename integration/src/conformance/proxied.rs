@@ -90,6 +90,10 @@ impl<T: Target> Target for Proxied<T> {
         all
     }
 
+    fn classes(&self) -> [Vec<(&'static str, &'static str)>; 2] {
+        self.target.classes()
+    }
+
     fn holds(&self) -> Holds {
         self.target.holds()
     }

@@ -263,6 +263,15 @@ fn served() -> Vec<Cell> {
             }))
         });
     }
+    for served in served::mounted().filter(|served| served.for_nodes().is_some()) {
+        let name = format!("served-{}-nodes-conformance", served.name);
+        cells.push(Cell {
+            limit: Duration::from_hours(1),
+            ..seldom(cell(&name, move || {
+                served::conformance::is_whole_for_nodes(served)
+            }))
+        });
+    }
     for served in served::one_of_each_stack() {
         let name = format!("served-{}-exports", served.name);
         cells.push(seldom(cell(&name, move || {

@@ -172,6 +172,15 @@ const NFS: &str = "nfs:
   shareStrategy: setDatasetProperties
   shareStrategySetDatasetProperties: {properties: {sharenfs: 'rw,no_subtree_check,no_root_squash'}}
 ";
+const NFS_TO_CHOOSE: &str = "nfs:
+  shareHost: 127.0.0.1
+  shareStrategy: setDatasetProperties
+  shareStrategySetDatasetProperties:
+    properties: {sharenfs: 'rw,no_subtree_check,no_root_squash'}
+    choices:
+      frozen: {sharenfs: 'ro,no_subtree_check,no_root_squash'}
+      open: {sharenfs: 'rw,no_subtree_check,no_root_squash'}
+";
 const SMB: &str = "smb:
   shareHost: 127.0.0.1
   shareStrategy: setDatasetProperties
@@ -206,7 +215,7 @@ const LIO_FOR_NODES: &str = "iscsi:
   shareStrategy: lio
   shareStrategyLio:
     basename: iqn.2026-01.lab.served
-    nodes: {nameTemplate: 'iqn.2026-01.lab.served:{{node}}'}
+    nodes: {nameTemplate: 'iqn.2026-01.lab.served:{{node}}', addresses: {node-a: 192.0.2.7}}
 ";
 const NVMET_FOR_NODES: &str = "nvmeof:
   transport: tcp://127.0.0.1:4420
@@ -214,7 +223,7 @@ const NVMET_FOR_NODES: &str = "nvmeof:
   shareStrategyNvmet:
     basename: nqn.2026-01.lab.served
     ports: [{id: 1, traddr: 0.0.0.0}]
-    nodes: {nameTemplate: 'nqn.2026-01.lab.served:{{node}}'}
+    nodes: {nameTemplate: 'nqn.2026-01.lab.served:{{node}}', addresses: {node-a: 192.0.2.7}}
 ";
 const NVMET: &str = "nvmeof:
   transport: tcp://127.0.0.1:4420
@@ -335,6 +344,52 @@ impl Served {
             _ => return None,
         };
         Some(Self { section, ..self })
+    }
+
+    /// Whether its exports let in nodes by name.
+    fn is_for_nodes(&self) -> bool {
+        [NFS_FOR_NODES, LIO_FOR_NODES, NVMET_FOR_NODES].contains(&self.section)
+    }
+
+    /// The same whose classes choose options of shares, where there are such.
+    #[must_use]
+    fn to_choose(self) -> Self {
+        let section = match self.section {
+            NFS => NFS_TO_CHOOSE,
+            section => section,
+        };
+        Self { section, ..self }
+    }
+
+    /// Keys of classes that change its volumes, each with two values.
+    fn changes(&self) -> Vec<[&'static str; 3]> {
+        let mut all = vec![
+            ["compression", "lz4", "gzip"],
+            ["logbias", "latency", "throughput"],
+            ["sync", "standard", "always"],
+        ];
+        if !self.is_device() {
+            all.push(["atime", "on", "off"]);
+            all.push(["recordsize", "131072", "65536"]);
+        }
+        if self.section == NFS_TO_CHOOSE {
+            all.push(["shareOptions", "open", "frozen"]);
+        }
+        all
+    }
+
+    /// The line of the section `zfs` that allows them.
+    fn allowing_changes(&self) -> String {
+        let names: Vec<_> = self.changes().iter().map(|[name, ..]| *name).collect();
+        format!("  volumeParameters: [{}]\n", names.join(", "))
+    }
+
+    /// Two classes that have all of them.
+    fn two_classes(&self) -> [Vec<(&'static str, &'static str)>; 2] {
+        let all = self.changes();
+        let one = all.iter().map(|[name, one, _]| (*name, *one)).collect();
+        let other = all.iter().map(|[name, _, other]| (*name, *other)).collect();
+        [one, other]
     }
 
     /// A volume of this driver, as a node gets it.

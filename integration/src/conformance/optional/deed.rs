@@ -127,7 +127,7 @@ impl Deed {
                 publish(one, &node_id, Mode::SingleNodeWriter, false),
             ],
             Optional::Fence => fences(world, &[NETWORK]),
-            Optional::Modify => ["lz4", "gzip"].map(|to| modify(one, &[("compression", to)])),
+            Optional::Modify => world.target.classes().map(|class| modify(one, &class)),
             Optional::Groups => {
                 let (forward, request) = group_of(world, &[one, two]);
                 let taken = groups(world).create_volume_group_snapshot(request).await;

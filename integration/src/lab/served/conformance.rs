@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use csi_proto::v1::volume_capability::access_mode::Mode;
 use driver_core::naming::MIN_LEAF;
 use driver_core::text::MAX_STRING;
 
+use super::connected::is_unknown;
 use super::{ROOT, Served, storage};
 use crate::conformance::optional::{self, Optional};
 use crate::conformance::{Holds, Target};
@@ -30,6 +32,9 @@ const IN_PAGES: usize = 12;
 /// Until all connections have logged in, which takes an emulated processor a second each.
 const CALL_TIMEOUT: Duration = Duration::from_mins(3);
 
+/// The name of a check, and what it does.
+type Check<'a> = (&'static str, Pin<Box<dyn Future<Output = ()> + 'a>>);
+
 impl Target for Served {
     fn name(&self) -> &'static str {
         self.name
@@ -42,8 +47,9 @@ impl Target for Served {
             "zfs-local-dataset" => acls,
             _ => "",
         };
-        let more = format!("  volumeParameters: [compression]\n{acls}");
-        self.launch_with(place, &more).set("--log-level", "silly")
+        let served = self.to_choose();
+        let more = format!("{}{acls}", served.allowing_changes());
+        served.launch_with(place, &more).set("--log-level", "silly")
     }
 
     /// The datasets and snapshots, and every property that is set.
@@ -74,12 +80,17 @@ impl Target for Served {
     fn optional(&self) -> BTreeSet<Optional> {
         let only = [
             (Optional::Publish, self.is_expanded_by_the_controller()),
+            (Optional::Fence, self.is_for_nodes()),
             (Optional::Ranges, self.is_device()),
             (Optional::Groups, self.takes_groups()),
         ];
         let only = only.into_iter().filter(|(_, has)| *has);
         let all = only.map(|(optional, _)| optional);
         all.chain([Optional::Modify, Optional::Health]).collect()
+    }
+
+    fn classes(&self) -> [Vec<(&'static str, &'static str)>; 2] {
+        self.to_choose().two_classes()
     }
 
     fn secrets(&self) -> BTreeMap<String, String> {
@@ -144,9 +155,60 @@ pub async fn is_whole<T: Target>(target: &T) {
     // The first start makes the datasets of the configuration.
     drop(target.launch(&Place::new()));
     let before = (Leftovers::read(), storage());
-    let mut failed = Vec::new();
     let checks = suite!(@every @list target);
     let (all, absent) = (checks.len(), optional::absent());
+    pass(checks).await;
+    let absent = optional::absent() - absent;
+    step(&format!(
+        "{} of {all} checks ran: the others are of what it does not tell that it has",
+        all - absent
+    ));
+    assert_eq!(
+        absent,
+        optional::checks_without(target),
+        "as many as its capabilities call for"
+    );
+    Leftovers::back_to(&before.0, "the conformance suite").await;
+    assert_eq!(storage(), before.1, "the storage is as before");
+}
+
+/// The checks of what is done for a node by its name, with exports that let in nodes so. Nothing is mounted.
+///
+/// # Panics
+/// If one fails, or the machine is not as before.
+pub async fn is_whole_for_nodes(served: Served) {
+    let target = &served.for_nodes().expect("exports that let in by name");
+    // The first start makes the datasets of the configuration, and loads what its exports need.
+    drop(target.launch(&Place::new()));
+    let before = (Leftovers::read(), storage());
+    let checks: [Check<'_>; 6] = suite! { @list target;
+        optional: publishing_is_done_once_and_undone_and_wrong_requests_change_nothing,
+        optional: sixty_four_callers_publish_or_unpublish_and_the_last_has_its_way,
+        optional: publishing_and_unpublishing_killed_in_the_middle_are_completed_or_undone,
+        optional: a_volume_is_modified_once_and_back_and_wrong_requests_change_nothing,
+        optional: sixty_four_callers_modify_a_volume_and_the_last_has_its_way,
+        optional: a_modification_killed_in_the_middle_is_completed_or_undone,
+    };
+    let fences: [Check<'_>; 3] = suite! { @list target;
+        optional: a_fence_is_set_once_and_lifted_and_wrong_requests_change_nothing,
+        optional: sixty_four_callers_fence_or_unfence_and_the_last_has_its_way,
+        optional: fencing_and_unfencing_killed_in_the_middle_are_completed_or_undone,
+    };
+    let absent = optional::absent();
+    pass(checks).await;
+    if is_unknown(*target) {
+        step("this kernel does not show who is connected: no fence is tried");
+    } else {
+        pass(fences).await;
+    }
+    assert_eq!(optional::absent(), absent, "it tells that it has all of it");
+    Leftovers::back_to(&before.0, "the conformance suite").await;
+    assert_eq!(storage(), before.1, "the storage is as before");
+}
+
+/// Runs these checks, one after the other.
+async fn pass<'a>(checks: impl IntoIterator<Item = Check<'a>>) {
+    let mut failed = Vec::new();
     for (name, check) in checks {
         let began = Instant::now();
         let passed = evidence::passes(check).await;
@@ -160,16 +222,4 @@ pub async fn is_whole<T: Target>(target: &T) {
     }
     let why = "those after the first may come of what it left behind";
     assert!(failed.is_empty(), "failed: {failed:?}; {why}");
-    let absent = optional::absent() - absent;
-    step(&format!(
-        "{} of {all} checks ran: the others are of what it does not tell that it has",
-        all - absent
-    ));
-    assert_eq!(
-        absent,
-        optional::checks_without(target),
-        "as many as its capabilities call for"
-    );
-    Leftovers::back_to(&before.0, "the conformance suite").await;
-    assert_eq!(storage(), before.1, "the storage is as before");
 }
