@@ -14,6 +14,7 @@ use std::path::Path;
 
 use tonic::{Code, Status};
 
+use super::connected::is_unknown;
 use super::login::Road;
 use super::{ROOT, Served};
 use crate::lab::calls::Node;
@@ -128,12 +129,14 @@ async fn everywhere(served: Served, part: Part, choose: impl Fn(&[Step]) -> Vec<
         ),
         _ => (served, part.operations().to_vec()),
     };
+    let mut trial = Trial::start(served).await;
+    // What the kernel shows is known once the export is loaded.
     let operations = operations.into_iter().filter(|operation| match operation {
         Operation::Expand => served.is_expanded_by_the_controller(),
+        operation if operation.is_of_fences() => !is_unknown(served),
         operation => !operation.is_of_groups() || served.takes_groups(),
     });
     let operations: Vec<_> = operations.collect();
-    let mut trial = Trial::start(served).await;
     for &operation in &operations {
         let undisturbed = trial.undisturbed(operation).await;
         let mut stops = choose(&undisturbed.steps);
@@ -169,13 +172,16 @@ impl Trial {
             program: Some(host.session()),
             ..Road::default()
         };
-        let launch = served.launch_by(&place, &by);
+        let addons = place.path().join("addons.sock");
+        let address = format!("unix://{}", addons.display());
+        let launch = served.launch_over(&place, &served.allowing_changes(), &by);
+        let launch = launch.set("--csi-addons-address", &address);
         if !served.is_remote() {
             host.install_globally();
         }
         let node = Node::start_with(launch).await;
         let fill = |id: &str| write(served, id, &content::bytes(1, LENGTH));
-        let scene = Scene::set(node.server.client(), served.access, fill).await;
+        let scene = Scene::set(node.server.client(), addons, served, fill).await;
         Self {
             served,
             host,

@@ -1,8 +1,11 @@
 //! Every call that changes something on the storage host, what has to be there before it, and what
 //! takes it back.
 
+use std::path::PathBuf;
 use std::sync::Mutex;
 
+use csi_proto::fence::fence_controller_client::FenceControllerClient;
+use csi_proto::fence::{Cidr, FenceClusterNetworkRequest, UnfenceClusterNetworkRequest};
 use csi_proto::v1 as csi;
 use csi_proto::v1::group_controller_client::GroupControllerClient;
 use csi_proto::v1::volume_capability::access_mode::Mode;
@@ -11,7 +14,8 @@ use tonic::{Response, Status};
 
 use crate::client::Client;
 use crate::lab::calls::{until_done, within};
-use crate::lab::fixture::{Access, capability};
+use crate::lab::fixture::capability;
+use crate::lab::served::Served;
 use crate::volume;
 
 /// The name of the volume that others are made of; it stays.
@@ -22,6 +26,8 @@ pub const OBJECT: &str = "pvc-object";
 const STANDS_ON_IT: &str = "pvc-stands-on-it";
 const SIZE: i64 = 64 << 20;
 const NODE: &str = "node-a";
+/// Its network, as `nodes` of the connection has it.
+const NETWORK: &str = "192.0.2.7/32";
 
 /// One call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +68,12 @@ pub enum Operation {
     Publish,
     /// `ControllerUnpublishVolume`.
     Unpublish,
+    /// `ControllerModifyVolume`, of all that a class can change.
+    Modify,
+    /// Of the network of a node that has a volume.
+    Fence,
+    /// The end of that.
+    Unfence,
 }
 
 /// Some of the operations, which are tried one after another.
@@ -81,7 +93,9 @@ pub enum Part {
 #[derive(Debug)]
 pub struct Scene {
     client: Client,
-    access: Access,
+    /// The second socket, of csi-addons.
+    addons: PathBuf,
+    served: Served,
     /// What ids of volumes have behind their names: drivers of a node mark whose they are.
     mark: String,
     cut: String,
@@ -94,11 +108,16 @@ pub struct Scene {
 
 impl Operation {
     /// Those of a driver that lets in nodes by name.
-    pub const OF_NODES: [Self; 2] = [Self::Publish, Self::Unpublish];
+    pub const OF_NODES: [Self; 4] = [Self::Publish, Self::Unpublish, Self::Fence, Self::Unfence];
 
     /// Whether it is about a group of snapshots.
     pub fn is_of_groups(self) -> bool {
         matches!(self, Self::Group | Self::DeleteGroup)
+    }
+
+    /// Whether it is about a fence.
+    pub fn is_of_fences(self) -> bool {
+        matches!(self, Self::Fence | Self::Unfence)
     }
 
     /// Whether it makes a volume that holds what its source holds.
@@ -150,12 +169,14 @@ impl Part {
                 Operation::DeleteClone,
                 Operation::DeleteBelowClone,
                 Operation::Expand,
+                Operation::Modify,
             ],
             Self::Exporting => &[
                 Operation::Create,
                 Operation::Clone,
                 Operation::Delete,
                 Operation::Expand,
+                Operation::Modify,
             ],
         }
     }
@@ -170,10 +191,16 @@ impl Part {
 
 impl Scene {
     /// Makes a volume, lets `fill` write to it, and makes its snapshots.
-    pub async fn set(client: Client, access: Access, fill: impl FnOnce(&str)) -> Self {
+    pub async fn set(
+        client: Client,
+        addons: PathBuf,
+        served: Served,
+        fill: impl FnOnce(&str),
+    ) -> Self {
         let mut scene = Self {
             client,
-            access,
+            addons,
+            served,
             mark: String::new(),
             cut: String::new(),
             detached: String::new(),
@@ -209,6 +236,7 @@ impl Scene {
             | Operation::DeleteBelowClone
             | Operation::Expand
             | Operation::Publish
+            | Operation::Modify
             | Operation::Group => {
                 self.make(OBJECT, None).await;
             }
@@ -216,10 +244,11 @@ impl Scene {
                 self.make(OBJECT, None).await;
                 until_done("prepare", || self.group()).await;
             }
-            Operation::Unpublish => {
+            Operation::Unpublish | Operation::Fence => {
                 self.make(OBJECT, None).await;
                 until_done("publish", || self.publish()).await;
             }
+            Operation::Unfence => until_done("fence", || self.fence()).await,
             Operation::DeleteClone => self.make(OBJECT, self.of_volume(SOURCE)).await,
             Operation::DeleteSnapshot => self.cut("second", false).await,
             Operation::DeleteDetached => self.cut("second", true).await,
@@ -258,6 +287,9 @@ impl Scene {
             Operation::Expand => self.expand().await,
             Operation::Publish => self.publish().await,
             Operation::Unpublish => self.unpublish().await,
+            Operation::Modify => self.modify().await,
+            Operation::Fence => self.fence().await,
+            Operation::Unfence => self.unfence().await,
         }
     }
 
@@ -286,6 +318,11 @@ impl Scene {
                 until_done("unpublish", || self.unpublish()).await;
                 self.remove(OBJECT).await;
             }
+            Operation::Fence => {
+                until_done("unfence", || self.unfence()).await;
+                self.remove(OBJECT).await;
+            }
+            Operation::Unfence => until_done("unfence", || self.unfence()).await,
             _ => self.remove(OBJECT).await,
         }
     }
@@ -338,7 +375,7 @@ impl Scene {
         let parameters = how.map(|how| (how.to_owned(), "true".to_owned()));
         let request = csi::CreateVolumeRequest {
             capacity_range: volume::at_least(SIZE),
-            volume_capabilities: vec![capability(self.access, Mode::SingleNodeMultiWriter)],
+            volume_capabilities: vec![capability(self.served.access, Mode::SingleNodeMultiWriter)],
             volume_content_source: source,
             ..volume::create(name, &parameters.into_iter().collect())
         };
@@ -404,7 +441,7 @@ impl Scene {
 
     async fn expand(&self) -> Result<(), Status> {
         let request = csi::ControllerExpandVolumeRequest {
-            volume_capability: Some(capability(self.access, Mode::SingleNodeMultiWriter)),
+            volume_capability: Some(capability(self.served.access, Mode::SingleNodeMultiWriter)),
             ..volume::expand(&self.id(OBJECT), 2 * SIZE)
         };
         let mut controller = self.client.controller.clone();
@@ -418,7 +455,7 @@ impl Scene {
         let request = csi::ControllerPublishVolumeRequest {
             volume_id: self.id(OBJECT),
             node_id: NODE.to_owned(),
-            volume_capability: Some(capability(self.access, Mode::SingleNodeMultiWriter)),
+            volume_capability: Some(capability(self.served.access, Mode::SingleNodeMultiWriter)),
             ..csi::ControllerPublishVolumeRequest::default()
         };
         let mut controller = self.client.controller.clone();
@@ -436,4 +473,50 @@ impl Scene {
         let call = controller.controller_unpublish_volume(request);
         within("unpublish", call).await.map(drop)
     }
+
+    async fn modify(&self) -> Result<(), Status> {
+        let [_, class] = self.served.two_classes();
+        let request = csi::ControllerModifyVolumeRequest {
+            volume_id: self.id(OBJECT),
+            mutable_parameters: volume::parameters(&class),
+            ..csi::ControllerModifyVolumeRequest::default()
+        };
+        let mut controller = self.client.controller.clone();
+        let call = controller.controller_modify_volume(request);
+        within("modify", call).await.map(drop)
+    }
+
+    async fn fence(&self) -> Result<(), Status> {
+        let request = FenceClusterNetworkRequest {
+            cidrs: network(),
+            ..FenceClusterNetworkRequest::default()
+        };
+        let mut fences = self.fences().await?;
+        let call = fences.fence_cluster_network(request);
+        within("fence", call).await.map(drop)
+    }
+
+    async fn unfence(&self) -> Result<(), Status> {
+        let request = UnfenceClusterNetworkRequest {
+            cidrs: network(),
+            ..UnfenceClusterNetworkRequest::default()
+        };
+        let mut fences = self.fences().await?;
+        let call = fences.unfence_cluster_network(request);
+        within("unfence", call).await.map(drop)
+    }
+
+    /// By the second socket, which is another one after each start of the program.
+    async fn fences(&self) -> Result<FenceControllerClient<Channel>, Status> {
+        let client = Client::connect(&self.addons).await;
+        let client = client.map_err(|error| Status::unavailable(error.to_string()))?;
+        Ok(FenceControllerClient::new(client.channel))
+    }
+}
+
+/// The network of the node.
+fn network() -> Vec<Cidr> {
+    vec![Cidr {
+        cidr: NETWORK.to_owned(),
+    }]
 }
