@@ -1,6 +1,7 @@
 //! Properties that classes set, by the API of each generation.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use driver_core::config::{ConfigError, Document, NoEnvironment};
 use driver_core::{
@@ -12,6 +13,7 @@ use serde_json::json;
 use truenas_sim::{Action, Generation, Rule, Simulator};
 
 use crate::costs::{call, create, exchanges, request};
+use crate::faults::retried;
 use crate::nodes::{per_node, publish, unpublish};
 use crate::taken_over::rows;
 use crate::volumes::{appliance, config, driver};
@@ -308,6 +310,57 @@ async fn a_choice_that_the_nas_refuses_leaves_the_volume_as_it_was() {
             let exports = driver.exports().expect("exports");
             let is_exported = exports.is_exported(&call(), &id).await;
             assert!(is_exported.expect("an answer"), "{generation:?} {had:?}");
+        }
+    }
+}
+
+/// The choice that the dataset of a volume records.
+async fn recorded(nas: &Simulator, id: &VolumeId) -> Option<String> {
+    let dataset = format!("tank/csi/v/{id}");
+    let row = nas.call("pool.dataset.query", vec![json!([["id", "=", dataset]])]);
+    let row = row.await.expect("a row")[0].take();
+    let record = &row["user_properties"]["omnibus-csi:share_options"]["rawvalue"];
+    record.as_str().map(str::to_owned)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_is_cut_at_any_call_is_recorded_last_and_completed_by_the_next_process() {
+    let class = [("compression", "zstd"), ("shareOptions", "office")];
+    let office = (false, vec!["192.0.2.0/24".to_owned()], "root".to_owned());
+    let offering =
+        |nas: &Simulator| choosing(nas, "compression, shareOptions", CHOICES).expect("a driver");
+    for generation in [Generation::V24_10, Generation::V25_10, Generation::V26Rc] {
+        for action in [Action::CutBefore, Action::CutAfter] {
+            let mut skip = 0;
+            loop {
+                let what = format!("{generation:?} {action:?} of call {skip}");
+                let nas = appliance(generation).await;
+                nas.faults().set(|settings| settings.idle_timeout = false);
+                let driver = offering(&nas);
+                let id = create(driver.as_ref(), "pvc-1").await.id;
+                let rule = Rule::new("*", action.clone()).skip(skip).times(1);
+                nas.faults().add(rule);
+                let _ = modify(driver.as_ref(), &id, &class).await;
+                let rules = nas.faults().rules();
+                let was_cut = rules.iter().all(|rule| rule.times == Some(0));
+                nas.faults().clear();
+                drop(driver);
+                if recorded(&nas, &id).await.is_some() {
+                    assert_eq!(share_of(&nas).await, office, "{what}: it is recorded");
+                }
+                nas.clock().advance(Duration::from_mins(2));
+                let driver = offering(&nas);
+                retried(&what, async || modify(driver.as_ref(), &id, &class).await).await;
+                assert_eq!(share_of(&nas).await, office, "{what}");
+                assert_eq!(shown(&nas, &id, "compression").await.0, "zstd", "{what}");
+                let record = recorded(&nas, &id).await;
+                assert_eq!(record.as_deref(), Some("office"), "{what}");
+                if !was_cut {
+                    break;
+                }
+                skip += 1;
+            }
+            assert!(skip > 3, "{generation:?} {action:?}: {skip} calls");
         }
     }
 }

@@ -230,3 +230,45 @@ async fn an_attempt_that_was_interrupted_gets_what_its_class_says_now() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_change_that_is_killed_anywhere_is_completed_by_the_next_process() {
+    let zfs = "  volumeParameters: [compression, logbias, sync]\n";
+    let class = [
+        ("compression", "zstd"),
+        ("logbias", "throughput"),
+        ("sync", "always"),
+    ];
+    for kind in KINDS {
+        let driver = allowing(kind, zfs);
+        well(&driver, &[create(0, From::Nothing)]).await;
+        let before = own(&driver, 0);
+        modify(&driver, 0, &class).await.unwrap();
+        let whole = own(&driver, 0);
+        for parts in 0.. {
+            let driver = allowing(kind, zfs);
+            well(&driver, &[create(0, From::Nothing)]).await;
+            let steps = driver.backend().state().steps;
+            driver.backend().state().cut_after = Some(steps + parts);
+            let modified = modify(&driver, 0, &class).await;
+            driver.backend().state().cut_after = None;
+            // Each property is as it was, or as its class says, and nothing else was changed.
+            for (name, text) in own(&driver, 0) {
+                let wanted = [before.get(&name), whole.get(&name)];
+                assert!(wanted.contains(&Some(&text)), "{kind} {parts}: {name}");
+            }
+            let host = MemoryHost::from_state(driver.backend().state().clone());
+            let settings = settings(kind, zfs).unwrap();
+            let driver = ZfsDriver::new(settings, host, MemoryExport::new(kind));
+            modify(&driver, 0, &class).await.unwrap();
+            assert_eq!(own(&driver, 0), whole, "{kind} {parts}");
+            let steps = driver.backend().state().steps;
+            modify(&driver, 0, &class).await.unwrap();
+            assert_eq!(driver.backend().state().steps, steps, "{kind} {parts}");
+            if modified.is_ok() {
+                assert!(parts > class.len(), "it is done in one step");
+                break;
+            }
+        }
+    }
+}
