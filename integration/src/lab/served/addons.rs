@@ -16,7 +16,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::access::called;
-use super::connected::is_unknown;
+use super::connected::{is_unknown, note_unknown};
 use super::life::{delete, make, used};
 use super::settings::{dataset, shown};
 use super::{Served, storage};
@@ -114,6 +114,7 @@ pub async fn a_writing_node_is_fenced(served: Served) {
         assert!(fences(&addons).await.is_empty(), "nothing was changed");
         writes(&writer).await;
         writer.end().await;
+        note_unknown("the fence was refused");
     } else {
         for _ in 0..2 {
             fence(&addons).await.expect("fenced");

@@ -13,6 +13,7 @@ use crate::lab::content;
 use crate::lab::fixture::Fixture;
 use crate::lab::leftovers::Leftovers;
 use crate::lab::life::{FILE, LENGTH, read, step, write};
+use crate::lab::outside;
 use crate::place::Place;
 use crate::volume;
 
@@ -24,6 +25,13 @@ const CONTROLLERS: &str = "/sys/kernel/debug/nvmet";
 /// Whether this machine's kernel does not say who is connected to such a volume.
 pub(super) fn is_unknown(served: Served) -> bool {
     served.kind.ends_with("nvmeof") && !Path::new(CONTROLLERS).exists()
+}
+
+/// Says so with the result of a cell, and what was not tried for it.
+pub(super) fn note_unknown(untried: &str) {
+    outside::note(&format!(
+        "this kernel shows no controllers of nvmet: {untried}"
+    ));
 }
 
 /// The words by which the error names this machine, which holds a file of the volume open.
@@ -52,7 +60,7 @@ pub async fn to_a_volume(served: Served) {
     write(&volume, &pod, &old);
 
     if is_unknown(served) {
-        step("this kernel does not show who is connected: nothing is tried");
+        note_unknown("no deletion was tried while a node is connected");
     } else {
         step("delete while it is mounted");
         // nfsd knows of no client that has mounted a share and holds nothing in it open.

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use tonic::{Code, Status};
 
-use super::connected::is_unknown;
+use super::connected::{is_unknown, note_unknown};
 use super::login::Road;
 use super::{ROOT, Served};
 use crate::lab::calls::Node;
@@ -137,6 +137,9 @@ async fn everywhere(served: Served, part: Part, choose: impl Fn(&[Step]) -> Vec<
         operation => !operation.is_of_groups() || served.takes_groups(),
     });
     let operations: Vec<_> = operations.collect();
+    if part.has_nodes() && is_unknown(served) {
+        note_unknown("no fence was stopped");
+    }
     for &operation in &operations {
         let undisturbed = trial.undisturbed(operation).await;
         let mut stops = choose(&undisturbed.steps);

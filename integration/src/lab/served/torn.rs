@@ -20,7 +20,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Status};
 
-use super::connected::{CALL, is_unknown, named};
+use super::connected::{CALL, is_unknown, named, note_unknown};
 use super::life::{cut, delete, make, remove_snapshot, used};
 use super::{Served, storage};
 use crate::lab::calls::{KUBELET, Node, timed, until_done_within};
@@ -105,6 +105,9 @@ pub async fn by_a_bare_client(served: Served) {
     write(&first, &pod, &content);
     let moment = cut(&node, &first, &[]).await;
     step(known.means());
+    if known == Known::Nothing {
+        note_unknown("no deletion waited for its pod, and only other volumes were looked at");
+    }
 
     let still = (Leftovers::read(), storage());
     let rounds = given::rounds().unwrap_or(ROUNDS);

@@ -105,14 +105,9 @@ async fn check(task: &Task, able: &[Arc<Connection>]) -> Result<(), Error> {
         let work = connection.driver().check_fence(&task.call);
         task.ask_patiently(connection, "check_fence", work).await
     });
-    let refused = join_all(checked).await.into_iter();
-    let refused = refused.filter_map(Result::err);
-    let mut refused =
-        refused.filter(|error| matches!(error.kind(), Kind::Unsupported | Kind::Invalid));
-    match refused.next() {
-        None => Ok(()),
-        Some(error) => Err(error.advise(NAME_OTHERS)),
-    }
+    let mut refused = join_all(checked).await.into_iter().filter_map(Result::err);
+    let refused = refused.find(|error| matches!(error.kind(), Kind::Unsupported | Kind::Invalid));
+    refused.map_or(Ok(()), |error| Err(error.advise(NAME_OTHERS)))
 }
 
 pub(super) async fn list(
