@@ -140,8 +140,8 @@ impl ZfsDriver {
                 listed(&unknown)
             ))
             .advise(
-                "let nodes tell their addresses, see `proxy.nodeId.parts.addresses`, or list them in `nodes`; unpublish a volume that is named from \
-                 its node; what is known to be in these networks is shut out",
+                "let nodes tell their addresses, see `proxy.nodeId.parts.addresses`, or list them in `nodes`; unpublish a \
+                 volume that is named from its node; what is known to be in these networks is shut out",
             ))
     }
 

@@ -123,8 +123,6 @@ pub struct MemoryExport {
     pub resizes: bool,
     /// Whether access is granted per node. The access list is recorded in one property.
     pub nodes: bool,
-    /// Whether the host is asked at each fence if it can cut off nodes.
-    pub asks_to_cut_off: bool,
     /// The number of times that a node was named.
     pub named: Arc<AtomicUsize>,
 }
@@ -226,7 +224,6 @@ impl MemoryExport {
             coy: false,
             resizes: false,
             nodes: false,
-            asks_to_cut_off: false,
             named: Arc::default(),
         }
     }
@@ -400,8 +397,7 @@ impl Export for MemoryExport {
     }
 
     fn ask_to_cut_off(&self) -> Vec<MemoryCommand> {
-        let ask = || MemoryCommand::ShowHost;
-        self.asks_to_cut_off.then(ask).into_iter().collect()
+        vec![MemoryCommand::ShowHost]
     }
 
     fn refuses_to_cut_off(&self, answers: &[MemoryOutput]) -> Result<Option<String>, Error> {

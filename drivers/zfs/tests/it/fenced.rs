@@ -429,18 +429,9 @@ async fn a_storage_without_the_parent_of_volumes_is_another_one() {
     assert!(driver.fenced_networks(&call()).await.is_err());
 }
 
-/// The same host, which has to be asked whether it can cut off nodes.
-fn asking(driver: &MemoryDriver) -> MemoryDriver {
-    let mut export = MemoryExport::new(VolumeKind::Zvol);
-    export.nodes = true;
-    export.asks_to_cut_off = true;
-    let host = MemoryHost::from_state(driver.backend().state().clone());
-    ZfsDriver::new(settings(VolumeKind::Zvol, "").unwrap(), host, export)
-}
-
 #[tokio::test]
 async fn a_host_that_cuts_off_no_node_refuses_the_fence_before_anything_is_changed() {
-    let driver = asking(&published().await);
+    let driver = published().await;
     let why = "its kernel shows no controllers";
     driver.backend().state().targets.goes_on = Some(why.to_owned());
     let before = driver.backend().state().steps;

@@ -21,7 +21,8 @@ use crate::rpc::in_flight::{Hold, Keys, Object};
 use crate::rpc::{Incoming, Subject, Task};
 
 /// The advice where one of several connections refuses.
-const NAME_OTHERS: &str = "name the connections that can in `parameters`: `connection`, or `connections` with commas between";
+const NAME_OTHERS: &str = "name the connections that can in `parameters`: `connection`, or `connections` with \
+                           commas between";
 
 /// The connections that a call is about.
 struct Meant {
