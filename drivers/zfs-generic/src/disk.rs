@@ -81,8 +81,8 @@ pub(crate) trait Stack: Debug + Send + Sync {
         None
     }
 
-    /// Asks why the host cannot end what a node has open while others have the disk, for [`Facts`]: as what it hides. About
-    /// no disk. `None` if each host can.
+    /// Asks why the host cannot end what a node has open while others have the disk, for [`Facts`]: as what it hides.
+    /// About no disk. `None` if each host can.
     fn ask_to_cut_off(&self) -> Option<Command> {
         None
     }

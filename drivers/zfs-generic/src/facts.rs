@@ -34,8 +34,8 @@ pub struct Facts {
     /// The connected nodes, as the kernel names them: `?` for one whose name is unusable. Unlike `sessions` it has those
     /// whose connection cannot be ended, too.
     pub connected: Vec<String>,
-    /// What the kernel should show of connected nodes, and could not be read. As a fence asks it, why the host cannot end
-    /// what a node has open.
+    /// What the kernel should show of connected nodes, and could not be read. As a fence asks it, why the host cannot
+    /// end what a node has open.
     pub hidden: Vec<String>,
     /// Why the host cannot show who is connected to a share, or as an adoption asks it, what else shares the dataset.
     pub unseen: Vec<String>,

@@ -44,8 +44,8 @@ struct LetIn {
 }
 
 impl ZfsDriver {
-    /// Whether a node can be shut out: access is per node, and one that loses it is surely cut off. Where that depends on
-    /// the host, the host is asked at each fence.
+    /// Whether a node can be shut out: access is per node, and one that loses it is surely cut off. Where that depends
+    /// on the host, the host is asked at each fence.
     pub(super) fn can_fence(&self) -> bool {
         self.settings.place.is_none() && self.export.is_per_node() && self.export.cuts_off()
     }
@@ -140,8 +140,8 @@ impl ZfsDriver {
                 listed(&unknown)
             ))
             .advise(
-                "let nodes tell their addresses, see `proxy.nodeId.parts.addresses`, or list them in `nodes`; unpublish a \
-                 volume that is named from its node; what is known to be in these networks is shut out",
+                "let nodes tell their addresses, see `proxy.nodeId.parts.addresses`, or list them in `nodes`; unpublish \
+                 a volume that is named from its node; what is known to be in these networks is shut out",
             ))
     }
 

@@ -85,8 +85,8 @@ pub fn of_nodes() -> impl Iterator<Item = Served> {
 }
 
 /// A node that is shut out while a pod writes there: nothing more is written, the next process shuts it out as well,
-/// and it gets in again when the fence is lifted. Where the kernel shows no controllers of nvmet: that is said, and the pod
-/// writes on.
+/// and it gets in again when the fence is lifted. Where the kernel shows no controllers of nvmet: that is said, and the
+/// pod writes on.
 ///
 /// # Panics
 /// At whatever is wrong in it.

@@ -99,8 +99,8 @@ async fn change(
     Ok(())
 }
 
-/// Fails if the storage of one of several connections cannot cut off a node: none of them is changed then. One that does
-/// not answer does not hold up the others.
+/// Fails if the storage of one of several connections cannot cut off a node: none of them is changed then. One that
+/// does not answer does not hold up the others.
 async fn check(task: &Task, able: &[Arc<Connection>]) -> Result<(), Error> {
     let checked = able.iter().map(|connection| async move {
         let work = connection.driver().check_fence(&task.call);
