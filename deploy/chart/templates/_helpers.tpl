@@ -169,6 +169,18 @@ the sidecars of the controller find its socket.
 {{- $places | uniq | sortAlpha | join " " }}
 {{- end }}
 
+{{/* Whether classes of attributes change volumes of the nodes: a connection lists a parameter that is not for new volumes alone. */}}
+{{- define "omnibus-csi.changesLocal" -}}
+{{- $may := false }}
+{{- range $config := include "omnibus-csi.configs" . | fromYamlArray }}
+{{- if has ($config.driver | default "") (list "zfs-local-dataset" "zfs-local-zvol") }}
+{{- $all := ($config.zfs | default dict).volumeParameters | default list }}
+{{- if and (kindIs "slice" $all) (without $all "datasetChild" "quotaMode" "volblocksize") }}{{ $may = true }}{{ end }}
+{{- end }}
+{{- end }}
+{{- if $may }}true{{ end }}
+{{- end }}
+
 {{/* Whether pods describe volumes themselves: "true" or nothing. */}}
 {{- define "omnibus-csi.withInline" -}}
 {{- if or (include "omnibus-csi.proxy" . | fromYaml).inlineVolumes (contains "inline" (include "omnibus-csi.places" .)) }}true{{ end }}
