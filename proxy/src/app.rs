@@ -3,6 +3,9 @@
 //! Used by serving, `check` and `try` alike. A file with its own driver makes one connection
 //! without a name; the code below does not distinguish the two. No backend is contacted.
 
+#[cfg(test)]
+mod documented;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
