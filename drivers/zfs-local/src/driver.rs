@@ -401,6 +401,10 @@ impl Expander for NodeZfs {
         true
     }
 
+    fn may_be_elsewhere(&self, id: &VolumeId) -> bool {
+        self.mark.strip(id).is_none()
+    }
+
     async fn expand_volume(
         &self,
         call: &Call,

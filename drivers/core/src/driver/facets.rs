@@ -96,10 +96,16 @@ pub trait Expander: Send + Sync {
     /// Whether the node has to grow something after the backend did.
     fn node_expands(&self) -> bool;
 
-    /// Whether volumes are storage of their node. They then grow in `NodeExpandVolume` only, which calls
+    /// Whether volumes are storage of their node. They grow in `NodeExpandVolume`, which calls
     /// [`Expander::expand_volume`] on that node.
     fn is_node_local(&self) -> bool {
         false
+    }
+
+    /// Whether a volume that is not found here may be storage of another node: its id does not say that it is of this
+    /// one.
+    fn may_be_elsewhere(&self, _: &VolumeId) -> bool {
+        self.is_node_local()
     }
 
     /// Grows a volume to at least the required size; one that is large enough stays as it is. Never

@@ -168,6 +168,17 @@ async fn no_verb_says_of_a_volume_of_another_node_that_it_does_not_exist() {
     assert_eq!(error.kind(), Kind::NotFound);
 }
 
+#[test]
+fn a_volume_without_the_mark_of_this_node_may_be_on_another_one() {
+    let (one, other) = (fresh("one"), fresh("other"));
+    let own = named(&one, "pvc-1").id;
+    assert!(!one.may_be_elsewhere(&own));
+    assert!(other.may_be_elsewhere(&own));
+    // As democratic-csi makes them.
+    let plain = VolumeId::parse("pvc-1").unwrap();
+    assert!(one.may_be_elsewhere(&plain));
+}
+
 #[tokio::test]
 async fn a_copy_of_what_is_elsewhere_is_to_be_made_there() {
     let (one, other) = (fresh("one"), fresh("other"));
