@@ -59,11 +59,16 @@ cell_two_nodes_restore() {
 }
 
 # A volume grows on whichever node it is, with the one resizer that there is.
-cell_two_nodes_growth() {
+cell_two_nodes_growth() { grow_on_two_nodes local local; }
+
+# The same behind the proxy: the resizer asks the controller of one node about the volumes of both.
+cell_two_nodes_growth_proxy() { grow_on_two_nodes zones zones; }
+
+grow_on_two_nodes() { # release class
     local node
-    release_install local
+    release_install "$1"
     for node in node-1 node-2; do
-        claim "on-$node" local 1Gi
+        claim "on-$node" "$2" 1Gi
         pod "on-$node" "on-$node" "$node"
     done
     for node in node-1 node-2; do
@@ -75,7 +80,7 @@ cell_two_nodes_growth() {
         wait_until 60 size_is "on-$node" 2Gi || fail "the volume of $node does not grow: $(k describe pvc "on-$node")"
         holds "on-$node" file here
     done
-    clean_up local
+    clean_up "$1"
 }
 
 # The same, installed by the chart: a controller in each node's pod, and the resizer elected among them.
