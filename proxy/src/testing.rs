@@ -69,6 +69,8 @@ struct State {
     nodes: Vec<String>,
     /// The one mutable parameter of volumes.
     speeds: BTreeMap<VolumeId, String>,
+    /// What volumes were grown to, in this order.
+    growths: Vec<(String, u64)>,
     entered: u64,
 }
 
@@ -167,6 +169,11 @@ impl Memory {
     /// The nodes that were let in (`+`) and shut out (`-`).
     pub(crate) fn nodes(&self) -> Vec<String> {
         self.state().nodes.clone()
+    }
+
+    /// The volumes that were grown, and to what.
+    pub(crate) fn growths(&self) -> Vec<(String, u64)> {
+        self.state().growths.clone()
     }
 
     pub(crate) fn has(&self, id: &str) -> bool {
@@ -414,6 +421,15 @@ impl Expander for Memory {
         self.can.expand == Expansion::ControllerAndNode
     }
 
+    fn is_node_local(&self) -> bool {
+        self.can.expand == Expansion::Node
+    }
+
+    /// Ids may say that they are of this node.
+    fn may_be_elsewhere(&self, id: &VolumeId) -> bool {
+        self.is_node_local() && !id.as_str().starts_with("own-")
+    }
+
     async fn expand_volume(
         &self,
         call: &Call,
@@ -421,8 +437,11 @@ impl Expander for Memory {
     ) -> Result<Expanded, Error> {
         let ExpandVolume { id, size, .. } = request;
         self.get_volume(call, id).await?;
+        let capacity = size.choose(1).expect("size");
+        let growth = (id.as_str().to_owned(), capacity);
+        self.state().growths.push(growth);
         Ok(Expanded {
-            capacity: size.choose(1).expect("size"),
+            capacity,
             node_expansion_required: false,
         })
     }

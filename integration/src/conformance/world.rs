@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use csi_proto::v1::{
-    ControllerExpandVolumeRequest, CreateSnapshotRequest, CreateVolumeRequest,
-    ListSnapshotsRequest, NodeStageVolumeRequest, Snapshot, Volume,
+    ControllerExpandVolumeRequest, ControllerGetVolumeRequest, CreateSnapshotRequest,
+    CreateVolumeRequest, ListSnapshotsRequest, NodeStageVolumeRequest, Snapshot, Volume,
 };
 use tokio::sync::OnceCell;
 use tonic::{Code, Response, Status};
@@ -304,7 +304,7 @@ impl<'a> World<'a> {
     }
 
     /// Grows a volume by the service that offers it; the node does so at `path`, where a volume is
-    /// mounted.
+    /// mounted. What the controller leaves to the node of a volume that it does not have is asked of the node, too.
     pub async fn expand(
         &self,
         request: ControllerExpandVolumeRequest,
@@ -316,8 +316,22 @@ impl<'a> World<'a> {
             let reply = client.node.node_expand_volume(request).await?;
             return Ok(reply.map(|reply| reply.capacity_bytes));
         }
-        let reply = client.controller.controller_expand_volume(request).await?;
+        let asked = request.clone();
+        let reply = client.controller.controller_expand_volume(asked).await?;
+        if reply.get_ref().node_expansion_required && self.is_absent(&request.volume_id).await {
+            let request = volume::expand_on_node(&request, path);
+            let reply = client.node.node_expand_volume(request).await?;
+            return Ok(reply.map(|reply| reply.capacity_bytes));
+        }
         Ok(reply.map(|reply| reply.capacity_bytes))
+    }
+
+    async fn is_absent(&self, id: &str) -> bool {
+        let volume_id = id.to_owned();
+        let request = ControllerGetVolumeRequest { volume_id };
+        let mut controller = self.client.controller.clone();
+        let found = controller.controller_get_volume(request).await;
+        found.is_err_and(|status| status.code() == Code::NotFound)
     }
 
     /// Takes a volume from a pod.

@@ -255,17 +255,39 @@ impl Connections {
     /// The name of the connection that a volume belongs to, if there is such a one: for logs and
     /// metrics of calls that need no connection.
     pub(crate) fn name_of(&self, handle: &VolumeHandle) -> ConnectionName {
-        let Naming::Named(names) = &self.inner.naming else {
-            return ConnectionName::default();
+        let name = self.name_meant(handle);
+        name.filter(|name| self.has(name)).unwrap_or_default()
+    }
+
+    /// The connection of a volume, whether or not its driver is built; none if its handle names none, or one that is
+    /// not served. An error where that is not known.
+    pub(crate) fn known_of_volume(
+        &self,
+        handle: &VolumeHandle,
+    ) -> Result<Option<Arc<LazyConnection>>, Error> {
+        let Some(name) = self.name_meant(handle) else {
+            return Ok(None);
         };
-        let name = match handle.read() {
+        let unknown = self.unknown();
+        match (self.find(&name), unknown) {
+            (Some(lazy), _) => lazy.usable().map(|()| Some(lazy)),
+            (None, Some(unknown)) => Err(unread(&name, unknown)),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// The name of the connection that a handle belongs to, whether or not it is served.
+    fn name_meant(&self, handle: &VolumeHandle) -> Option<ConnectionName> {
+        let Naming::Named(names) = &self.inner.naming else {
+            return None;
+        };
+        match handle.read() {
             Ok(Reading::At(name, _)) => Some(names.meant(&name).clone()),
             Ok(Reading::Bare(_)) => self
                 .owner_of_bare(names)
                 .map(|name| names.meant(name).clone()),
             Err(_) => None,
-        };
-        name.filter(|name| self.has(name)).unwrap_or_default()
+        }
     }
 
     /// The connection of a volume that is to be deleted or changed. If nothing says where it is, it may

@@ -16,6 +16,7 @@ use crate::testing::{Memory, Trouble, log, multi_connection};
 mod absent;
 mod carried;
 mod choice;
+mod growth;
 mod hung;
 mod lacking;
 mod legacy;

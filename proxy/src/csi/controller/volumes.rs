@@ -6,8 +6,8 @@ use csi_proto::v1;
 use csi_types::{Attachment, VolumeContext};
 use driver_core::text::MAX_STRING;
 use driver_core::{
-    DeleteVolume, Error, ExpandVolume, Expansion, FindVolume, Found, Modifier, ModifyVolume,
-    Parameters,
+    DeleteVolume, Effect, Error, ExpandVolume, Expanded, Expansion, FindVolume, Found, Kind,
+    Modifier, ModifyVolume, Parameters, SizeRange, VolumeId,
 };
 use tracing::info;
 
@@ -15,7 +15,8 @@ use super::{about_volume, health, offered, offered_by_any, record_volume};
 use crate::csi::decode::{self, ExpandRequest, ModifyRequest, ValidateRequest};
 use crate::csi::encode;
 use crate::csi::plugin::Plugin;
-use crate::message::printable_within;
+use crate::message::{self, printable_within};
+use crate::routing::connection::Connection;
 use crate::rpc::in_flight::{Hold, Keys, Object};
 use crate::rpc::{Incoming, Subject};
 
@@ -164,11 +165,49 @@ pub(super) async fn expand(
             secrets: &request.secrets,
         },
     );
-    let expanded = task.ask(&connection, "expand_volume", growth).await?;
+    let expanded = match task.ask(&connection, "expand_volume", growth).await {
+        Ok(expanded) => expanded,
+        Err(error) => left_to_its_node(&connection, &id, request.size, error)?,
+    };
     Ok(v1::ControllerExpandVolumeResponse {
         capacity_bytes: encode::bytes(expanded.capacity),
         node_expansion_required: expanded.node_expansion_required,
     })
+}
+
+/// The growth of a volume that this node does not have, if it may be storage of another one: behind the proxy one
+/// controller is asked about the volumes of all nodes. Nothing is done here; the node of the volume has to do it.
+fn left_to_its_node(
+    connection: &Connection,
+    id: &VolumeId,
+    size: SizeRange,
+    error: Error,
+) -> Result<Expanded, Error> {
+    // `Internal` is also that of a node without the programs of the storage.
+    let is_not_here = matches!(
+        error.kind(),
+        Kind::NotFound | Kind::Unreachable | Kind::Internal
+    );
+    let expander = connection.driver().expander();
+    let may_be_elsewhere = expander.is_some_and(|expander| expander.may_be_elsewhere(id));
+    match size.required() {
+        Some(capacity)
+            if is_not_here
+                && may_be_elsewhere
+                && connection.is_routed()
+                && error.effect() == Effect::None =>
+        {
+            info!(
+                error = message::without_advice(&error),
+                "left the growth to the node of the volume"
+            );
+            Ok(Expanded {
+                capacity,
+                node_expansion_required: true,
+            })
+        }
+        _ => Err(error),
+    }
 }
 
 pub(super) async fn modify(

@@ -269,12 +269,7 @@ pub(super) async fn expand(
         return Err(nowhere(&id));
     };
     // Storage of this node is expanded here; the controller of another node could not reach it.
-    let local = match plugin.connections.sole_on_node().await? {
-        // A handle may name the connection all the same.
-        Some(_) => Some(plugin.connections.of_volume(&request.volume).await?),
-        None => None,
-    };
-    let local = local.filter(|(connection, _)| connection.can().expand == Expansion::Node);
+    let local = of_this_node(&plugin, &request.volume).await?;
     if let Some((connection, id)) = &local {
         let object = Object::Volume(id.clone());
         keys = keys.and(connection.scope(), object, Hold::Exclusive);
@@ -303,6 +298,33 @@ pub(super) async fn expand(
     Ok(v1::NodeExpandVolumeResponse {
         capacity_bytes: capacity.map_or(0, encode::bytes),
     })
+}
+
+/// The connection of a volume that is storage of this node, and its id there. None where its connection is of another
+/// kind, or is not served here.
+async fn of_this_node(
+    plugin: &Plugin,
+    volume: &VolumeHandle,
+) -> Result<Option<(Arc<Connection>, VolumeId)>, Error> {
+    let connections = &plugin.connections;
+    if connections.sole_on_node().await?.is_none() {
+        let known = connections.known_of_volume(volume).map_err(tried_again)?;
+        if known.is_none_or(|known| known.can().expand != Expansion::Node) {
+            return Ok(None);
+        }
+    }
+    // A handle may name the connection all the same.
+    let (connection, id) = connections.of_volume(volume).await?;
+    let is_here = connection.can().expand == Expansion::Node;
+    Ok(is_here.then_some((connection, id)))
+}
+
+/// What is known later. After `FAILED_PRECONDITION` the kubelet would wait for the next mount.
+fn tried_again(error: Error) -> Error {
+    match error.kind() {
+        Kind::Busy => error.of_kind(Kind::Unreachable),
+        _ => error,
+    }
 }
 
 fn nowhere(id: &VolumeId) -> Error {
