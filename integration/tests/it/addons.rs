@@ -360,7 +360,7 @@ async fn a_raw_device_is_left_alone_and_what_cannot_be_trimmed_is_named() {
     };
     let answer = controller.controller_reclaim_space(request(&id)).await;
     let answer = answer.expect("an answer").into_inner();
-    assert_eq!(answer.pre_usage, answer.post_usage);
+    assert!(answer.pre_usage.is_none() && answer.post_usage.is_none());
     let missing = controller.controller_reclaim_space(request("pvc-2")).await;
     assert_eq!(missing.expect_err("missing").code(), Code::NotFound);
     let empty = controller.controller_reclaim_space(request("")).await;
@@ -370,7 +370,7 @@ async fn a_raw_device_is_left_alone_and_what_cannot_be_trimmed_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_controller_says_what_a_disk_takes() {
+async fn a_controller_does_not_say_that_nothing_of_a_disk_was_reclaimed() {
     let nas = nas(Options::new(Generation::V25_10)).await;
     let place = Place::new();
     let config = config(&nas, "truenas-api-iscsi", by_key(&nas));
@@ -384,8 +384,8 @@ async fn a_controller_says_what_a_disk_takes() {
     let mut controller = ReclaimSpaceControllerClient::new(addons.clone());
     let answer = controller.controller_reclaim_space(request).await;
     let answer = answer.expect("an answer").into_inner();
-    assert!(answer.pre_usage.is_some(), "{answer:?}");
-    assert_eq!(answer.pre_usage, answer.post_usage);
+    // Two equal numbers are shown as nothing reclaimed, whatever the node has trimmed.
+    assert!(answer.pre_usage.is_none() && answer.post_usage.is_none());
     // Every node reaches its disks.
     let status = fence(&addons, &["10.0.0.0/8"]).await.expect_err("refused");
     assert_eq!(status.code(), Code::Unimplemented, "{status:?}");

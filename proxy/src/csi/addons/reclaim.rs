@@ -1,18 +1,17 @@
 //! Space that a volume does not need any more: a filesystem on a disk gives it back on its node. A controller has nothing to
-//! do, and says what the volume takes.
+//! do.
 
 use std::sync::Arc;
 
 use csi_proto::reclaimspace::{
     ControllerReclaimSpaceRequest, ControllerReclaimSpaceResponse, NodeReclaimSpaceRequest,
-    NodeReclaimSpaceResponse, StorageConsumption,
+    NodeReclaimSpaceResponse,
 };
 use driver_core::{Error, FindVolume, Kind};
 use tracing::{debug, info};
 
 use crate::csi::controller::about_volume;
 use crate::csi::decode::{NodeReclaimRequest, ReclaimRequest};
-use crate::csi::encode;
 use crate::csi::node::jobs::{about, at_target, limits, with_volume};
 use crate::csi::plugin::Plugin;
 use crate::rpc::Incoming;
@@ -39,23 +38,9 @@ pub(super) async fn controller(
         Err(error) if error.kind() == Kind::Unsupported || !connection.can().volumes => {}
         Err(error) => return Err(error),
     }
-    if driver.usage_reporter().is_none() {
-        return Ok(ControllerReclaimSpaceResponse::default());
-    }
-    let ids = [id];
-    let used = driver.used(&task.call, &ids);
-    let used = task.ask(&connection, "used", used).await?;
-    let usage = used
-        .into_iter()
-        .next()
-        .flatten()
-        .map(|used| StorageConsumption {
-            usage_bytes: encode::bytes(used),
-        });
-    Ok(ControllerReclaimSpaceResponse {
-        pre_usage: usage,
-        post_usage: usage,
-    })
+    // csi-addons asks it after the node, when all is given back. What the volume takes now, said as before and after, would
+    // be shown as nothing reclaimed.
+    Ok(ControllerReclaimSpaceResponse::default())
 }
 
 pub(super) async fn node(
