@@ -45,7 +45,7 @@ torn() { # release
         # It is written again and again, so that the node still has to write when the volume is deleted: the first of
         # them would be done before the last one has started. Not by `cat`: it lets a server of NFS copy by itself.
         for number in "${names[@]}"; do
-            run_in "$number" '(while dd if=/data/content of=/data/dirty bs=1M; do :; done) >/dev/null 2>&1 </dev/null &'
+            run_in "$number" '(while dd if=/data/content of=/data/dirty bs=1M; do sleep 3; done) >/dev/null 2>&1 </dev/null &'
         done
         wait_until "$PATIENCE" has_much_to_write || fail "nothing is left to be written"
         k delete --wait=false "${both[@]}" >/dev/null

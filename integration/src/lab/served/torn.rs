@@ -52,9 +52,10 @@ const MUCH: u64 = 10_000;
 /// The file that a pod writes.
 const DIRTY: &str = "dirty";
 /// A pod that has a file open all the time, and writes another one again and again, without a sync. Not `cat`: it lets a
-/// server of NFS copy by itself, and nothing is ever in the memory of the client.
-const POD: &str = "exec 3<\"$0/content\"; while dd if=\"$0/content\" of=\"$0/dirty\" bs=1M 2>/dev/null; do :; done; \
-                   exit 1";
+/// server of NFS copy by itself, and nothing is ever in the memory of the client. Without a pause a few pods take all of an
+/// emulated processor.
+const POD: &str = "exec 3<\"$0/content\"; while dd if=\"$0/content\" of=\"$0/dirty\" bs=1M 2>/dev/null; do sleep 3; \
+                   done; exit 1";
 
 /// The knowledge of a storage about those who use a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
