@@ -134,8 +134,18 @@ show_hidden() {
     case $it in
     *'[integrity]'* | *'[confidentiality]'*)
         echo 'hidden the kernel of the storage host is locked down, and ends no connection of nvmet'
+        return 0
         ;;
     esac
+    # A host may not show that it is locked down. Its controllers do.
+    for controller in "${shown%/*}"/*/ctrl*; do
+        [ -d "$controller" ] || continue
+        who_has "$controller"
+        if [ -z "$it" ] && [ -d "$controller" ]; then
+            echo 'hidden the storage host shows a controller of nvmet that it does not allow ending'
+            return 0
+        fi
+    done
 }
 
 # Whether another node is listed, or connected.

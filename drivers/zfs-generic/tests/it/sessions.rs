@@ -368,6 +368,11 @@ async fn a_fence_asks_the_host_whether_it_ends_what_one_node_has_open() {
     }
     std::fs::write(&lockdown, "[none] integrity confidentiality\n").unwrap();
     assert_eq!(stage.refusal().await, None);
+    // A host that does not show whether it is locked down.
+    std::fs::remove_file(&lockdown).unwrap();
+    assert_eq!(stage.refusal().await, None);
+    stage.is_locked_down();
+    refused(&stage, "does not allow ending").await;
     std::fs::remove_dir_all(stage.host.path("cfg/nvmet")).unwrap();
     refused(&stage, "not loaded").await;
 }
