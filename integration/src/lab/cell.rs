@@ -238,22 +238,9 @@ fn lives() -> impl Iterator<Item = Cell> {
     })
 }
 
-/// Drivers that make their volumes themselves.
-fn served() -> Vec<Cell> {
-    let life = |served: Served| {
-        let name = format!("served-{}-life", served.name);
-        seldom(cell(&name, move || served::life::whole(served)))
-    };
+/// The conformance suite over real storage: of every protocol, and of those that let in nodes one by one.
+fn conformance() -> Vec<Cell> {
     let mut cells = Vec::new();
-    for served in served::ALL {
-        let name = format!("served-{}-sanity", served.name);
-        cells.push(life(served));
-        cells.push(Cell {
-            limit: Duration::from_hours(1),
-            ..seldom(cell(&name, move || served::sanity::nothing_fails(served)))
-        });
-    }
-    cells.extend(served::UNPRIVILEGED.map(life));
     for served in served::mounted() {
         let name = format!("served-{}-conformance", served.name);
         cells.push(Cell {
@@ -272,6 +259,26 @@ fn served() -> Vec<Cell> {
             }))
         });
     }
+    cells
+}
+
+/// Drivers that make their volumes themselves.
+fn served() -> Vec<Cell> {
+    let life = |served: Served| {
+        let name = format!("served-{}-life", served.name);
+        seldom(cell(&name, move || served::life::whole(served)))
+    };
+    let mut cells = Vec::new();
+    for served in served::ALL {
+        let name = format!("served-{}-sanity", served.name);
+        cells.push(life(served));
+        cells.push(Cell {
+            limit: Duration::from_hours(1),
+            ..seldom(cell(&name, move || served::sanity::nothing_fails(served)))
+        });
+    }
+    cells.extend(served::UNPRIVILEGED.map(life));
+    cells.extend(conformance());
     for served in served::one_of_each_stack() {
         let name = format!("served-{}-exports", served.name);
         cells.push(seldom(cell(&name, move || {

@@ -4,7 +4,7 @@
     reason = "the load is a process of its own, like that of a pod"
 )]
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -14,8 +14,9 @@ const LIMIT: Duration = Duration::from_mins(15);
 /// The writes of a second, of 2048: enough that the outage comes before their end.
 const RATE: &str = "--rate_iops=30";
 
-/// The file that it reports in.
+/// The files that it reports in, and in which it says which block is wrong.
 const REPORT: &str = "/var/lib/lab/fio";
+const WRONG: &str = "/var/lib/lab/fio-wrong";
 
 /// A running fio.
 #[derive(Debug)]
@@ -30,6 +31,7 @@ impl Fio {
     /// If there is no fio.
     pub fn start(folder: &Path) -> Self {
         let folder = format!("--directory={}", folder.display());
+        let wrong = File::create(WRONG).expect("a file for what it says");
         let child = Command::new("fio")
             .args(["--name=outage", &folder, "--size=32M", "--bs=16k"])
             .args(["--rw=randwrite", "--ioengine=psync", RATE])
@@ -39,7 +41,7 @@ impl Fio {
             .args(["--verify_state_save=0", "--output", REPORT])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(wrong)
             .spawn()
             .expect("the lab's machines have fio");
         Self(child)
@@ -56,8 +58,9 @@ impl Fio {
     /// If it met an error, found a wrong block, or takes too long.
     pub async fn end(mut self) {
         let status = self.gone().await;
-        let report = fs::read_to_string(REPORT).unwrap_or_default();
-        assert!(status.success(), "fio: {status}: {report}");
+        let [report, wrong] =
+            [REPORT, WRONG].map(|path| fs::read_to_string(path).unwrap_or_default());
+        assert!(status.success(), "fio: {status}: {wrong}{report}");
     }
 
     /// Kills it, as a pod that is replaced.

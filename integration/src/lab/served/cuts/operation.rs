@@ -491,7 +491,7 @@ impl Scene {
             cidrs: network(),
             ..FenceClusterNetworkRequest::default()
         };
-        let mut fences = self.fences().await?;
+        let mut fences = self.fences().await;
         let call = fences.fence_cluster_network(request);
         within("fence", call).await.map(drop)
     }
@@ -501,16 +501,15 @@ impl Scene {
             cidrs: network(),
             ..UnfenceClusterNetworkRequest::default()
         };
-        let mut fences = self.fences().await?;
+        let mut fences = self.fences().await;
         let call = fences.unfence_cluster_network(request);
         within("unfence", call).await.map(drop)
     }
 
     /// By the second socket, which is another one after each start of the program.
-    async fn fences(&self) -> Result<FenceControllerClient<Channel>, Status> {
+    async fn fences(&self) -> FenceControllerClient<Channel> {
         let client = Client::connect(&self.addons).await;
-        let client = client.map_err(|error| Status::unavailable(error.to_string()))?;
-        Ok(FenceControllerClient::new(client.channel))
+        FenceControllerClient::new(client.expect("the program serves it").channel)
     }
 }
 

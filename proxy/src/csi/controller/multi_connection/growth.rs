@@ -22,18 +22,18 @@ fn of_the_node() -> (ControllerHandler, [Arc<Memory>; 2]) {
     (ControllerHandler(plugin), drivers)
 }
 
-fn to(bytes: i64) -> Option<v1::CapacityRange> {
-    Some(v1::CapacityRange {
+fn to(bytes: i64) -> v1::CapacityRange {
+    v1::CapacityRange {
         required_bytes: bytes,
         limit_bytes: 0,
-    })
+    }
 }
 
 /// The size that the controller answers, and whether the node has to go on.
 async fn grown(service: &ControllerHandler, id: &str, bytes: i64) -> Result<(i64, bool), Status> {
     let request = v1::ControllerExpandVolumeRequest {
         volume_id: id.to_owned(),
-        capacity_range: to(bytes),
+        capacity_range: Some(to(bytes)),
         ..Default::default()
     };
     let reply = service.controller_expand_volume(Request::new(request));
@@ -46,7 +46,7 @@ async fn grown_on_node(service: &ControllerHandler, id: &str, bytes: i64) -> Res
     let request = v1::NodeExpandVolumeRequest {
         volume_id: id.to_owned(),
         volume_path: "/proc".to_owned(),
-        capacity_range: to(bytes),
+        capacity_range: Some(to(bytes)),
         ..Default::default()
     };
     let node = NodeHandler(service.0.clone());
