@@ -196,12 +196,14 @@ impl Actor {
         LazyConnection::new(first, again)
     }
 
-    /// Hanging work continues and ends.
+    /// Hanging work continues and ends, in the order in which it began: two of one snapshot would have no certain outcome.
     async fn release(&self) {
         for storage in &self.storages {
-            storage.release();
+            while storage.release() {
+                // The clock advances when nothing else can run.
+                sleep(MOMENT).await;
+            }
         }
-        // The clock advances when nothing else can run.
         sleep(MOMENT).await;
     }
 

@@ -155,12 +155,15 @@ impl Storage {
         }
     }
 
-    /// Hanging work continues.
-    pub(super) fn release(&self) {
-        for hung in std::mem::take(&mut self.state().hung) {
-            // A receiver that gave up is gone.
-            let _ = hung.send(());
+    /// What hangs longest continues. Whether anything hung.
+    pub(super) fn release(&self) -> bool {
+        let mut state = self.state();
+        if state.hung.is_empty() {
+            return false;
         }
+        // A receiver that gave up is gone.
+        let _ = state.hung.remove(0).send(());
+        true
     }
 
     /// Hanging work never continues: its process is gone.
