@@ -263,8 +263,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use driver_core::config::NoEnvironment;
-    use driver_core::{Capabilities, Expansion, NodeId};
-    use node_utils::Tools;
+    use driver_core::{Capabilities, Expansion};
 
     use super::*;
     use crate::csi::advertise::WHILE_THERE;
@@ -305,15 +304,7 @@ mod tests {
 
     #[test]
     fn the_proxy_announces_the_capabilities_of_every_driver() {
-        let context = ConnectionContext {
-            node: NodeId::parse("node-1").expect("a node"),
-            controls: true,
-            tools: Tools::of_this_machine(),
-            keys: TopologyKeys::default(),
-            no_local: None,
-            place: None,
-            threads: 1,
-        };
+        let context = ConnectionContext::for_tests();
         let texts = built()
             .into_iter()
             .map(|kind| (kind, least(kind).expect(kind)));

@@ -3,14 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use csi_types::AccessMode;
+use driver_core::Expansion;
 use driver_core::config::{Document, NoEnvironment};
-use driver_core::{Expansion, NodeId};
-use node_utils::Tools;
 
 use crate::csi::advertise::attaches;
 use crate::routing::connection::{Connection, ConnectionContext, LETTING_IN, built, least};
 use crate::routing::connections::ConnectionName;
-use crate::routing::topology::matching::TopologyKeys;
 
 /// The page.
 const PAGE: &str = include_str!("../../../docs/capabilities.md");
@@ -125,15 +123,7 @@ fn the_table_of_capabilities_says_what_each_driver_has() {
     let listed: BTreeSet<&str> = columns.values().flatten().copied().chain(others).collect();
     assert_eq!(listed, built().into_iter().collect(), "each has a place");
 
-    let context = ConnectionContext {
-        node: NodeId::parse("node-1").expect("a node"),
-        controls: true,
-        tools: Tools::of_this_machine(),
-        keys: TopologyKeys::default(),
-        no_local: None,
-        place: None,
-        threads: 1,
-    };
+    let context = ConnectionContext::for_tests();
     let drivers = columns.values().flatten().copied();
     let drivers: BTreeMap<&str, Connection> =
         drivers.map(|kind| (kind, opened(kind, &context))).collect();

@@ -118,6 +118,22 @@ const OF_THE_MAIN_FILE: [(&str, &str); 2] = [
 
 // === impl ConnectionContext ===
 
+#[cfg(test)]
+impl ConnectionContext {
+    /// That of the controller on one node, without rules of topology.
+    pub(crate) fn for_tests() -> Self {
+        Self {
+            node: NodeId::parse("node-1").expect("a node"),
+            controls: true,
+            tools: Tools::of_this_machine(),
+            keys: TopologyKeys::default(),
+            no_local: None,
+            place: None,
+            threads: 1,
+        }
+    }
+}
+
 impl DriverHost for ConnectionContext {
     fn node(&self) -> &NodeId {
         &self.node
@@ -249,16 +265,7 @@ impl Connection {
         driver: Arc<dyn Driver>,
         document: &Document,
     ) -> Self {
-        let context = ConnectionContext {
-            node: NodeId::parse("node-1").expect("a node"),
-            controls: true,
-            tools: Tools::of_this_machine(),
-            keys: TopologyKeys::default(),
-            no_local: None,
-            place: None,
-            threads: 1,
-        };
-        Self::over(name, driver, document, &context).expect("configuration")
+        Self::over(name, driver, document, &ConnectionContext::for_tests()).expect("configuration")
     }
 
     /// The same that counts only where there are others, already read, for another driver.

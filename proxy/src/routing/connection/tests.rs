@@ -36,7 +36,7 @@ fn page_has(name: &str, wanted: &[&str]) {
                 "" => ConnectionName::unnamed(),
                 name => ConnectionName::parse(name).expect("a name"),
             };
-            Connection::open(name, &document, &context()).expect(block);
+            Connection::open(name, &document, &ConnectionContext::for_tests()).expect(block);
         }
         assert!(document.findings().is_empty(), "{:?}", document.findings());
         kinds.push(document.driver().expect(block).to_owned());
@@ -53,7 +53,11 @@ fn page_has(name: &str, wanted: &[&str]) {
 fn a_file_without_a_section_of_its_driver_is_answered_with_the_least_that_has_to_be_there() {
     let open = |text: &str| {
         let document = Document::parse(text, &NoEnvironment).expect(text);
-        Connection::open(ConnectionName::unnamed(), &document, &context())
+        Connection::open(
+            ConnectionName::unnamed(),
+            &document,
+            &ConnectionContext::for_tests(),
+        )
     };
     let mut refused = 0;
     for kind in built() {
@@ -89,7 +93,11 @@ fn the_examples_of_all_kinds_are_read_without_a_remark() {
             .replace("#   namespaces", "  namespaces");
         for text in [text, everything] {
             let document = Document::parse(&text, &NoEnvironment).expect(&path);
-            let connection = Connection::open(ConnectionName::unnamed(), &document, &context());
+            let connection = Connection::open(
+                ConnectionName::unnamed(),
+                &document,
+                &ConnectionContext::for_tests(),
+            );
             assert_eq!(connection.expect(&path).driver().kind(), kind);
             assert_eq!(document.findings(), [], "{path}");
         }
@@ -103,7 +111,8 @@ fn nodes_learn_of_an_object_store_what_is_no_secret() {
                 node: {mount: {mount_flags: mt}}\n";
     let document = Document::parse(text, &NoEnvironment).expect("yaml");
     let name = ConnectionName::parse("archive").expect("a name");
-    let connection = Connection::open(name, &document, &context()).expect("a connection");
+    let connection =
+        Connection::open(name, &document, &ConnectionContext::for_tests()).expect("a connection");
     let attachment = connection
         .driver()
         .longest_attachment()
@@ -125,25 +134,18 @@ fn how_disks_are_formatted_is_checked_where_they_are_configured() {
     );
     let document = Document::parse(&text, &NoEnvironment).expect("yaml");
     let name = ConnectionName::parse("disks").expect("a name");
-    let error = Connection::open(name, &document, &context()).expect_err("refused");
+    let error =
+        Connection::open(name, &document, &ConnectionContext::for_tests()).expect_err("refused");
     assert_eq!(error.path(), Some("node.format.ext4.customOptions[0]"));
-}
-
-fn context() -> ConnectionContext {
-    ConnectionContext {
-        node: NodeId::parse("node-1").expect("node"),
-        controls: true,
-        tools: Tools::of_this_machine(),
-        keys: TopologyKeys::default(),
-        no_local: None,
-        place: None,
-        threads: 1,
-    }
 }
 
 fn open(yaml: &str) -> Result<Connection, ConfigError> {
     let document = Document::parse(yaml, &NoEnvironment).expect("yaml");
-    Connection::open(ConnectionName::unnamed(), &document, &context())
+    Connection::open(
+        ConnectionName::unnamed(),
+        &document,
+        &ConnectionContext::for_tests(),
+    )
 }
 
 #[test]
@@ -210,7 +212,7 @@ node: {{mount: {{mount_flags: {flags}}}}}"
         );
         let document = Document::parse(&text, &NoEnvironment).expect("yaml");
         let name = ConnectionName::parse("one").expect("a name");
-        Connection::open(name, &document, &context())
+        Connection::open(name, &document, &ConnectionContext::for_tests())
     };
     assert!(file(1_700, 2_000).is_ok());
     let error = file(2_000, 2_000).expect_err("more than 4 KiB");
@@ -245,10 +247,15 @@ fn settings_that_count_in_the_main_file_only_are_findings_in_a_file_of_a_connect
         paths.sort();
         paths
     };
-    Connection::open(ConnectionName::unnamed(), &document, &context()).expect("a connection");
+    Connection::open(
+        ConnectionName::unnamed(),
+        &document,
+        &ConnectionContext::for_tests(),
+    )
+    .expect("a connection");
     assert_eq!(findings(&document), [""; 0], "alone it counts");
     let name = ConnectionName::parse("nas").expect("a name");
-    Connection::open(name, &document, &context()).expect("a connection");
+    Connection::open(name, &document, &ConnectionContext::for_tests()).expect("a connection");
     assert_eq!(findings(&document), ["_private.volume_context", "service"]);
 }
 

@@ -4,16 +4,14 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use driver_core::VolumeId;
 use driver_core::config::NoEnvironment;
-use driver_core::{NodeId, VolumeId};
-use node_utils::Tools;
 
 mod missing;
 mod model;
 
 use super::*;
 use crate::routing::connections::{Bare, Names, VolumeHandle};
-use crate::routing::topology::matching::TopologyKeys;
 use crate::telemetry::metrics::Metrics;
 use crate::testing::log;
 
@@ -39,13 +37,8 @@ impl Place {
         let mut settings = ProxySettings::read(&base).expect("settings");
         settings.names = names.clone();
         let context = ConnectionContext {
-            node: NodeId::parse("node-1").expect("a node"),
-            controls: true,
-            tools: Tools::of_this_machine(),
-            keys: TopologyKeys::default(),
             no_local,
-            place: None,
-            threads: 1,
+            ..ConnectionContext::for_tests()
         };
         let connections = Connections::named(names);
         let metrics = Metrics::new();
@@ -295,13 +288,8 @@ async fn volumes_of_a_node_are_not_served_by_a_controller_that_stands_for_all() 
         &ProxySettings::read(&document(place.dir.path())).expect("settings"),
         Arc::new(document(place.dir.path())),
         Arc::new(ConnectionContext {
-            node: NodeId::parse("node-1").expect("a node"),
-            controls: true,
-            tools: Tools::of_this_machine(),
-            keys: TopologyKeys::default(),
             no_local: Some("this controller stands for all nodes"),
-            place: None,
-            threads: 1,
+            ..ConnectionContext::for_tests()
         }),
         place.connections.clone(),
     )

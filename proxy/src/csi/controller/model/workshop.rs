@@ -20,7 +20,6 @@ use crate::csi::spec_version::CsiVersion;
 use crate::routing::connection::{Connection, ConnectionContext};
 use crate::routing::connections::{ConnectionName, Connections, Names};
 use crate::routing::folder::{Loader, States};
-use crate::routing::topology::matching::TopologyKeys;
 
 static WORKSHOP: LazyLock<Workshop> = LazyLock::new(Workshop::new);
 
@@ -63,22 +62,10 @@ pub(super) fn site(names: Names) -> (App, Loader) {
         alone: None,
         legacy: BTreeMap::new(),
     };
-    let ground = ConnectionContext {
-        node: node_id(),
-        controls: true,
-        tools: Tools::of_this_machine(),
-        keys: TopologyKeys::default(),
-        no_local: None,
-        place: None,
-        threads: 1,
-    };
+    let ground = ConnectionContext::for_tests();
     let base = Arc::clone(&WORKSHOP.base);
     let loader = Loader::new(base, Arc::new(ground), connections, names);
     (site, loader)
-}
-
-fn node_id() -> NodeId {
-    NodeId::parse("node-1").expect("a node")
 }
 
 fn parse(yaml: &str) -> Document {
@@ -99,7 +86,7 @@ fn yaml(content: Content) -> String {
 impl Workshop {
     fn new() -> Self {
         let at = Environment {
-            node: node_id(),
+            node: NodeId::parse("node-1").expect("a node"),
             version: CsiVersion::minor(12),
             tools: Tools::of_this_machine(),
             modes: None,
