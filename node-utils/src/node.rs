@@ -272,6 +272,15 @@ impl Node {
         if let Some(handed) = kata::find(&self.context, &soon, &path).await? {
             return kata::stats(&self.context, limits, path, handed).await;
         }
+        self.stats_or_silence(soon, path).await
+    }
+
+    /// The statistics of what is mounted on this node, or the condition that it does not answer in time.
+    async fn stats_or_silence(
+        &self,
+        soon: Limits,
+        path: AbsolutePath,
+    ) -> Result<VolumeStats, Error> {
         match self.stats_here(soon, path.clone()).await {
             Err(error) if is_silence(&error) => Ok(stats::without_numbers(health::inaccessible(
                 health::NO_ANSWER,
@@ -327,7 +336,7 @@ impl Node {
             if kata::find(&self.context, &limits, path).await?.is_some() {
                 continue;
             }
-            match self.stats_soon(limits.clone(), path.clone()).await {
+            match self.stats_or_silence(limits.clone(), path.clone()).await {
                 Ok(stats) => found.extend(stats.conditions),
                 Err(error) if error.kind() == Kind::NotFound => {
                     let text = said::not_mounted(path);
