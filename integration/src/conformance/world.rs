@@ -311,18 +311,17 @@ impl<'a> World<'a> {
         path: &Path,
     ) -> Outcome<i64> {
         let mut client = self.client.clone();
-        if self.grows_on_the_node().await {
-            let request = volume::expand_on_node(&request, path);
-            let reply = client.node.node_expand_volume(request).await?;
-            return Ok(reply.map(|reply| reply.capacity_bytes));
+        if !self.grows_on_the_node().await {
+            let asked = request.clone();
+            let reply = client.controller.controller_expand_volume(asked).await?;
+            let is_left =
+                reply.get_ref().node_expansion_required && self.is_absent(&request.volume_id).await;
+            if !is_left {
+                return Ok(reply.map(|reply| reply.capacity_bytes));
+            }
         }
-        let asked = request.clone();
-        let reply = client.controller.controller_expand_volume(asked).await?;
-        if reply.get_ref().node_expansion_required && self.is_absent(&request.volume_id).await {
-            let request = volume::expand_on_node(&request, path);
-            let reply = client.node.node_expand_volume(request).await?;
-            return Ok(reply.map(|reply| reply.capacity_bytes));
-        }
+        let request = volume::expand_on_node(&request, path);
+        let reply = client.node.node_expand_volume(request).await?;
         Ok(reply.map(|reply| reply.capacity_bytes))
     }
 
