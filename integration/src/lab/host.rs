@@ -174,9 +174,7 @@ impl Lab {
                 continue;
             };
             let console = fs::read(folder.join("console")).unwrap_or_default();
-            panics += String::from_utf8_lossy(&console)
-                .matches("end Kernel panic")
-                .count();
+            panics += panics_in(&String::from_utf8_lossy(&console));
         }
         panics
     }
@@ -329,6 +327,11 @@ impl Lab {
     }
 }
 
+/// The number of panics that a console shows. One that is followed by a restart at once has no line of its end.
+fn panics_in(console: &str) -> usize {
+    console.matches("] Kernel panic - not syncing").count()
+}
+
 fn push(machine: &str, files: &[OsString]) -> Vec<OsString> {
     let words = ["push", "-m", machine, "--"].map(OsString::from);
     words.into_iter().chain(files.iter().cloned()).collect()
@@ -351,4 +354,21 @@ async fn strip(binary: &Path, into: &Path) -> Result<()> {
         fs::copy(binary, into)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_counts_once_with_a_restart_or_without() {
+        let restarted = "[ 1372.236103] PKRU: 55555554\n\
+            [ 1372.236241] Kernel panic - not syncing: Fatal exception in interrupt\n\
+            [ 1372.237173] Kernel Offset: 0x33c00000 from 0xffffffff81000000\n\
+            \u{1b}[!p\u{1b}]104\u{7}[   10.678464] systemd-ssh-generator[282]: Failed to query local AF_VSOCK CID\n";
+        let stopped = "[   41.000001] Kernel panic - not syncing: Fatal exception\n\
+            [   41.000002] ---[ end Kernel panic - not syncing: Fatal exception ]---\n";
+        let counts = [restarted, stopped, &restarted.repeat(2), "[    1.0] quiet"].map(panics_in);
+        assert_eq!(counts, [1, 1, 2, 0]);
+    }
 }
