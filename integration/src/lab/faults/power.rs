@@ -1,8 +1,8 @@
 //! The power of the storage host is cut for a while under pods of another machine.
 //!
 //! The storage host is the machine `storage` of a pair: its memory and its sessions are gone, its pool and its exports
-//! are what it brings back itself, or the controller does. On the machine `node` run the program, fio, and a
-//! [`Writer`] that notes when each of its blocks was stored.
+//! are what it brings back itself, or the controller does, which no call asks to. On the machine `node` run the program,
+//! fio, and a [`Writer`] that notes when each of its blocks was stored.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -34,9 +34,6 @@ const AGAIN: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_mins(5);
 /// The time for an emulated machine to start, and for the controller to restore an export.
 const STARTING: Duration = Duration::from_mins(15);
-/// The interval at which the attacher asks, and the time that it waits for an answer.
-const ASKING: Duration = Duration::from_secs(5);
-const ANSWER: Duration = Duration::from_secs(15);
 /// The number of batches that are written before and after.
 const BATCHES: usize = 20;
 
@@ -60,8 +57,8 @@ struct Outage {
     back: Instant,
     /// The calls of an orchestrator that was restarted.
     asking: JoinHandle<()>,
-    /// The calls of the attacher, and the start of the machine.
-    rest: [JoinHandle<()>; 2],
+    /// The start of the machine.
+    start: JoinHandle<()>,
 }
 
 /// The pod goes on by itself, or, if it met an error, another one does in its place, soon after the storage is back.
@@ -77,7 +74,7 @@ pub(in crate::lab) async fn pods_go_on(class: Class) {
         storage.run(&["zfs set sync=always tank"]);
     }
     let before = (Leftovers::read(), datasets(&storage));
-    let controller = Arc::new(Node::start_with(class.launch("controller", FIRST)).await);
+    let controller = Node::start_with(class.launch("controller", FIRST)).await;
     let node = Arc::new(Node::start_with(class.launch("node", FIRST)).await);
     let fixture = Arc::new(class.made(&controller, "outage").await);
     let attached = controller.attach(&fixture, FIRST).await;
@@ -90,7 +87,7 @@ pub(in crate::lab) async fn pods_go_on(class: Class) {
     first.expect("the writer writes");
     assert!(load.fio.is_running(), "fio is not there for the outage");
 
-    let mut outage = Outage::of(class, &storage, &controller, &node, &fixture).await;
+    let mut outage = Outage::of(class, &storage, &node, &fixture).await;
     let (away, back) = (outage.away, outage.back);
     let writable = load.writer.goes_on(back, 1, PATIENCE).await;
     let (how, load, writable) = if let Some(writable) = writable {
@@ -119,10 +116,9 @@ pub(in crate::lab) async fn pods_go_on(class: Class) {
     controller.deleted(&fixture).await;
     Leftovers::back_to(&before.0, "the outage").await;
     assert_eq!(datasets(&storage), before.1, "the storage is as before");
-    for program in [controller, node] {
-        let program = Arc::into_inner(program).expect("the only owner");
-        program.end().await;
-    }
+    controller.end().await;
+    let node = Arc::into_inner(node).expect("the only owner");
+    node.end().await;
 }
 
 fn datasets(storage: &Far) -> String {
@@ -133,13 +129,7 @@ fn datasets(storage: &Far) -> String {
 
 impl Outage {
     /// Cuts the power, until the port answers again.
-    async fn of(
-        class: Class,
-        storage: &Far,
-        controller: &Arc<Node>,
-        node: &Arc<Node>,
-        fixture: &Arc<Fixture>,
-    ) -> Self {
+    async fn of(class: Class, storage: &Far, node: &Arc<Node>, fixture: &Arc<Fixture>) -> Self {
         let off = outage();
         step(&format!("the power is cut for {off:?}"));
         // Of what is tested the storage host has settled before: its shares, its saved targets.
@@ -147,13 +137,11 @@ impl Outage {
         let address = STORAGE.parse::<IpAddr>().expect("an address");
         let address = SocketAddr::from((address, class.port()));
         let power_cut = Demand::PowerCut(Machine::Storage, off);
-        let started = tokio::spawn(outside::ask(power_cut));
+        let start = tokio::spawn(outside::ask(power_cut));
         let away = comes_to(address, false, PATIENCE).await;
         let is_over = Arc::new(AtomicBool::new(false));
         let asking = ask_again(Arc::clone(node), Arc::clone(fixture), Arc::clone(&is_over));
         let asking = tokio::spawn(asking);
-        let attached = attached_again(Arc::clone(controller), Arc::clone(fixture));
-        let attached = tokio::spawn(attached);
         let back = comes_to(address, true, off + STARTING).await;
         step("the port answers");
         is_over.store(true, Ordering::Relaxed);
@@ -162,7 +150,7 @@ impl Outage {
             away,
             back,
             asking,
-            rest: [attached, started],
+            start,
         }
     }
 
@@ -171,12 +159,10 @@ impl Outage {
         (&mut self.asking).await.expect("every call ended");
     }
 
-    /// Waits for the end of the rest, after that.
+    /// Waits until the machine has started, after that.
     async fn over(self) {
-        for task in self.rest {
-            let ended = timeout(STARTING, task).await;
-            ended.expect("it ends").expect("it does not panic");
-        }
+        let ended = timeout(STARTING, self.start).await;
+        ended.expect("it ends").expect("it does not panic");
     }
 }
 
@@ -189,17 +175,6 @@ async fn comes_to(address: SocketAddr, wanted: bool, limit: Duration) -> Instant
         sleep(Duration::from_millis(100)).await;
     }
     Instant::now()
-}
-
-/// The calls of the external-attacher, which compares the nodes of a volume with those that the storage shows, each
-/// minute: they also restore an export that the host did not bring back.
-async fn attached_again(controller: Arc<Node>, fixture: Arc<Fixture>) {
-    while !matches!(
-        timeout(ANSWER, controller.attach(&fixture, FIRST)).await,
-        Ok(Ok(()))
-    ) {
-        sleep(ASKING).await;
-    }
 }
 
 // === impl Load ===
