@@ -21,7 +21,7 @@ torn() { # release
     export RELEASE_BY=chart
     # An emulated machine attaches the clones one after the other.
     # shellcheck disable=SC2034  # for objects.sh
-    PATIENCE=900
+    PATIENCE=1800
     release_install "$1"
     claim first "$1" 1Gi
     pod writer first
