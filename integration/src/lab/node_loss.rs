@@ -25,8 +25,8 @@ use late::{Notes, PLACES};
 
 /// The second node writes so soon after the volume is unpublished from the first.
 const SOON: Duration = Duration::from_secs(15);
-/// The seconds that the first node's kernel may try to reach what it has lost: `ctrl-loss-tmo`, 1800, and some.
-const GIVEN_UP: &str = "2100";
+/// The seconds that the first node's kernel may try to reach what it has lost: `ctrl-loss-tmo`, 2700, and some.
+const GIVEN_UP: &str = "3000";
 /// The blocks that the first node's writer was seen to note before the node stands still: all places, and some again.
 const BEFORE: u64 = PLACES + 50;
 const FILE: &str = "blocks";

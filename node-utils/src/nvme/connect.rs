@@ -25,7 +25,7 @@ const MODPROBE: Program = Program::constant("modprobe");
 /// The way the kernel behaves when the target is cut off, unless the volume says otherwise.
 ///
 /// Input and output wait while the kernel reconnects and fail when it gives up; a filesystem does
-/// not survive that. It gives up after half an hour, by default after ten minutes: a storage server
+/// not survive that. It gives up after 45 minutes, by default after ten: a storage server
 /// may take longer than that to boot and import its pools. Not never: a target that is gone for
 /// good must not hold processes, and the node's shutdown, for ever.
 ///
@@ -36,7 +36,7 @@ const MODPROBE: Program = Program::constant("modprobe");
 /// routes this is how long the others are not used. A target that is merely slow costs a reconnect,
 /// not an error.
 const ENDURANCE: [(&str, &str); 3] = [
-    ("ctrl-loss-tmo", "1800"),
+    ("ctrl-loss-tmo", "2700"),
     ("reconnect-delay", "2"),
     ("keep-alive-tmo", "5"),
 ];
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(
             line("tcp://10.0.0.1"),
             "nvme connect --nqn nqn.2026-11.lab:dev-a --transport tcp --traddr 10.0.0.1 \
-             --trsvcid 4420 --hostnqn nqn.h --hostid i --ctrl-loss-tmo 1800 --reconnect-delay 2 \
+             --trsvcid 4420 --hostnqn nqn.h --hostid i --ctrl-loss-tmo 2700 --reconnect-delay 2 \
              --keep-alive-tmo 5"
         );
     }
