@@ -39,6 +39,20 @@ everything_required() { [ "${OMNIBUS_REQUIRE_ALL:-}" = 1 ]; }
 
 is_root() { [ "$(id -u)" = 0 ]; }
 
+# Reads the lists of packages, after another apt at the most five minutes long. `apt-get update` itself does not wait,
+# whatever DPkg::Lock::Timeout says: that is for installing.
+apt_update() {
+    local said tries=30
+    until said=$(LC_ALL=C apt-get -q update 2>&1); do
+        case $said in *'Could not get lock'*) tries=$((tries - 1)) ;; *) tries=0 ;; esac
+        if [ $tries = 0 ]; then
+            printf '%s\n' "$said" >&2
+            return 1
+        fi
+        sleep 10
+    done
+}
+
 is_debian() { command -v apt-get >/dev/null 2>&1 && [ -e /etc/debian_version ]; }
 
 # The ledger: one line a part, fields split by tabs: state, name, seconds, passed, failed, detail.
