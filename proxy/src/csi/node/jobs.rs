@@ -301,13 +301,18 @@ pub(super) async fn expand(
 }
 
 /// The connection of a volume that is storage of this node, and its id there. None where its connection is of another
-/// kind, or is not served here.
+/// kind, or is not served here, or where the controllers of connections are in other processes.
 async fn of_this_node(
     plugin: &Plugin,
     volume: &VolumeHandle,
 ) -> Result<Option<(Arc<Connection>, VolumeId)>, Error> {
     let connections = &plugin.connections;
     if connections.sole_on_node().await?.is_none() {
+        // Storage of the nodes has its controller in this process. One without knows of connections at most what inline
+        // volumes need.
+        if !plugin.modes.controller {
+            return Ok(None);
+        }
         let known = connections.known_of_volume(volume).map_err(tried_again)?;
         if known.is_none_or(|known| known.can().expand != Expansion::Node) {
             return Ok(None);

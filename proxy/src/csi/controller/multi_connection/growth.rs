@@ -126,6 +126,21 @@ async fn a_node_without_the_connection_grows_what_it_has_of_the_volume() {
 }
 
 #[tokio::test]
+async fn a_node_whose_controllers_are_elsewhere_grows_without_their_connections() {
+    let (mut service, [local, _]) = of_the_node();
+    let plugin = Arc::get_mut(&mut service.0).expect("it is used here alone");
+    plugin.modes.controller = false;
+    // As where inline volumes need one of them.
+    let connections = &service.0.connections;
+    connections.put(LazyConnection::refused(name("bad"), "it is empty"));
+    connections.set_incomplete(Some("a folder cannot be read".to_owned()));
+    for id in ["v:net/x", "v:bad/x", "v:unknown/x"] {
+        grown_on_node(&service, id, 5).await.expect(id);
+    }
+    assert!(local.growths().is_empty());
+}
+
+#[tokio::test]
 async fn a_node_that_may_have_the_storage_claims_no_growth_before_it_knows() {
     let (service, _) = of_the_node();
     let connections = &service.0.connections;
