@@ -90,12 +90,17 @@ pool_of() {
     esac
 }
 
-# The kernel opens no device of a suspended pool, and lets none go that is in use, before the pool goes on. Nothing ends
-# such a write, and the lock of this script would be held for as long. ZFS shows the state of a pool without that wait.
-refuse_suspended() {
+# Whether ZFS says that the pool of the device is suspended. It says that without waiting for the pool.
+is_suspended() {
     pool_of
     get "$pools/$pool/state"
-    [ "$it" != SUSPENDED ] || die "$nqn stays as it is, as its pool is suspended: $pool"
+    [ "$it" = SUSPENDED ]
+}
+
+# The kernel opens no device of a suspended pool, and lets none go that is in use, before the pool goes on. Nothing ends
+# such a write, and the lock of this script would be held for as long.
+refuse_suspended() {
+    ! is_suspended || die "$nqn stays as it is, as its pool is suspended: $pool"
 }
 
 make_namespace() {
@@ -175,9 +180,13 @@ leave_out() {
 }
 
 # Whether the pool of the device answers. To open a device of a suspended pool takes as long as the pool is suspended,
-# and that cannot be ended. So one of each pool is opened beside this script first, without its locks.
+# and that cannot be ended. So where ZFS does not say it, one of each pool is opened beside this script first, without its
+# locks.
 pool_answers() {
-    pool_of
+    # What is open already is not opened again.
+    get "$namespace/enable"
+    [ "$it" != 1 ] || return 0
+    ! is_suspended || return 1
     case $silent in *"/$pool/"*) return 1 ;; esac
     case $sound in *"/$pool/"*) return 0 ;; esac
     dd "if=$device" of=/dev/null count=0 </dev/null >/dev/null 2>&1 7>&- 8>&- &

@@ -49,6 +49,13 @@ fn lets_in(host: &Host, number: u64, node: &str) -> bool {
     host.path(&link).is_symlink()
 }
 
+/// ZFS shows a pool in this state.
+fn has_pool(host: &Host, pool: &str, state: &str) {
+    let folder = host.path("pools").join(pool);
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("state"), format!("{state}\n")).unwrap();
+}
+
 async fn establish(host: &Host, export: &DiskExport, volume: &mut Volume) {
     host.settle(export, volume, &Ask::Establish).await.unwrap();
 }
@@ -357,18 +364,35 @@ async fn a_pool_that_does_not_answer_keeps_no_port_closed() {
 }
 
 #[tokio::test]
+async fn a_pool_that_says_that_it_is_suspended_keeps_no_port_waiting() {
+    let host = Host::new();
+    let export = host.export(NVMET);
+    let mut volumes = published(&host, &export, &[1, 2], &["a"]).await;
+    let mut saved: serde_json::Value = serde_json::from_str(&host.text("etc/saved.json")).unwrap();
+    saved["subsystems"][0]["namespaces"][0]["device"]["path"] = "/dev/zvol/other/a".into();
+    std::fs::write(host.path("etc/saved.json"), saved.to_string()).unwrap();
+    host.starts_again();
+    has_pool(&host, "other", "SUSPENDED");
+    // ZFS may open a device of such a pool all the same.
+    host.program("dd", "#!/bin/sh\necho >>\"${0%/bin/*}/opened\"\n");
+    host.program("sleep", SLEEP);
+    establish(&host, &export, &mut volumes[1]).await;
+    assert_eq!([1, 2].map(|n| is_linked(&host, n)), [false, true]);
+    assert!(!host.path("opened").exists(), "its disk was opened");
+    assert!(!host.path("slept").exists(), "it was waited for");
+    let why = "pvc-1 of port 1: the pool other does not answer";
+    assert!(host.said().contains(why), "{}", host.said());
+}
+
+#[tokio::test]
 async fn a_disk_of_a_suspended_pool_is_neither_opened_nor_let_go_and_its_call_ends_at_once() {
     let host = Host::new();
     let export = host.export(NVMET);
     let mut volumes = published(&host, &export, &[1, 2], &["a"]).await;
-    let says = |state: &str| {
-        std::fs::create_dir_all(host.path("pools/tank")).unwrap();
-        std::fs::write(host.path("pools/tank/state"), format!("{state}\n")).unwrap();
-    };
     let namespace = format!("{}/namespaces/1", subsystem(2));
     let enable = host.path(&format!("{namespace}/enable"));
     let why = ":pvc-2 stays as it is, as its pool is suspended: tank";
-    says("SUSPENDED");
+    has_pool(&host, "tank", "SUSPENDED");
     // A deletion, and the last node that leaves.
     let etc = host.tree("etc");
     let error = host.remove(&export, &volumes[1]).await.unwrap_err();
@@ -389,7 +413,7 @@ async fn a_disk_of_a_suspended_pool_is_neither_opened_nor_let_go_and_its_call_en
     // What is not opened yet goes.
     host.remove(&export, &volumes[1]).await.unwrap();
     assert!(!host.path(&subsystem(2)).exists());
-    says("ONLINE");
+    has_pool(&host, "tank", "ONLINE");
     establish(&host, &export, &mut volumes[1]).await;
     assert!(is_linked(&host, 2));
 }
