@@ -47,7 +47,7 @@ pub struct NodesConfig {
     /// Names that the template does not give.
     #[serde(default)]
     names: Option<BTreeMap<String, String>>,
-    /// The addresses of nodes that neither report them nor are called by one. Only fences ask for them.
+    /// The addresses of nodes, beside those that they report or are called by. Only fences ask for them.
     #[serde(default)]
     addresses: Option<BTreeMap<String, AddressesConfig>>,
     /// What becomes of entries that others have made.
