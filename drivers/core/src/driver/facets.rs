@@ -176,8 +176,8 @@ pub trait Fencer: Send + Sync {
     /// [`Publisher::publish_volume`] is `Busy` for their nodes, whichever process is asked. Then each node that is
     /// recorded and has an address there is stopped from reaching any volume, which is proved as
     /// [`Publisher::unpublish_volume`] proves it. An error after the record leaves that, and what was done.
-    /// `Busy`, after all else: the address of a node that is let in is not known. `Unsupported`, before all else: see
-    /// [`Fencer::check_fence`].
+    /// `Busy`, after all else: the address of a node that is let in is not known, or a node may go on that has connected
+    /// in the meantime. `Unsupported`, before all else: see [`Fencer::check_fence`].
     async fn fence_networks(&self, call: &Call, request: FenceNetworks<'_>) -> Result<(), Error>;
 
     /// Lifts the fence of these networks. One that is not shut out is lifted. Gives no access back: nodes are published

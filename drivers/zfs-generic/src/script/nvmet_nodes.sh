@@ -120,10 +120,8 @@ show_sessions() {
 # Why none of the connected nodes can be put out while others stay, if it is so.
 show_hidden() {
     folder=${shown%/*}
-    if [ ! -d "$root" ]; then
-        echo 'hidden nvmet is not loaded on the storage host'
-        return 0
-    fi
+    # Where nvmet is not loaded nobody is connected.
+    [ -d "$root" ] || return 0
     if [ ! -d "$folder" ]; then
         echo 'hidden the storage host does not show controllers of nvmet: see CONFIG_NVME_TARGET_DEBUGFS'
         return 0

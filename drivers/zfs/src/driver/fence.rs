@@ -50,6 +50,21 @@ impl ZfsDriver {
         self.settings.place.is_none() && self.export.is_per_node() && self.export.cuts_off()
     }
 
+    /// Why a node that loses its access may go on, as the host says now.
+    async fn may_go_on(&self, call: &Call) -> Result<Option<String>, Error> {
+        let export = self.export.ask_to_cut_off();
+        if export.is_empty() {
+            return Ok(None);
+        }
+        let request = Request {
+            export,
+            ..Request::default()
+        };
+        let seen = self.backend.observe(call, &request).await?;
+        self.heard();
+        self.export.refuses_to_cut_off(&seen.export)
+    }
+
     async fn change_fence(&self, call: &Call, change: FenceChange<'_>) -> Result<(), Error> {
         let parent = self.layout().parent_of_volumes();
         self.converge(call, &Fence { parent, change }).await
@@ -271,7 +286,16 @@ impl Fencer for ZfsDriver {
         self.check_fence(call).await?;
         self.change_fence(call, FenceChange::Add(request.networks))
             .await?;
-        let shut_out = self.shut_out(call, request).await;
+        let shut_out = async {
+            self.shut_out(call, request).await?;
+            // A node that has connected since the first look may be one that cannot be cut off.
+            let why = self.may_go_on(call).await?;
+            why.map_or(
+                Ok(()),
+                |why| Err(Error::new(Kind::Busy, FENCE).because(why)),
+            )
+        }
+        .await;
         // The record is there, by this call or an earlier one.
         shut_out.map_err(|error| error.with_effect(Effect::Possible))
     }
@@ -307,17 +331,7 @@ impl Fencer for ZfsDriver {
     }
 
     async fn check_fence(&self, call: &Call) -> Result<(), Error> {
-        let export = self.export.ask_to_cut_off();
-        if export.is_empty() {
-            return Ok(());
-        }
-        let request = Request {
-            export,
-            ..Request::default()
-        };
-        let seen = self.backend.observe(call, &request).await?;
-        self.heard();
-        let why = self.export.refuses_to_cut_off(&seen.export)?;
+        let why = self.may_go_on(call).await?;
         why.map_or(Ok(()), |why| Err(Error::unsupported(FENCE).because(why)))
     }
 }

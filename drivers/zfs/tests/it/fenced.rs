@@ -454,3 +454,23 @@ async fn a_host_that_cuts_off_no_node_refuses_the_fence_before_anything_is_chang
     unfence(&driver, &["10.0.0.0/24"]).await.unwrap();
     publish(&driver, 1, "a").await.unwrap();
 }
+
+#[tokio::test]
+async fn a_host_that_cuts_off_no_node_any_more_at_the_end_of_a_fence_makes_it_no_success() {
+    let driver = published().await;
+    let why = "a node has connected that cannot be ended";
+    let request = FenceNetworks {
+        networks: &networks(&["10.0.0.0/24"]),
+        // It is asked after the host was.
+        addresses_of: &|node| {
+            driver.backend().state().targets.goes_on = Some(why.to_owned());
+            addresses_of(node)
+        },
+    };
+    let error = driver.fence_networks(&call(), request).await.unwrap_err();
+    let said = (error.kind(), error.effect());
+    assert_eq!(said, (Kind::Busy, Effect::Possible));
+    assert!(error.chain().contains(why), "{}", error.chain());
+    assert_eq!(fenced(&driver).await, ["10.0.0.0/24"]);
+    assert_eq!(inside(&driver, 0), ["b"]);
+}
