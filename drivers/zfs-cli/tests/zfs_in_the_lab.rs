@@ -1,7 +1,7 @@
 //! The command line backend on real ZFS, on the machine this runs on.
 //!
-//! It makes datasets in the pool `tank` and leaves none behind. It needs root and a pool that may be
-//! changed: it is run in the lab, by
+//! It makes datasets in the pool `tank`, and pools of files below `/var/tmp`, and leaves none behind. It
+//! needs root and a pool that may be changed: it is run in the lab, by
 //! `cargo test -p driver-zfs-cli --all-features --test zfs_in_the_lab -- --ignored --test-threads 1`.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
@@ -17,6 +17,8 @@ mod common;
 mod ground;
 #[path = "in_the_lab/groups.rs"]
 mod groups;
+#[path = "in_the_lab/health.rs"]
+mod health;
 #[path = "in_the_lab/moved.rs"]
 mod moved;
 #[path = "in_the_lab/resumed.rs"]

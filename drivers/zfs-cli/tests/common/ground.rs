@@ -28,6 +28,21 @@ pub(crate) fn zfs(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// A driver whose volumes and snapshots are below this dataset, with another program in place of `zfs` if one is given.
+pub(crate) fn driver_below(
+    root: &str,
+    program: Option<&str>,
+    kind: VolumeKind,
+    section: &str,
+) -> RealDriver {
+    let (volumes, detached) = (format!("{root}/v"), format!("{root}/s"));
+    let settings = settings(kind, &volumes, &detached, section);
+    let tools = ZfsTools::new(program, None, false).unwrap();
+    let identity = BackendIdentity("lab".into());
+    let cli = Cli::new(Counting::new(Local::new()), tools, identity);
+    ZfsDriver::new(settings, cli, Bare { kind })
+}
+
 impl Ground {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -52,12 +67,7 @@ impl Ground {
         kind: VolumeKind,
         section: &str,
     ) -> RealDriver {
-        let (volumes, detached) = (format!("{}/v", self.root), format!("{}/s", self.root));
-        let settings = settings(kind, &volumes, &detached, section);
-        let tools = ZfsTools::new(program, None, false).unwrap();
-        let identity = BackendIdentity("lab".into());
-        let cli = Cli::new(Counting::new(Local::new()), tools, identity);
-        ZfsDriver::new(settings, cli, Bare { kind })
+        driver_below(&self.root, program, kind, section)
     }
 
     pub(crate) fn list(&self) -> String {
