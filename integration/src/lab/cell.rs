@@ -577,7 +577,8 @@ fn losses() -> impl Iterator<Item = Cell> {
     let fenced = class::ALONE.into_iter();
     let fenced = fenced.filter(|class| class.connection != "smb");
     fenced.map(|class| Cell {
-        limit: Duration::from_hours(1),
+        // The kernel of the first node may take 50 minutes to give up.
+        limit: Duration::from_mins(80),
         when: When::Never,
         machines: Machines::Pair,
         ..cell(&format!("node-loss-{}", class.connection), move || {
