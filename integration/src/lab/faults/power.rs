@@ -1,8 +1,8 @@
 //! The power of the storage host is cut for a while under pods of another machine.
 //!
-//! The storage host is the machine `storage` of a pair: its memory and its sessions are gone, its pool and its exports
-//! are what it brings back itself, or the controller does, which no call asks to. On the machine `node` run the program,
-//! fio, and a [`Writer`] that notes when each of its blocks was stored.
+//! The storage host is the machine `storage` of a pair: its memory and its sessions are gone. It brings back its pool
+//! and its exports itself, or the controller does; no call asks for that. On the machine `node` run the program, fio,
+//! and a [`Writer`] that notes when each of its blocks was stored.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
