@@ -41,7 +41,8 @@ impl Since {
     /// If the log cannot be written.
     pub fn now(name: &str) -> Self {
         let mark = format!("the lab: {name} begins");
-        fs::write("/dev/kmsg", &mark).expect("the log of the kernel");
+        // Without its end the line is not shown before another one follows.
+        fs::write("/dev/kmsg", format!("{mark}\n")).expect("the log of the kernel");
         Self(mark)
     }
 
