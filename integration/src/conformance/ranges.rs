@@ -161,8 +161,9 @@ pub async fn wrong_questions_for_ranges_are_refused_and_change_nothing(target: &
     };
     let volumes = [world.volume("one").await, world.volume("two").await];
     let mut cuts = Vec::new();
-    for volume in &volumes {
-        cuts.push(cut(&world, "cut", volume).await);
+    // The name of a snapshot is of one volume only.
+    for (name, volume) in ["cut-1", "cut-2"].into_iter().zip(&volumes) {
+        cuts.push(cut(&world, name, volume).await);
     }
     let ghost = cuts[0].replace("cut", "ghost");
     let [ghost, own, foreign] = [&*ghost, &*cuts[0], &*cuts[1]];

@@ -1,4 +1,4 @@
-//! Numbers that the environment of a run gives to its cells.
+//! What the environment of a run gives to its cells.
 
 use std::env;
 use std::time::Duration;
@@ -9,6 +9,9 @@ const ROUNDS: &str = "OMNIBUS_LAB_ROUNDS";
 const CLONES: &str = "OMNIBUS_LAB_CLONES";
 /// The seconds of an outage.
 const OUTAGE: &str = "OMNIBUS_OUTAGE";
+
+/// A part of the names of the checks of a suite that are run.
+const CHECKS: &str = "OMNIBUS_LAB_CHECKS";
 
 /// The seed of all that is random.
 pub fn seed() -> u64 {
@@ -30,11 +33,23 @@ pub fn outage() -> Option<Duration> {
     number(OUTAGE).map(Duration::from_secs)
 }
 
-/// The given numbers as words for `env`, for the machine.
+/// What the names of the checks of a suite have to contain, if not all of them are run.
+///
+/// # Panics
+/// If it can be part of no name.
+pub fn checks() -> Option<String> {
+    let text = env::var(CHECKS).ok()?;
+    let is_part = text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+    assert!(is_part, "{CHECKS} is no part of a name: {text}");
+    Some(text)
+}
+
+/// All that is given as words for `env`, for the machine.
 pub fn words() -> String {
-    let given = [ROUNDS, CLONES, OUTAGE].into_iter();
-    let words = given.filter_map(|name| Some(format!("{name}={} ", number(name)?)));
-    words.collect()
+    let numbers = [ROUNDS, CLONES, OUTAGE].into_iter();
+    let numbers = numbers.filter_map(|name| Some(format!("{name}={} ", number(name)?)));
+    let checks = checks().map(|part| format!("{CHECKS}={part} "));
+    numbers.chain(checks).collect()
 }
 
 fn number(name: &str) -> Option<u64> {

@@ -15,8 +15,10 @@ use crate::conformance::optional::{self, Optional};
 use crate::conformance::{Holds, Target};
 use crate::lab::command::run;
 use crate::lab::evidence;
+use crate::lab::given;
 use crate::lab::leftovers::Leftovers;
 use crate::lab::life::step;
+use crate::lab::outside;
 use crate::place::Place;
 use crate::server::Launch;
 use crate::suite;
@@ -206,10 +208,17 @@ pub async fn is_whole_for_nodes(served: Served) {
     assert_eq!(storage(), before.1, "the storage is as before");
 }
 
-/// Runs these checks, one after the other.
+/// Runs these checks, one after the other, or those of them that are chosen.
 async fn pass<'a>(checks: impl IntoIterator<Item = Check<'a>>) {
     let mut failed = Vec::new();
+    let part = given::checks();
+    if let Some(part) = &part {
+        outside::note(&format!("only the checks with `{part}` in their names"));
+    }
     for (name, check) in checks {
+        if part.as_ref().is_some_and(|part| !name.contains(part)) {
+            continue;
+        }
         let began = Instant::now();
         let passed = evidence::passes(check).await;
         let took = began.elapsed().as_secs();
