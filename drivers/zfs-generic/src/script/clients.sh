@@ -99,34 +99,21 @@ nfs_clients() {
     done
 }
 
-# What smbstatus says of the share, as JSON or, before samba 4.17, as a table. Fails unless its answer is whole.
-samba_says() {
-    "$@" 2>/dev/null | share=$name LC_ALL=C awk '
-        function value(text) {
-            sub(/^[^:]*: "/, "", text)
-            sub(/",?$/, "", text)
-            return text
-        }
-        function tell(machine) {
-            if (machine == "" || machine ~ /[^A-Za-z0-9.:%_-]/) machine = "?"
-            print "connected " machine
-        }
+# The machines that are connected to the share, by the table of smbstatus, which every version has. Fails unless it is
+# whole.
+smb_clients() {
+    { smbstatus --shares 2>/dev/null && echo .; } | share=$name LC_ALL=C awk '
         BEGIN { share = tolower(ENVIRON["share"]) }
-        NR == 1 && $0 == "{" { json = 1 }
-        json && /^    "/ { service = ""; machine = "" }
-        json && $1 == "\"service\":" { service = tolower(value($0)) }
-        json && $1 == "\"machine\":" { machine = value($0) }
-        json && /^    [}]/ && service == share { tell(machine) }
-        json && $0 == "}" { whole = 1 }
-        !json && $1 == "Service" && $3 == "Machine" { whole = 1; next }
-        !json && whole && NF > 3 && tolower($1) == share { tell($3) }
+        $1 == "Service" && $3 == "Machine" { table = 1; next }
+        table && NF > 3 && tolower($1) == share { print "connected " ($3 ~ /[^A-Za-z0-9.:%_-]/ ? "?" : $3) }
+        table && $0 == "." { whole = 1 }
         END { exit !whole }'
 }
 
 case $protocol in
 nfs) nfs_clients ;;
 smb)
-    samba_says smbstatus --json --shares || samba_says smbstatus --shares ||
+    smb_clients ||
         echo 'unseen smbstatus does not say it: it is not there, or not for this login'
     ;;
 esac

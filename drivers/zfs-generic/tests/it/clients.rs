@@ -18,7 +18,6 @@ const SCRIPT: &str = include_str!("../../src/script/clients.sh");
 const MOUNTS: &str = include_str!("clients/mountinfo");
 const INFO: &str = include_str!("clients/info");
 const STATES: &str = include_str!("clients/states");
-const JSON: &str = include_str!("clients/smbstatus.json");
 const TABLE: &str = include_str!("clients/smbstatus.txt");
 /// The dataset of the fixtures, and its number as nfsd writes it.
 const OURS: &str = "tank/csi/volumes/pvc-1";
@@ -163,50 +162,45 @@ async fn a_host_that_does_not_say_which_filesystems_it_has_hides_who_uses_them()
     }
 }
 
-fn samba(host: &Host, text: &str) {
+fn samba(host: &Host, text: &str, status: u8) {
     std::fs::write(host.path("answer"), text).unwrap();
-    let json = text.starts_with('{');
-    let program = format!(
-        "#!/bin/sh\ncase $1 in --json) {json} || exit 1 ;; *) {json} && exit 1 ;; esac\ncat \"${{0%/bin/*}}/answer\"\n"
-    );
+    let program = format!("#!/bin/sh\ncat \"${{0%/bin/*}}/answer\"\nexit {status}\n");
     host.program("smbstatus", &program);
 }
 
 #[tokio::test]
-async fn the_machines_of_a_share_of_samba_are_seen_as_json_and_as_a_table() {
+async fn the_machines_of_a_share_of_samba_are_seen() {
     let mut seen = 0;
     for awk in ["/usr/bin/mawk", "/usr/bin/gawk", "/bin/busybox"] {
-        for text in [JSON, TABLE] {
-            let host = host();
-            if !host.takes("awk", awk) {
-                continue;
-            }
-            seen += 1;
-            samba(&host, text);
-            // Names of shares ignore case.
-            for ours in [OURS, "tank/csi/volumes/PVC-1"] {
-                assert_eq!(
-                    run(&host, "smb", ours).await,
-                    "connected 127.0.0.1",
-                    "{awk}"
-                );
-            }
-            let other = "tank/csi/volumes/pvc-10";
-            assert_eq!(run(&host, "smb", other).await, "", "{awk}");
+        let host = host();
+        if !host.takes("awk", awk) {
+            continue;
         }
+        seen += 1;
+        samba(&host, TABLE, 0);
+        // Names of shares ignore case.
+        for ours in ["tank/csi/served/v/pvc_1", "tank/csi/served/v/PVC-1"] {
+            let machine = run(&host, "smb", ours).await;
+            assert_eq!(machine, "connected 127.0.0.1", "{awk}");
+        }
+        let other = "tank/csi/served/v/pvc-10";
+        assert_eq!(run(&host, "smb", other).await, "", "{awk}");
     }
     assert_ne!(seen, 0, "none of these is here");
 }
 
 #[tokio::test]
 async fn an_answer_of_samba_that_is_not_whole_is_none() {
-    let cut = &JSON[..JSON.rfind('}').unwrap()];
-    for text in ["smbstatus only works as root!\n", "", "{\n", cut] {
+    let other = "tank/csi/volumes/none";
+    for (text, status) in [("smbstatus only works as root!\n", 0), ("", 0), (TABLE, 1)] {
         let host = host();
-        samba(&host, text);
-        let seen = run(&host, "smb", "tank/csi/volumes/none").await;
+        samba(&host, text, status);
+        let seen = run(&host, "smb", other).await;
         assert!(seen.starts_with("unseen "), "{text}: {seen}");
     }
+    let host = host();
+    samba(&host, TABLE, 0);
+    assert_eq!(run(&host, "smb", other).await, "");
 }
 
 /// The nodes that the export reads in answers to its questions.
