@@ -175,7 +175,7 @@ impl Node {
             if !matches!(request.attachment, Attachment::Hostpath(_)) {
                 self.answers(&limits, request.staging.path()).await?;
             }
-            stage::stage(&self.context, limits, request).await
+            stage::stage(&self.context, &self.overdue, limits, request).await
         };
         self.account(source, Purpose::Change).on_account(work).await
     }

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use super::hostpath;
 use super::mount_target::{MountTarget, Shape};
+use super::overdue::OverdueReads;
 use super::request::StageRequest;
 use super::{Context, mount_access};
 use crate::blocking::{self, Doing, Limits};
@@ -30,6 +31,7 @@ pub(super) const UNDOING: Duration = Duration::from_secs(20);
 
 pub(super) async fn stage(
     context: &Arc<Context>,
+    overdue: &OverdueReads,
     limits: Limits,
     request: StageRequest,
 ) -> Result<(), Error> {
@@ -42,11 +44,11 @@ pub(super) async fn stage(
             blocking::run(limits, doing, work).await
         }
         Attachment::Iscsi(_) | Attachment::Nvmeof(_) => {
-            device::stage(context, limits, Arc::new(request)).await
+            device::stage(context, overdue, limits, Arc::new(request)).await
         }
         Attachment::ZfsLocal(zfs) => {
             let zfs = zfs.clone();
-            dataset::stage(context, limits, &zfs, Arc::new(request)).await
+            dataset::stage(context, overdue, limits, &zfs, Arc::new(request)).await
         }
         Attachment::Nfs(_)
         | Attachment::Smb(_)

@@ -3,7 +3,7 @@
 //! Everything is read from the filesystem of the path itself. No other mount is accessed, so a dead one affects no
 //! other volume. A filesystem that does not respond is an unhealthy volume, not a failed call.
 
-use rustix::fs::{StatVfs, StatVfsMountFlags};
+use rustix::fs::{Mode, OFlags, StatVfs, StatVfsMountFlags};
 use rustix::io::Errno;
 
 use super::backing::{Backing, backing};
@@ -13,7 +13,8 @@ use super::health::{
 use super::mount_target::is_dead;
 use super::raw::BLOCK_DEVICE;
 use super::request::{Usage, VolumeStats};
-use crate::kernel::Kernel;
+use crate::device::BlockDevice;
+use crate::kernel::{self, Kernel};
 use crate::mount::{MountEntry, MountTable, Place};
 use csi_types::attachment::AbsolutePath;
 use csi_types::error::{Error, Kind};
@@ -48,7 +49,7 @@ pub(super) fn stats(kernel: &Kernel, path: &AbsolutePath) -> Result<VolumeStats,
             vfs.f_bavail,
         )),
         inodes: (vfs.f_files > 0).then(|| usage(1, vfs.f_files, vfs.f_ffree, vfs.f_favail)),
-        conditions: conditions(&place, &vfs),
+        conditions: conditions(kernel, &place, &vfs),
     })
 }
 
@@ -135,8 +136,9 @@ fn silent(errno: Errno) -> VolumeStats {
     without_numbers(inaccessible(NO_ANSWER, text))
 }
 
-fn conditions(place: &Place, vfs: &StatVfs) -> Conditions {
-    condition(place, vfs).into_iter().chain(room(vfs)).collect()
+fn conditions(kernel: &Kernel, place: &Place, vfs: &StatVfs) -> Conditions {
+    let first = condition(kernel, place, vfs).into_iter();
+    first.chain(room(vfs)).collect()
 }
 
 /// Next to nothing can be written, or no more files be made. One that counts neither has room, and one that is read-only, such
@@ -154,7 +156,7 @@ fn room(vfs: &StatVfs) -> Vec<Condition> {
     full.into_iter().chain(none).collect()
 }
 
-fn condition(place: &Place, vfs: &StatVfs) -> Option<Condition> {
+fn condition(kernel: &Kernel, place: &Place, vfs: &StatVfs) -> Option<Condition> {
     if place.is_deleted() {
         let text = "the directory of the volume was deleted while it was mounted";
         return Some(Condition::new(
@@ -165,18 +167,40 @@ fn condition(place: &Place, vfs: &StatVfs) -> Option<Condition> {
     }
     // A filesystem on a device may have given up without telling statvfs; the mount table knows.
     let may_have = vfs.f_flag.contains(StatVfsMountFlags::RDONLY) || place.device().major != 0;
-    if may_have && filesystem_gave_up(place) {
+    if may_have && filesystem_gave_up(kernel, place) {
         let text = "the filesystem is read-only below a writable mount, as after an error";
         return Some(Condition::new(ConditionKind::Degraded, READ_ONLY, text));
     }
     None
 }
 
-fn filesystem_gave_up(place: &Place) -> bool {
+fn filesystem_gave_up(kernel: &Kernel, place: &Place) -> bool {
     let Ok(table) = MountTable::read() else {
         return false;
     };
-    place.entry(&table).is_some_and(|entry| gave_up(&entry))
+    place.entry(&table).is_some_and(|entry| {
+        let may_refuse = || !entry.is_read_only() && had_errors(kernel, &entry);
+        gave_up(&entry) || may_refuse() && refuses_files(place)
+    })
+}
+
+/// Whether ext4 has had errors, now or before its last check. From Linux 6.12 to 6.14 the mount of one that has stopped
+/// after them looks as before.
+fn had_errors(kernel: &Kernel, entry: &MountEntry<'_>) -> bool {
+    let Ok(Some(device)) = BlockDevice::by_number(kernel, entry.device.into()) else {
+        return false;
+    };
+    let counted = kernel.sys(format!("fs/ext4/{}/errors_count", device.name()));
+    let count = kernel::read(&counted).ok().flatten();
+    count.is_some_and(|count| count.trim() != "0")
+}
+
+/// Whether no file can be made there, because of an error or as below a read-only mount. The file has no name, and is
+/// gone at once.
+pub(super) fn refuses_files(directory: &Place) -> bool {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let made = rustix::fs::openat(directory, c".", flags, Mode::RUSR | Mode::WUSR);
+    matches!(made, Err(Errno::IO | Errno::ROFS))
 }
 
 /// Whether a filesystem is read-only below a writable mount, as after an error.

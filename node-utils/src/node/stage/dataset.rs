@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use tokio::time::Instant;
 
 use super::super::mount_target::{MountTarget, Shape};
+use super::super::overdue::OverdueReads;
 use super::super::share as of_volume;
 use super::super::{Context, mount_access, mount_failed};
 use super::{device, share};
@@ -26,19 +27,20 @@ const ZFS: &str = "zfs";
 
 pub(super) async fn stage(
     context: &Arc<Context>,
+    overdue: &OverdueReads,
     limits: Limits,
     zfs: &ZfsLocal,
     request: Arc<StageRequest>,
 ) -> Result<(), Error> {
     if request.capability.access == Access::Block || is_disk(context, &limits, zfs).await? {
-        return device::stage(context, limits, request).await;
+        return device::stage(context, overdue, limits, request).await;
     }
     let share::Found::Empty { made } = share::look(context, &limits, &request).await? else {
         return Ok(());
     };
     let staged = match mountable(context, zfs, &request, limits.deadline()).await {
         Ok(Some(mountable)) => mount(context, &limits, zfs, &request, mountable).await,
-        Ok(None) => return device::stage(context, limits, request).await,
+        Ok(None) => return device::stage(context, overdue, limits, request).await,
         Err(error) => Err(error),
     };
     match staged {

@@ -5,11 +5,13 @@
 //! against a detach.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::super::backing::{Backing, backing};
 use super::super::mount_target::{MountTarget, Shape};
+use super::super::overdue::OverdueReads;
 use super::super::raw::{BLOCK_DEVICE, bind};
 use super::super::unstage;
 use super::super::{Context, kata, mount_failed, record, stats};
@@ -22,13 +24,16 @@ use crate::node::StageRequest;
 use csi_types::capability::Access;
 use csi_types::error::{Effect, Error, Kind};
 
+/// The time of a filesystem to say whether it can be written. One that takes longer waits for its storage.
+const WRITABLE: Duration = Duration::from_secs(1);
+
 /// The state of the staging path before anything is attached.
 enum Found {
     /// This very volume.
     Staged,
     /// This very volume, which has not grown to the size of its device yet.
     Unfinished(BlockDevice),
-    /// This volume, with a filesystem that turned read-only after an error and is not used elsewhere.
+    /// This volume, with a filesystem that stopped after an error and is not used elsewhere.
     GaveUp(Created),
     /// A place for it.
     Empty(Created),
@@ -42,15 +47,20 @@ struct Created {
 
 pub(super) async fn stage(
     context: &Arc<Context>,
+    overdue: &OverdueReads,
     limits: Limits,
     request: Arc<StageRequest>,
 ) -> Result<(), Error> {
-    let doing = format!("stage at `{}`", request.staging);
-    let look = {
+    let look = async |is_stopped| {
         let (context, request) = (Arc::clone(context), Arc::clone(&request));
-        move || look(&context, &request)
+        let doing = Doing::changing(format!("stage at `{}`", request.staging));
+        let work = move || look(&context, &request, is_stopped);
+        blocking::run(limits.clone(), doing, work).await
     };
-    let found = blocking::run(limits.clone(), Doing::changing(doing), look).await?;
+    let mut found = look(false).await?;
+    if matches!(found, Found::Staged) && refuses_writes(overdue, &limits, &request).await {
+        found = look(true).await?;
+    }
     let created = match found {
         Found::Staged => return Ok(()),
         Found::Unfinished(device) => {
@@ -65,6 +75,22 @@ pub(super) async fn stage(
         Err(error) if matches!(error.kind(), Kind::Timeout | Kind::Pending) => Err(error),
         Err(error) => Err(take_back(context, &limits, &request, created, error).await),
     }
+}
+
+/// Whether the filesystem of a staged volume refuses to be written. After an error of its journal it does, and its mount
+/// does not show it.
+async fn refuses_writes(overdue: &OverdueReads, limits: &Limits, request: &StageRequest) -> bool {
+    if request.capability.access == Access::Block {
+        return false;
+    }
+    let path = request.staging.path();
+    let limits = limits.no_later_than(Instant::now() + WRITABLE);
+    let work = {
+        let path = path.clone();
+        move || Ok(Place::open(path.as_path()).is_ok_and(|place| stats::refuses_files(&place)))
+    };
+    let asked = overdue.read(limits, format!("write to `{path}`"), path, work);
+    asked.await.unwrap_or_default()
 }
 
 /// Attaches, prepares and mounts.
@@ -101,12 +127,13 @@ async fn bring(
     }
 }
 
-/// Checks the staging path, removes dead mounts from it, and writes the record.
-fn look(context: &Context, request: &StageRequest) -> Result<Found, Error> {
+/// Checks the staging path, removes dead mounts from it, and writes the record. `is_stopped` says that what is mounted
+/// there refuses to be written.
+fn look(context: &Context, request: &StageRequest, is_stopped: bool) -> Result<Found, Error> {
     let staging = request.staging.path();
     let slot = MountTarget::open(&context.kernel, staging, Shape::Directory)?;
     context.changed("staging directory made");
-    let found = look_at(context, request, &slot).map_err(|error| slot.undo(error))?;
+    let found = look_at(context, request, &slot, is_stopped).map_err(|error| slot.undo(error))?;
     match found {
         Found::Staged | Found::Unfinished(_) => Ok(found),
         Found::Empty(created) => {
@@ -116,7 +143,7 @@ fn look(context: &Context, request: &StageRequest) -> Result<Found, Error> {
         Found::GaveUp(created) => {
             // As long as it is open it cannot be unmounted.
             drop(slot);
-            tracing::warn!(path = %staging, "the filesystem turned read-only after an error; it is mounted anew");
+            tracing::warn!(path = %staging, "the filesystem stopped after an error; it is mounted anew");
             mount::unmount_all_layers(staging.as_path())
                 .map_err(|error| mount_failed(format!("unmount `{staging}`"), error))
                 .and_then(|_| keep_record(context, request))
@@ -152,6 +179,7 @@ fn look_at(
     context: &Context,
     request: &StageRequest,
     slot: &MountTarget<'_>,
+    is_stopped: bool,
 ) -> Result<Found, Error> {
     let staging = request.staging.path();
     let wants_device = request.capability.access == Access::Block;
@@ -160,7 +188,7 @@ fn look_at(
     };
     if slot.place.is_mount_point() {
         return match volume(context, request, &slot.place)? {
-            Some(device) if !wants_device => mounted(request, slot, created, device),
+            Some(device) if !wants_device => mounted(request, slot, created, device, is_stopped),
             _ => Err(conflict(request)),
         };
     }
@@ -194,20 +222,22 @@ fn look_at(
     }
 }
 
-/// The volume is mounted. If its filesystem turned read-only after an error and is not used elsewhere, it is
-/// mounted again.
+/// The volume is mounted. If its filesystem stopped after an error and is not used elsewhere, it is mounted again.
 fn mounted(
     request: &StageRequest,
     slot: &MountTarget<'_>,
     created: Created,
     device: BlockDevice,
+    is_stopped: bool,
 ) -> Result<Found, Error> {
     let staging = request.staging.path();
     let doing = || format!("stage at `{staging}`");
     let failed = |error: std::io::Error| Error::new(Kind::Internal, doing()).because(error);
     let table = MountTable::read().map_err(failed)?;
     let entry = slot.place.entry(&table);
-    let Some(entry) = entry.filter(stats::gave_up) else {
+    let gave_up =
+        |entry: &MountEntry<'_>| stats::gave_up(entry) || is_stopped && !entry.is_read_only();
+    let Some(entry) = entry.filter(gave_up) else {
         return Ok(if record::is_unfinished(staging) {
             Found::Unfinished(device)
         } else {
@@ -216,8 +246,8 @@ fn mounted(
     };
     if is_elsewhere(&table, &entry) {
         return Err(Error::new(Kind::Busy, doing()).advise(
-            "its filesystem turned read-only after an error; stop every pod that uses it, so that \
-             it can be checked and mounted anew",
+            "its filesystem stopped after an error; stop every pod that uses it, so that it can be \
+             checked and mounted anew",
         ));
     }
     Ok(Found::GaveUp(created))

@@ -99,6 +99,14 @@ states! {
         after(b, Volume::Filesystem, &[Verb::Stage]);
         give_up(b)
     };
+    Filesystem, "staged and published; the filesystem has stopped" => |b| {
+        after(b, Volume::Filesystem, &[Verb::Stage, Verb::Publish]);
+        stop(b)
+    };
+    Filesystem, "staged; the filesystem has stopped" => |b| {
+        after(b, Volume::Filesystem, &[Verb::Stage]);
+        stop(b)
+    };
     Filesystem, "staged and published; the device is gone" => |b| {
         after(b, Volume::Filesystem, &[Verb::Stage, Verb::Publish]);
         gone(b)
@@ -377,8 +385,28 @@ fn give_up(bench: &Bench) -> Box<dyn Any> {
         .arg(bench.text("k/s"));
     let remounted = bench.run(exec::Runner::perform(&exec::Local::new(), &command));
     remounted.expect("remount");
-    let trigger = format!("/sys/fs/ext4/{name}/trigger_fs_error");
+    err(&name);
+    none()
+}
+
+/// Lets ext4 find an error.
+fn err(device: &str) {
+    let trigger = format!("/sys/fs/ext4/{device}/trigger_fs_error");
     fs::write(trigger, "a test").expect("error");
+}
+
+/// Lets ext4 stop after an error, as when its journal cannot be written (EXT4_IOC_SHUTDOWN): its mount does not become
+/// read-only.
+fn stop(bench: &Bench) -> Box<dyn Any> {
+    err(bench.storage.device("one").name());
+    let ioctl = "import fcntl, os, struct, sys\n\
+                 fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))";
+    let command = exec::Command::new(exec::Program::constant("python3"))
+        .arg("-c")
+        .arg(ioctl)
+        .arg(bench.text("k/s"));
+    let stopped = bench.run(exec::Runner::perform(&exec::Local::new(), &command));
+    stopped.expect("ext4 stops");
     none()
 }
 
