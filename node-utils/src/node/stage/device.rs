@@ -16,7 +16,7 @@ use super::super::raw::{BLOCK_DEVICE, bind};
 use super::super::unstage;
 use super::super::{Context, kata, mount_failed, record, stats};
 use super::{UNDOING, local};
-use crate::blocking::{self, Doing, Limits};
+use crate::blocking::{self, Doing, Limits, Purpose};
 use crate::device::{Attached, BlockDevice};
 use crate::filesystem;
 use crate::mount::{self, MountEntry, MountTable, Place};
@@ -90,6 +90,8 @@ async fn refuses_writes(overdue: &OverdueReads, limits: &Limits, request: &Stage
         move || Ok(Place::open(path.as_path()).is_ok_and(|place| stats::refuses_files(&place)))
     };
     let asked = overdue.read(limits, format!("write to `{path}`"), path, work);
+    // One that hangs leaves the threads that change volumes free.
+    let asked = blocking::meant_for(Purpose::Look, asked);
     asked.await.unwrap_or_default()
 }
 
