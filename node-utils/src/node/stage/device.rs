@@ -237,8 +237,10 @@ fn mounted(
     let failed = |error: std::io::Error| Error::new(Kind::Internal, doing()).because(error);
     let table = MountTable::read().map_err(failed)?;
     let entry = slot.place.entry(&table);
-    let gave_up =
-        |entry: &MountEntry<'_>| stats::gave_up(entry) || is_stopped && !entry.is_read_only();
+    // The mounts of other filesystems show it. A volume of btrfs may be read-only because its owner wants it so.
+    let hides_it =
+        |entry: &MountEntry<'_>| !entry.is_read_only() && entry.fs_type().starts_with("ext");
+    let gave_up = |entry: &MountEntry<'_>| stats::gave_up(entry) || is_stopped && hides_it(entry);
     let Some(entry) = entry.filter(gave_up) else {
         return Ok(if record::is_unfinished(staging) {
             Found::Unfinished(device)
