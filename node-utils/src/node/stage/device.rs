@@ -58,7 +58,8 @@ pub(super) async fn stage(
         blocking::run(limits.clone(), doing, work).await
     };
     let mut found = look(false).await?;
-    if matches!(found, Found::Staged) && refuses_writes(overdue, &limits, &request).await {
+    let is_mounted = matches!(found, Found::Staged | Found::Unfinished(_));
+    if is_mounted && refuses_writes(overdue, &limits, &request).await {
         found = look(true).await?;
     }
     let created = match found {
