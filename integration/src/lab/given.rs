@@ -38,7 +38,7 @@ pub fn outage() -> Option<Duration> {
 /// # Panics
 /// If it can be part of no name.
 pub fn checks() -> Option<String> {
-    let text = env::var(CHECKS).ok()?;
+    let text = env::var(CHECKS).ok().filter(|text| !text.is_empty())?;
     let is_part = text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
     assert!(is_part, "{CHECKS} is no part of a name: {text}");
     Some(text)

@@ -34,6 +34,9 @@ const IN_PAGES: usize = 12;
 /// Until all connections have logged in, which takes an emulated processor a second each.
 const CALL_TIMEOUT: Duration = Duration::from_mins(3);
 
+/// A run of nothing would count as passed.
+const NONE_IS_CHOSEN: &str = "no check has that in its name";
+
 /// The name of a check, and what it does.
 type Check<'a> = (&'static str, Pin<Box<dyn Future<Output = ()> + 'a>>);
 
@@ -159,7 +162,8 @@ pub async fn is_whole<T: Target>(target: &T) {
     let before = (Leftovers::read(), storage());
     let checks = suite!(@every @list target);
     let (all, absent) = (checks.len(), optional::absent());
-    pass(checks).await;
+    let ran = pass(checks).await;
+    assert_ne!(ran, 0, "{NONE_IS_CHOSEN}");
     if given::checks().is_none() {
         let absent = optional::absent() - absent;
         step(&format!(
@@ -199,20 +203,21 @@ pub async fn is_whole_for_nodes(served: Served) {
         optional: fencing_and_unfencing_killed_in_the_middle_are_completed_or_undone,
     };
     let absent = optional::absent();
-    pass(checks).await;
+    let mut ran = pass(checks).await;
     if is_unknown(*target) {
         note_unknown("no fence was tried");
     } else {
-        pass(fences).await;
+        ran += pass(fences).await;
     }
+    assert_ne!(ran, 0, "{NONE_IS_CHOSEN}");
     assert_eq!(optional::absent(), absent, "it tells that it has all of it");
     Leftovers::back_to(&before.0, "the conformance suite").await;
     assert_eq!(storage(), before.1, "the storage is as before");
 }
 
-/// Runs these checks, one after the other, or those of them that are chosen.
-async fn pass<'a>(checks: impl IntoIterator<Item = Check<'a>>) {
-    let mut failed = Vec::new();
+/// Runs these checks, one after the other, or those of them that are chosen. Returns their number.
+async fn pass<'a>(checks: impl IntoIterator<Item = Check<'a>>) -> usize {
+    let (mut ran, mut failed) = (0, Vec::new());
     let part = given::checks();
     if let Some(part) = &part {
         outside::note(&format!("only the checks with `{part}` in their names"));
@@ -221,6 +226,7 @@ async fn pass<'a>(checks: impl IntoIterator<Item = Check<'a>>) {
         if part.as_ref().is_some_and(|part| !name.contains(part)) {
             continue;
         }
+        ran += 1;
         let began = Instant::now();
         let passed = evidence::passes(check).await;
         let took = began.elapsed().as_secs();
@@ -233,4 +239,5 @@ async fn pass<'a>(checks: impl IntoIterator<Item = Check<'a>>) {
     }
     let why = "those after the first may come of what it left behind";
     assert!(failed.is_empty(), "failed: {failed:?}; {why}");
+    ran
 }
