@@ -1,7 +1,8 @@
 //! Space, files and health of a mounted volume.
 //!
-//! Everything is read from the filesystem of the path itself. No other mount is accessed, so a dead one affects no
-//! other volume. A filesystem that does not respond is an unhealthy volume, not a failed call.
+//! Everything is read from the filesystem of the path itself. Only an ext4 that has had errors is asked to make a file,
+//! which has no name. No other mount is accessed, so a dead one affects no other volume. A filesystem that does not
+//! respond is an unhealthy volume, not a failed call.
 
 use rustix::fs::{Mode, OFlags, StatVfs, StatVfsMountFlags};
 use rustix::io::Errno;
@@ -184,8 +185,8 @@ fn filesystem_gave_up(kernel: &Kernel, place: &Place) -> bool {
     })
 }
 
-/// Whether ext4 has had errors, now or before its last check. From Linux 6.12 to 6.14 the mount of one that has stopped
-/// after them looks as before.
+/// Whether ext4 has counted errors, now or earlier. From Linux 6.12 to 6.14, and in some older ones (6.1.113), the mount
+/// of one that has stopped after them looks as before.
 fn had_errors(kernel: &Kernel, entry: &MountEntry<'_>) -> bool {
     let Ok(Some(device)) = BlockDevice::by_number(kernel, entry.device.into()) else {
         return false;
