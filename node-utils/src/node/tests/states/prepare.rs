@@ -395,8 +395,8 @@ fn err(device: &str) {
     fs::write(trigger, "a test").expect("error");
 }
 
-/// Lets ext4 stop after an error, as when its journal cannot be written (EXT4_IOC_SHUTDOWN): its mount does not become
-/// read-only.
+/// Lets ext4 stop after an error (`EXT4_IOC_SHUTDOWN`), as when its journal cannot be written: its mount does not
+/// become read-only.
 fn stop(bench: &Bench) -> Box<dyn Any> {
     err(bench.storage.device("one").name());
     let ioctl = "import fcntl, os, struct, sys\n\
