@@ -216,10 +216,10 @@ async fn asked(driver: &RealDriver, query: HealthQuery<'_>) -> Vec<(ConditionKin
     let found = timeout(LOOK, driver.conditions(&now, query)).await;
     let mut found = found.expect("its health is not known in time").unwrap();
     let conditions = found.pop().flatten().expect("it does not exist");
-    let told = |reason: &str, message: &str| format!("{reason}: {message}");
+    let text = |reason: &str, message: &str| format!("{reason}: {message}");
     conditions
         .iter()
-        .map(|one| (one.kind(), told(one.reason().as_str(), one.message())))
+        .map(|one| (one.kind(), text(one.reason().as_str(), one.message())))
         .collect()
 }
 

@@ -120,7 +120,7 @@ show_sessions() {
 # Why none of the connected nodes can be put out while others stay, if it is so.
 show_hidden() {
     folder=${shown%/*}
-    # Where nvmet is not loaded nobody is connected.
+    # Where nvmet is not loaded no node is connected.
     [ -d "$root" ] || return 0
     if [ ! -d "$folder" ]; then
         echo 'hidden the storage host does not show controllers of nvmet: see CONFIG_NVME_TARGET_DEBUGFS'
