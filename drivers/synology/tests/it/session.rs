@@ -61,10 +61,10 @@ async fn a_refused_login_is_not_repeated_because_dsm_blocks_addresses() {
 async fn a_login_refused_because_the_address_is_blocked_proves_nothing() {
     let nas = Nas::start(Version::V7_2, "").await;
     let driver = open(&mistaken(&config(&nas.sim, "")));
-    let nas = Nas { driver, ..nas };
     nas.sim
         .fault(Fault::once("SYNO.API.Auth", "login", Action::Refuse(407)));
-    let error = nas.try_create(&nas.request("pvc-1", None)).await;
+    let request = nas.request("pvc-1", None);
+    let error = driver.create_volume(&call(), &request).await;
     let error = error.expect_err("blocked");
     assert_eq!(error.kind(), Kind::Unreachable, "{}", error.chain());
     assert_eq!(error.effect(), Effect::Possible, "{}", error.chain());
