@@ -113,8 +113,7 @@ smb_clients() {
 case $protocol in
 nfs) nfs_clients ;;
 smb)
-    smb_clients ||
-        echo 'unseen smbstatus does not say it: it is not there, or not for this login'
+    smb_clients || echo 'unseen smbstatus does not say it: it is not there, or not for this login'
     ;;
 esac
 return 0

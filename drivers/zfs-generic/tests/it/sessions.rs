@@ -373,7 +373,7 @@ async fn a_fence_asks_the_host_whether_it_ends_what_one_node_has_open() {
     assert_eq!(stage.refusal().await, None);
     stage.is_locked_down();
     refused(&stage, "does not allow ending").await;
-    // Nobody is connected where nvmet is not loaded.
+    // No node is connected where nvmet is not loaded.
     std::fs::remove_dir_all(stage.host.path("cfg/nvmet")).unwrap();
     assert_eq!(stage.refusal().await, None);
 }

@@ -146,7 +146,7 @@ fn look(context: &Context, request: &StageRequest, is_stopped: bool) -> Result<F
         Found::GaveUp(created) => {
             // As long as it is open it cannot be unmounted.
             drop(slot);
-            tracing::warn!(path = %staging, "the filesystem stopped after an error; it is mounted anew");
+            tracing::warn!(path = %staging, "the filesystem stopped after an error; it is mounted again");
             mount::unmount_all_layers(staging.as_path())
                 .map_err(|error| mount_failed(format!("unmount `{staging}`"), error))
                 .and_then(|_| keep_record(context, request))
@@ -252,7 +252,7 @@ fn mounted(
     if is_elsewhere(&table, &entry) {
         return Err(Error::new(Kind::Busy, doing()).advise(
             "its filesystem stopped after an error; stop every pod that uses it, so that it can be \
-             checked and mounted anew",
+             checked and mounted again",
         ));
     }
     Ok(Found::GaveUp(created))

@@ -385,12 +385,12 @@ fn give_up(bench: &Bench) -> Box<dyn Any> {
         .arg(bench.text("k/s"));
     let remounted = bench.run(exec::Runner::perform(&exec::Local::new(), &command));
     remounted.expect("remount");
-    err(&name);
+    meet_an_error(&name);
     none()
 }
 
 /// Lets ext4 find an error.
-fn err(device: &str) {
+fn meet_an_error(device: &str) {
     let trigger = format!("/sys/fs/ext4/{device}/trigger_fs_error");
     fs::write(trigger, "a test").expect("error");
 }
@@ -398,7 +398,7 @@ fn err(device: &str) {
 /// Lets ext4 stop after an error (`EXT4_IOC_SHUTDOWN`), as when its journal cannot be written: its mount does not
 /// become read-only.
 fn stop(bench: &Bench) -> Box<dyn Any> {
-    err(bench.storage.device("one").name());
+    meet_an_error(bench.storage.device("one").name());
     let ioctl = "import fcntl, os, struct, sys\n\
                  fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))";
     let command = exec::Command::new(exec::Program::constant("python3"))
