@@ -244,6 +244,7 @@ impl Node {
             nsid: Nsid::parse(&nsid.to_string()).expect("nsid"),
             transports: Listed::transports("", ways).expect("transports"),
             device_id: Some(DeviceId::parse(&format!("uuid.{}", uuid(nsid))).expect("id")),
+            is_fenced: false,
         };
         let attached = attach(&self.tools, &self.kernel, &volume, soon()).await;
         attached.map(|(attached, _)| attached)

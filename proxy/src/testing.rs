@@ -26,8 +26,8 @@ use driver_core::{
     CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Effect, Error,
     ExpandVolume, Expanded, Expander, Expansion, FindVolume, Found, GetSnapshot, Kind, Lister,
     MadeFor, Modifier, ModifyVolume, NodeId, Page, PageRequest, PageToken, Parameters,
-    PublishVolume, Published, Publisher, Snapshot, SnapshotFilter, SnapshotId, Snapshots, Source,
-    Topology, UnpublishVolume, Volume, VolumeId, VolumeName,
+    PublishVolume, Publisher, Snapshot, SnapshotFilter, SnapshotId, Snapshots, Source, Topology,
+    UnpublishVolume, Volume, VolumeId, VolumeName,
 };
 use node_utils::Tools;
 use tokio::sync::Notify;
@@ -519,14 +519,10 @@ impl Snapshots for Memory {
 
 #[async_trait::async_trait]
 impl Publisher for Memory {
-    async fn publish_volume(
-        &self,
-        call: &Call,
-        request: PublishVolume<'_>,
-    ) -> Result<Published, Error> {
+    async fn publish_volume(&self, call: &Call, request: PublishVolume<'_>) -> Result<(), Error> {
         self.enter(call).await?;
         self.state().nodes.push(format!("+{}", request.node.id));
-        Ok(Published::default())
+        Ok(())
     }
 
     async fn unpublish_volume(

@@ -392,6 +392,7 @@ impl DiskExport {
                 nsid: Nsid::parse("1")?,
                 transports: transports.clone(),
                 device_id: None,
+                is_fenced: false,
             }),
         })
     }

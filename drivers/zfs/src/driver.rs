@@ -31,9 +31,9 @@ use driver_core::{
     CapacityQuery, CapacityReporter, CreateSnapshot, CreateVolume, DeleteSnapshot, DeleteVolume,
     Driver, Effect, Error, ExpandVolume, Expanded, Expander, Exports, Fencer, FindVolume, Found,
     GetSnapshot, Groups, Health, Kind, Lister, Maintenance, Modifier, ModifyVolume, Mover, Orphan,
-    Page, PageRequest, Parameters, PublishVolume, Published, Publisher, Snapshot, SnapshotFilter,
-    Snapshots, Source, Topology, Transfer, UnpublishVolume, UsageReporter, Volume, VolumeId,
-    VolumeName, missing, without_groups,
+    Page, PageRequest, Parameters, PublishVolume, Publisher, Snapshot, SnapshotFilter, Snapshots,
+    Source, Topology, Transfer, UnpublishVolume, UsageReporter, Volume, VolumeId, VolumeName,
+    missing, without_groups,
 };
 use tokio::time::Instant;
 
@@ -717,11 +717,7 @@ impl Publisher for ZfsDriver {
         true
     }
 
-    async fn publish_volume(
-        &self,
-        call: &Call,
-        request: PublishVolume<'_>,
-    ) -> Result<Published, Error> {
+    async fn publish_volume(&self, call: &Call, request: PublishVolume<'_>) -> Result<(), Error> {
         let change = AccessChange::Allow {
             node: request.node,
             is_only: request.capability.mode.is_of_one_node(),
@@ -734,7 +730,7 @@ impl Publisher for ZfsDriver {
             // reads the parent again after each plan.
             self.access_at_fence(call, request.id, change).await?;
         }
-        Ok(Published::default())
+        Ok(())
     }
 
     async fn unpublish_volume(

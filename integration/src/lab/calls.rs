@@ -123,6 +123,7 @@ impl Node {
         csi::NodeStageVolumeRequest {
             volume_capability: Some(fixture.capability.clone()),
             secrets: fixture.secrets.clone(),
+            publish_context: fixture.published.get().cloned().unwrap_or_default(),
             ..volume::stage(&fixture.volume, &self.staging(fixture))
         }
     }
@@ -236,9 +237,11 @@ impl Node {
             ..csi::ControllerPublishVolumeRequest::default()
         };
         let mut controller = self.server.client().controller;
-        within("attach", controller.controller_publish_volume(request))
-            .await
-            .map(drop)
+        let answer = within("attach", controller.controller_publish_volume(request)).await?;
+        let context = answer.into_inner().publish_context;
+        let known = fixture.published.get_or_init(|| context.clone());
+        assert_eq!(*known, context, "it is the same for each node");
+        Ok(())
     }
 
     /// Unpublishes from a node by its id, as an attacher does.

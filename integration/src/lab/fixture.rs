@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use csi_proto::v1::volume_capability::access_mode::Mode;
 use csi_proto::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
@@ -77,6 +78,8 @@ pub struct Fixture {
     pub backing: Backing,
     /// The exporter of the volume.
     pub export: Export,
+    /// The publish context, once a controller has published it to a node.
+    pub published: OnceLock<BTreeMap<String, String>>,
 }
 
 /// The holder of the bytes.
@@ -293,6 +296,7 @@ impl Fixture {
             access,
             backing,
             export,
+            published: OnceLock::new(),
         }
     }
 

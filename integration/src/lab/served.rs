@@ -30,6 +30,7 @@ pub mod torn;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use csi_proto::v1::Volume;
 use csi_proto::v1::volume_capability::access_mode::Mode;
@@ -406,6 +407,7 @@ impl Served {
                 name: format!("{}/v/{}", self.root, volume.volume_id.replacen('.', "/", 1)),
             }),
             export: Export::None,
+            published: OnceLock::new(),
             volume,
         }
     }

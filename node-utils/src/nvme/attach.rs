@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use super::NvmeFacts;
 use super::authenticated::{self, own_key};
-use super::connect::{Resolved, ready};
+use super::connect::{Resolved, endurance, ready};
 use super::controller::{Controller, State};
 use super::host_identity::HostIdentity;
 use super::namespace::{Namespace, ask_all};
@@ -162,8 +162,9 @@ async fn open(
 /// Looks up all hosts at once; those that are not found are problems, which the volume may not
 /// have if it is connected already.
 async fn resolve(volume: &Nvmeof, deadline: Instant) -> (Vec<Resolved>, Vec<Error>) {
+    let endurance = endurance(volume);
     let lookups = volume.transports.iter().cloned();
-    let lookups = join_all(lookups.map(|route| Resolved::of(route, deadline))).await;
+    let lookups = join_all(lookups.map(|route| Resolved::of(route, endurance, deadline))).await;
     let (mut routes, mut problems) = (Vec::new(), Vec::new());
     for result in lookups {
         match result {

@@ -16,18 +16,23 @@ use crate::device::{look, until};
 use crate::kernel::Kernel;
 use crate::tools::Tools;
 use csi_types::DhchapKey;
-use csi_types::attachment::{Fabric, Transport};
+use csi_types::attachment::{Fabric, Nvmeof, Transport};
 use csi_types::error::{Error, Kind};
 
 const NVME: Program = Program::constant("nvme");
 const MODPROBE: Program = Program::constant("modprobe");
 
 /// The way the kernel behaves when the target is cut off, unless the volume says otherwise.
+pub(super) type Endurance = [(&'static str, &'static str); 3];
+
+/// The endurance of a volume.
 ///
 /// Input and output wait while the kernel reconnects and fail when it gives up; a filesystem does
-/// not survive that. It gives up after 45 minutes, by default after ten: a storage server
-/// may take longer than that to boot and import its pools. Not never: a target that is gone for
-/// good must not hold processes, and the node's shutdown, for ever.
+/// not survive that. A storage server may take half an hour to boot and import its pools. But after
+/// a node is lost the orchestrator gives its volumes to another one, eleven minutes later at the
+/// earliest, and what waits here must not be written after that. So it gives up after 45 minutes
+/// where the storage itself keeps the lost node out, elsewhere after eleven. Not never: a target
+/// that is gone for good must not hold processes, and the node's shutdown, for ever.
 ///
 /// It tries every two seconds, by default ten, because what waits is a pod: a target that is back
 /// should be used at once. A try is one small packet.
@@ -35,11 +40,14 @@ const MODPROBE: Program = Program::constant("modprobe");
 /// It notices a silent cut after about five seconds, its default, said here because with several
 /// routes this is how long the others are not used. A target that is merely slow costs a reconnect,
 /// not an error.
-const ENDURANCE: [(&str, &str); 3] = [
-    ("ctrl-loss-tmo", "2700"),
-    ("reconnect-delay", "2"),
-    ("keep-alive-tmo", "5"),
-];
+pub(super) fn endurance(volume: &Nvmeof) -> Endurance {
+    let loss = if volume.is_fenced { "2700" } else { "660" };
+    [
+        ("ctrl-loss-tmo", loss),
+        ("reconnect-delay", "2"),
+        ("keep-alive-tmo", "5"),
+    ]
+}
 
 /// The options of a volume that select the host identity.
 const HOST: [&str; 2] = ["hostnqn", "hostid"];
@@ -55,16 +63,25 @@ const NODE: std::time::Duration = std::time::Duration::from_secs(3);
 pub(super) struct Resolved {
     way: Transport,
     addresses: Vec<String>,
+    endurance: Endurance,
 }
 
 // === impl Resolved ===
 
 impl Resolved {
     /// Looks the name up if it is one: sysfs shows addresses, never names.
-    pub(super) async fn of(way: Transport, deadline: Instant) -> Result<Self, Error> {
+    pub(super) async fn of(
+        way: Transport,
+        endurance: Endurance,
+        deadline: Instant,
+    ) -> Result<Self, Error> {
         if way.fabric == Fabric::Fc || ip(&way.address).is_some() {
             let addresses = vec![way.address.clone()];
-            return Ok(Self { way, addresses });
+            return Ok(Self {
+                way,
+                addresses,
+                endurance,
+            });
         }
         let doing = format!("look up the host of {}", place(&way));
         let host = way.address.clone();
@@ -86,7 +103,11 @@ impl Resolved {
         if addresses.is_empty() {
             return Err(failed());
         }
-        Ok(Self { way, addresses })
+        Ok(Self {
+            way,
+            addresses,
+            endurance,
+        })
     }
 
     /// The connection that goes this way, unless it is on its way out.
@@ -126,7 +147,7 @@ impl Resolved {
                 break;
             }
             let limit = tools.timeouts().nvme.min(left);
-            let settings = settings(&self.way, address, facts, host);
+            let settings = settings(&self.way, address, facts, (host, self.endurance));
             let ended = if is_proven {
                 let request = Request::of(&settings, key);
                 let soon = Instant::now() + limit;
@@ -189,7 +210,7 @@ fn settings<'a>(
     way: &'a Transport,
     address: &str,
     facts: &NvmeFacts,
-    host: &HostIdentity,
+    (host, endurance): (&HostIdentity, Endurance),
 ) -> Vec<(&'a str, String)> {
     let mut settings = vec![
         ("nqn", facts.nqn().to_string()),
@@ -201,7 +222,7 @@ fn settings<'a>(
         settings.push(("hostnqn", host.nqn.clone()));
         settings.push(("hostid", host.id.clone()));
     }
-    for (name, value) in ENDURANCE {
+    for (name, value) in endurance {
         if option(way, name).is_none() {
             settings.push((name, value.to_owned()));
         }
@@ -253,25 +274,42 @@ pub(super) async fn ready(tools: &Tools, kernel: &Kernel, deadline: Instant) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use csi_types::attachment::{Listed, Nqn, Nsid};
 
     fn line(way: &str) -> String {
+        line_of(way, false)
+    }
+
+    fn line_of(way: &str, is_fenced: bool) -> String {
+        let volume = Nvmeof {
+            nqn: Nqn::parse("nqn.2026-11.lab:dev-a").expect("nqn"),
+            nsid: Nsid::parse("1").expect("nsid"),
+            transports: Listed::transports(way, []).expect("transports"),
+            device_id: None,
+            is_fenced,
+        };
         let way = Transport::parse(way).expect("transport");
-        let facts = NvmeFacts::parse("nvme 1 nqn.2026-11.lab:dev-a").expect("facts");
+        let facts = NvmeFacts::of(&volume);
         let host = HostIdentity {
             nqn: "nqn.h".into(),
             id: "i".into(),
         };
-        command(&settings(&way, &way.address, &facts, &host)).to_string()
+        let of_node = (&host, endurance(&volume));
+        command(&settings(&way, &way.address, &facts, of_node)).to_string()
     }
 
     #[test]
-    fn a_plain_way_survives_half_an_hour_without_its_target() {
-        assert_eq!(
-            line("tcp://10.0.0.1"),
-            "nvme connect --nqn nqn.2026-11.lab:dev-a --transport tcp --traddr 10.0.0.1 \
-             --trsvcid 4420 --hostnqn nqn.h --hostid i --ctrl-loss-tmo 2700 --reconnect-delay 2 \
-             --keep-alive-tmo 5"
-        );
+    fn a_plain_way_waits_eleven_minutes_and_45_where_the_storage_fences_nodes() {
+        for (is_fenced, seconds) in [(false, 660), (true, 2700)] {
+            assert_eq!(
+                line_of("tcp://10.0.0.1", is_fenced),
+                format!(
+                    "nvme connect --nqn nqn.2026-11.lab:dev-a --transport tcp --traddr 10.0.0.1 \
+                     --trsvcid 4420 --hostnqn nqn.h --hostid i --ctrl-loss-tmo {seconds} \
+                     --reconnect-delay 2 --keep-alive-tmo 5"
+                )
+            );
+        }
     }
 
     #[test]

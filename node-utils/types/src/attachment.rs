@@ -36,6 +36,10 @@ pub type VolumeContext = BTreeMap<String, String>;
 /// The key that chooses the kind of attachment.
 pub const KIND_KEY: &str = "node_attach_driver";
 
+/// The key that is `true` where the storage lets in only nodes that the volume is published to. The controller puts it
+/// into the publish context: it is so of an attachment, not of a volume.
+pub const FENCES_NODES_KEY: &str = "storage_fences_nodes";
+
 /// The way a volume reaches a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Attachment {

@@ -19,8 +19,8 @@ use self::state::{Ranges, State};
 use crate::call::Call;
 use crate::driver::{
     AccessRules, BlockMetadata, BlockRange, BlockRanges, Capabilities, CapacityReporter, Driver,
-    Expander, Expansion, Fencer, GroupSnapshot, Groups, Health, Lister, Modifier, Published,
-    Publisher, Snapshots,
+    Expander, Expansion, Fencer, GroupSnapshot, Groups, Health, Lister, Modifier, Publisher,
+    Snapshots,
 };
 use crate::error::{Error, Kind};
 use crate::naming::VolumeNaming;
@@ -418,15 +418,10 @@ impl Publisher for FakeDriver {
         self.verbs.published_nodes
     }
 
-    async fn publish_volume(
-        &self,
-        call: &Call,
-        request: PublishVolume<'_>,
-    ) -> Result<Published, Error> {
+    async fn publish_volume(&self, call: &Call, request: PublishVolume<'_>) -> Result<(), Error> {
         ours(request.id)?;
         let work = || self.state.publish(request.id, request.node);
-        self.change(call, Verb::PublishVolume, work).await?;
-        Ok(Published::default())
+        self.change(call, Verb::PublishVolume, work).await
     }
 
     async fn unpublish_volume(

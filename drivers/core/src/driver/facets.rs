@@ -2,7 +2,6 @@
 //!
 //! The rules of [`Driver`](super::Driver) hold for every method here.
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::SystemTime;
 
@@ -124,13 +123,6 @@ pub trait CapacityReporter: Send + Sync {
     async fn capacity(&self, call: &Call, query: &CapacityQuery) -> Result<Capacity, Error>;
 }
 
-/// A volume that a node can reach now.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Published {
-    /// The publish context: what the node gets in addition to the volume context.
-    pub context: BTreeMap<String, String>,
-}
-
 /// Letting nodes reach a volume, and stopping them.
 #[async_trait]
 pub trait Publisher: Send + Sync {
@@ -148,11 +140,7 @@ pub trait Publisher: Send + Sync {
 
     /// Lets a node reach a volume. Idempotent by both. Where only nodes that were let in reach it, and the capability is of
     /// one node, it is [`Kind::Busy`](crate::Kind::Busy) while another node has the volume, and the error names that node.
-    async fn publish_volume(
-        &self,
-        call: &Call,
-        request: PublishVolume<'_>,
-    ) -> Result<Published, Error>;
+    async fn publish_volume(&self, call: &Call, request: PublishVolume<'_>) -> Result<(), Error>;
 
     /// Stops a node (or, without one, every node) from reaching a volume; returns once that is
     /// proved.

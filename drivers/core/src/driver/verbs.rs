@@ -9,7 +9,7 @@ use csi_types::Network;
 
 use super::{
     BLOCK_RANGES, CREATE_GROUP, Capabilities, DELETE_GROUP, Driver, Expansion, GET_GROUP,
-    GroupSnapshot, Published, Publisher,
+    GroupSnapshot, Publisher,
 };
 use crate::adopt::{AdoptVolume, Adoption};
 use crate::call::Call;
@@ -110,7 +110,7 @@ impl dyn Driver + '_ {
         snapshots("list snapshots"):
             list_snapshots(filter: &SnapshotFilter, page: &PageRequest) -> Page<Snapshot>;
         /// See [`super::Publisher::publish_volume`].
-        publisher("publish volume"): publish_volume(request: PublishVolume<'_>) -> Published;
+        publisher("publish volume"): publish_volume(request: PublishVolume<'_>) -> ();
         /// See [`super::Publisher::unpublish_volume`].
         publisher("unpublish volume"):
             unpublish_volume(request: UnpublishVolume<'_>) -> ();

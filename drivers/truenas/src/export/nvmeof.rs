@@ -92,6 +92,7 @@ impl NvmeExport {
             nsid: Nsid::parse(nsid)?,
             transports: self.transports.clone(),
             device_id: None,
+            is_fenced: false,
         }))
     }
 

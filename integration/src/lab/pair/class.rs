@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::sync::OnceLock;
 
 use csi_proto::v1 as csi;
 use csi_proto::v1::volume_capability::access_mode::Mode;
@@ -312,6 +313,7 @@ impl Class {
                 name: format!("{ROOT}/v"),
             }),
             export: Export::None,
+            published: OnceLock::new(),
             volume,
         }
     }

@@ -2,6 +2,8 @@
 //! served: two connections on two pools, in both directions. The data go by `zfs send` and `zfs receive` where the
 //! node's data are read and written, through the runner that observes commands.
 
+use std::sync::OnceLock;
+
 use csi_proto::v1 as csi;
 use csi_proto::v1::volume_capability::access_mode::Mode;
 
@@ -117,6 +119,7 @@ async fn make(
             name: format!("{root}/v/{id}"),
         }),
         export: Export::None,
+        published: OnceLock::new(),
         volume,
     }
 }

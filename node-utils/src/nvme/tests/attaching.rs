@@ -244,6 +244,7 @@ pub(super) async fn attach_with(
         nsid: facts.nsid(),
         transports: Listed::transports("", ways).expect("transports"),
         device_id: Some(DeviceId::parse("uuid.1").expect("id")),
+        is_fenced: false,
     };
     let attached = beside(target, attach(tools, &target.kernel(), &volume, soon())).await;
     attached.map(|(attached, _)| attached)

@@ -167,6 +167,7 @@ fn volume(ways: &[&str]) -> Nvmeof {
         nsid: Nsid::parse("1").expect("nsid"),
         transports: Listed::transports("", ways.iter().copied()).expect("transports"),
         device_id: None,
+        is_fenced: false,
     }
 }
 

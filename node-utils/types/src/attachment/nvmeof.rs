@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::field::{check, plain, word};
 use super::iscsi::device_id;
-use super::{ContextError, DeviceId, FieldError, Keys, Listed, Portal};
+use super::{ContextError, DeviceId, FENCES_NODES_KEY, FieldError, Keys, Listed, Portal};
 
 /// A namespace of an NVMe-oF subsystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct Nvmeof {
     pub transports: Listed<Transport>,
     /// The identity of the namespace; `None` is anything.
     pub device_id: Option<DeviceId>,
+    /// Whether its storage lets in only nodes that the volume is published to. See [`FENCES_NODES_KEY`].
+    pub is_fenced: bool,
 }
 
 /// The name of a subsystem: `nqn.…`.
@@ -88,6 +90,7 @@ impl Nvmeof {
             nsid: keys.word("nsid", Nsid::parse)?,
             transports: Listed::read(keys, "transport", "transports", Transport::parse)?,
             device_id: device_id(keys)?,
+            is_fenced: keys.optional(FENCES_NODES_KEY) == Some("true"),
         })
     }
 
@@ -97,6 +100,9 @@ impl Nvmeof {
         self.transports.write("transport", "transports", put);
         if let Some(id) = &self.device_id {
             put("device_id", id.as_str().to_owned());
+        }
+        if self.is_fenced {
+            put(FENCES_NODES_KEY, "true".to_owned());
         }
     }
 }

@@ -39,6 +39,7 @@ const CONTEXTS: &[(&str, &[(&str, &str)])] = &[
                 "tcp://10.0.0.1:4420?ctrl-loss-tmo=-1&hdr-digest",
             ),
             ("transports", "rdma://[fd00::1]:4421,fc://[nn-0x1:pn-0x2]"),
+            ("storage_fences_nodes", "true"),
         ],
     ),
     ("zfs-local", &[("zfs_asset_name", "tank/csi/v/a b")]),
@@ -95,6 +96,7 @@ fn a_context_without_what_it_needs_says_which_key() {
                 "space_names",
                 "space_ids",
                 "token",
+                "storage_fences_nodes",
             ];
             if optional.contains(missing) || missing.starts_with("env.") {
                 continue;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use csi_proto::v1;
 use csi_types::NodeIdentity;
-use csi_types::attachment::{Iqn, Nqn};
+use csi_types::attachment::{FENCES_NODES_KEY, Iqn, Nqn};
 use driver_core::config::ControllerCapability;
 use driver_core::{Effect, Error, FindVolume, Found, Kind, NodeId, PublishVolume, UnpublishVolume};
 use tracing::debug;
@@ -64,9 +64,12 @@ pub(super) async fn publish(
             secrets: &request.secrets,
         };
         let access = driver.publish_volume(&task.call, request);
-        let published = task.ask(&connection, "publish_volume", access).await?;
+        task.ask(&connection, "publish_volume", access).await?;
         return Ok(v1::ControllerPublishVolumeResponse {
-            publish_context: published.context.into_iter().collect(),
+            publish_context: knows_nodes(&connection)
+                .then(|| (FENCES_NODES_KEY.to_owned(), true.to_string()))
+                .into_iter()
+                .collect(),
         });
     }
     debug!("every node may reach the volumes of this connection");

@@ -493,6 +493,22 @@ fn an_unknown_token_restarts_the_list() {
 }
 
 #[test]
+fn what_a_stage_reads_of_the_publish_context_is_the_fence_alone() {
+    let pair = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+    let fence = ("storage_fences_nodes", "true");
+    let of_volume = [("nqn", "nqn.a"), ("nsid", "1")];
+    let request = v1::NodeStageVolumeRequest {
+        volume_context: of_volume.map(pair).into(),
+        publish_context: [fence, ("nqn", "nqn.other"), ("more", "x")]
+            .map(pair)
+            .into(),
+        ..stage()
+    };
+    let read = StageRequest::try_from(request).expect("a request").context;
+    assert_eq!(read, [of_volume[0], of_volume[1], fence].map(pair).into());
+}
+
+#[test]
 fn mutable_parameters_win_over_parameters_of_the_same_key() {
     let mut request = create();
     request.parameters = [("a".into(), "1".into()), ("b".into(), "1".into())].into();

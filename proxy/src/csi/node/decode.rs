@@ -1,7 +1,7 @@
 //! Requests of the Node service.
 
 use csi_proto::v1;
-use csi_types::attachment::PathError;
+use csi_types::attachment::{FENCES_NODES_KEY, PathError};
 use csi_types::{AbsolutePath, VolumeCapability, VolumeContext};
 use driver_core::SizeRange;
 use driver_core::volume::Secrets;
@@ -54,13 +54,15 @@ impl TryFrom<v1::NodeStageVolumeRequest> for StageRequest {
     type Error = DecodeError;
 
     fn try_from(request: v1::NodeStageVolumeRequest) -> Result<Self, DecodeError> {
-        maps::map("publish_context", request.publish_context)?;
+        let mut published = maps::map("publish_context", request.publish_context)?;
+        let mut context = maps::map("volume_context", request.volume_context)?;
+        context.extend(published.remove_entry(FENCES_NODES_KEY));
         Ok(Self {
             volume: volume_handle("volume_id", &request.volume_id)?,
             staging: staging(&request.staging_target_path)?,
             capability: capability::required(request.volume_capability)?,
             secrets: maps::secrets(request.secrets)?,
-            context: maps::map("volume_context", request.volume_context)?,
+            context,
         })
     }
 }

@@ -20,7 +20,13 @@ async fn published(served: &Served, volume: &str, node: &str) -> Result<(), Stat
         ..Default::default()
     };
     let mut client = served.controller();
-    client.controller_publish_volume(request).await.map(drop)
+    let published = client
+        .controller_publish_volume(request)
+        .await?
+        .into_inner();
+    let context = [("storage_fences_nodes".to_owned(), "true".to_owned())];
+    assert_eq!(published.publish_context, context.into());
+    Ok(())
 }
 
 async fn unpublished(served: &Served, volume: &str, node: &str) -> Result<(), Status> {

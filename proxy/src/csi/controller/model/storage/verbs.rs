@@ -7,7 +7,7 @@ use driver_core::{
     AccessRules, BackendIdentity, Call, Capacity, CapacityQuery, CapacityReporter, CreateSnapshot,
     CreateVolume, DeleteSnapshot, DeleteVolume, Driver, Error, ExpandVolume, Expanded, Expander,
     Expansion, FindVolume, Found, GetSnapshot, Kind, Lister, Page, PageRequest, Parameters,
-    PublishVolume, Published, Publisher, Snapshot, SnapshotFilter, Snapshots, Source, Transfer,
+    PublishVolume, Publisher, Snapshot, SnapshotFilter, Snapshots, Source, Transfer,
     UnpublishVolume, Volume, VolumeId, VolumeName,
 };
 
@@ -243,18 +243,14 @@ impl Transfer for Storage {
 
 #[async_trait]
 impl Publisher for Storage {
-    async fn publish_volume(
-        &self,
-        call: &Call,
-        request: PublishVolume<'_>,
-    ) -> Result<Published, Error> {
+    async fn publish_volume(&self, call: &Call, request: PublishVolume<'_>) -> Result<(), Error> {
         let all = async {
             call.changing();
-            let published = self.inner.publish_volume(&inner(), request).await?;
+            self.inner.publish_volume(&inner(), request).await?;
             let (volume, node) = (request.id.as_str(), request.node.id.as_str());
             let entry = (volume.to_owned(), node.to_owned());
             self.state().published.insert(entry);
-            Ok(published)
+            Ok(())
         };
         self.work(call, Verb::PublishVolume, None, all).await
     }
