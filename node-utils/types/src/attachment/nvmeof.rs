@@ -90,7 +90,7 @@ impl Nvmeof {
             nsid: keys.word("nsid", Nsid::parse)?,
             transports: Listed::read(keys, "transport", "transports", Transport::parse)?,
             device_id: device_id(keys)?,
-            is_fenced: keys.optional(FENCES_NODES_KEY) == Some("true"),
+            is_fenced: is_fenced(keys)?,
         })
     }
 
@@ -104,6 +104,18 @@ impl Nvmeof {
         if self.is_fenced {
             put(FENCES_NODES_KEY, "true".to_owned());
         }
+    }
+}
+
+/// Reads [`FENCES_NODES_KEY`], which need not be there.
+fn is_fenced(keys: Keys<'_>) -> Result<bool, ContextError> {
+    match keys.optional(FENCES_NODES_KEY) {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(ContextError::Word {
+            key: FENCES_NODES_KEY,
+            reason: FieldError::Form("`true` or `false`"),
+        }),
     }
 }
 
