@@ -1,5 +1,6 @@
 //! Nodes that are let in and shut out, and volumes that are changed.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -11,7 +12,12 @@ use omnibus_csi::routing::connections::{Bare, ConnectionName};
 
 use super::*;
 
-async fn published(served: &Served, volume: &str, node: &str) -> Result<(), Status> {
+/// Publishes, and gives the publish context.
+async fn published(
+    served: &Served,
+    volume: &str,
+    node: &str,
+) -> Result<BTreeMap<String, String>, Status> {
     let request = v1::ControllerPublishVolumeRequest {
         volume_id: volume.to_owned(),
         node_id: node.to_owned(),
@@ -20,13 +26,8 @@ async fn published(served: &Served, volume: &str, node: &str) -> Result<(), Stat
         ..Default::default()
     };
     let mut client = served.controller();
-    let published = client
-        .controller_publish_volume(request)
-        .await?
-        .into_inner();
-    let context = [("storage_fences_nodes".to_owned(), "true".to_owned())];
-    assert_eq!(published.publish_context, context.into());
-    Ok(())
+    let published = client.controller_publish_volume(request).await?;
+    Ok(published.into_inner().publish_context)
 }
 
 async fn unpublished(served: &Served, volume: &str, node: &str) -> Result<(), Status> {
@@ -47,6 +48,10 @@ async fn modified(served: &Served, volume: &str, key: &str, value: &str) -> Resu
     };
     let mut client = served.controller();
     client.controller_modify_volume(request).await.map(drop)
+}
+
+fn fence() -> BTreeMap<String, String> {
+    [("storage_fences_nodes".to_owned(), "true".to_owned())].into()
 }
 
 fn pairs(driver: &FakeDriver) -> Vec<(String, String)> {
@@ -72,7 +77,12 @@ async fn nodes_are_let_in_and_shut_out_one_by_one_all_at_once_and_of_every_volum
         ("y", "n1"),
         ("y", "n2"),
     ] {
-        published(&served, volume, node).await.expect("published");
+        let context = published(&served, volume, node).await;
+        assert_eq!(
+            context.expect("published"),
+            fence(),
+            "its storage knows nodes"
+        );
     }
     assert_eq!(driver.published().len(), 4, "the second time it was so");
     let (_, node) = &driver.published()[0];
@@ -245,7 +255,8 @@ async fn a_volume_that_every_node_may_reach_is_attached_where_it_exists() {
     let served = serve_alone(&driver).await;
     served.volume("x", 4096).await;
     for _ in 0..2 {
-        published(&served, "x", "n1").await.expect("published");
+        let context = published(&served, "x", "n1").await.expect("published");
+        assert_eq!(context, BTreeMap::new(), "its storage knows no nodes");
     }
     let status = published(&served, "z", "n1").await.expect_err("no volume");
     is(&status, Code::NotFound, "z");
