@@ -11,7 +11,7 @@
 
 is_of_network() { case $1 in nfs | smb | iscsi | nvmeof | scratch | mixed | truenas) ;; *) return 1 ;; esac; }
 
-# INITIATORS: what the initiator of a node is called, for access per node over iSCSI.
+# NODES: what nodes are called at the storage, for access per node: the value of `nodes`.
 network_configuration() { # release [parent of its datasets]
     local parent=${2:-tank/csi}
     cat <<END
@@ -35,7 +35,8 @@ END
 nfs:
   shareHost: $MACHINE_ADDRESS
   shareStrategy: setDatasetProperties
-  shareStrategySetDatasetProperties: {properties: {sharenfs: 'rw,no_subtree_check,no_root_squash'}}
+  shareStrategySetDatasetProperties:
+    properties: {sharenfs: 'rw,no_subtree_check,no_root_squash'}
 END
             ;;
         smb)
@@ -55,17 +56,20 @@ iscsi:
     basename: iqn.2026-01.lab.cluster
     block: {attributes: {emulate_tpu: 1}}
 END
-            [ -z "${INITIATORS:-}" ] || printf "    nodes: {nameTemplate: '%s'}\n" "$INITIATORS"
             ;;
         nvmeof)
             cat <<END
 nvmeof:
   transport: tcp://$MACHINE_ADDRESS:4420
   shareStrategy: nvmet
-  shareStrategyNvmet: {basename: nqn.2026-01.lab.cluster, ports: [{id: 1, traddr: 0.0.0.0}]}
+  shareStrategyNvmet:
+    basename: nqn.2026-01.lab.cluster
+    ports: [{id: 1, traddr: 0.0.0.0}]
 END
             ;;
     esac
+    # The last section above is that of the nodes, too.
+    [ -z "${NODES:-}" ] || printf '    nodes: %s\n' "$NODES"
 }
 
 # The same as values of the chart. MIXED: the connections of the release mixed; nfs-2 is a second one of the kind nfs.
