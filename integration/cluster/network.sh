@@ -11,7 +11,8 @@
 
 is_of_network() { case $1 in nfs | smb | iscsi | nvmeof | scratch | mixed | truenas) ;; *) return 1 ;; esac; }
 
-# NODES: what nodes are called at the storage, for access per node: the value of `nodes`.
+# ACCESS_NODES: what nodes are called at the storage, for access per node over NFS, iSCSI and NVMe over fabrics: the value
+# of `nodes`.
 network_configuration() { # release [parent of its datasets]
     local parent=${2:-tank/csi}
     cat <<END
@@ -68,8 +69,10 @@ nvmeof:
 END
             ;;
     esac
-    # The last section above is that of the nodes, too.
-    [ -z "${NODES:-}" ] || printf '    nodes: %s\n' "$NODES"
+    case $1 in
+        # It belongs to the last section above.
+        nfs | iscsi | nvmeof) [ -z "${ACCESS_NODES:-}" ] || printf '    nodes: %s\n' "$ACCESS_NODES" ;;
+    esac
 }
 
 # The same as values of the chart. MIXED: the connections of the release mixed; nfs-2 is a second one of the kind nfs.

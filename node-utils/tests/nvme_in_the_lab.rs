@@ -162,7 +162,7 @@ impl Drop for Asking<'_> {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // Whatever a failed test left connected would try to come back for 45 minutes.
+        // Whatever a failed test left connected would try to come back for 11 minutes.
         for controller in controllers() {
             let _ = fs::write(controller.join("delete_controller"), "1");
         }

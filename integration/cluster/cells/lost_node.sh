@@ -14,7 +14,7 @@ out_of_service() { # release
     PATIENCE=300
     export RELEASE_BY=chart
     name_nodes "$1"
-    NODES=$(named_nodes "$1") release_install "$1"
+    ACCESS_NODES=$(named_nodes "$1") release_install "$1"
     kubectl cordon lab >/dev/null
     stateful_writer "$1"
     ready data-0
@@ -35,11 +35,11 @@ out_of_service() { # release
     kubectl taint node lab-2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute >/dev/null
     # The collector of pods looks every 20 seconds.
     wait_until "$PATIENCE" is_another data-0 "$pod" || fail "Kubernetes does not delete the pod"
-    gone=$(passed "$began" "" 2>&1)
+    gone=$(passed "$began" "of which" 2>&1)
     wait_until "$PATIENCE" is_out "$1" lab-2 || fail "the storage still lets in: $(let_in "$1"); $(kubectl get volumeattachments -o yaml)"
     passed "$began" "after the taint the storage lets lab-2 in no more:"
     wait_until "$PATIENCE" writes_on lab || { k describe pod >&2; fail "the pod does not write on lab"; }
-    say "omnibus: $(passed "$began" "from the taint to the first write on the other node" 2>&1), of these$gone until Kubernetes had deleted the pod"
+    say "omnibus: $(passed "$began" "from the taint to the first write on the other node" 2>&1), $gone until Kubernetes had deleted the pod"
     let_in_are "$1" lab || fail "the storage lets in: $(let_in "$1")"
     # The last line that was seen may not have been synced.
     run_in data-0 "[ \$(grep -c '^lab-2 ' /data/log) -ge $((count - 1)) ]" || fail "writes of lab-2 are missing: it had $count"
@@ -67,9 +67,6 @@ out_of_service() { # release
     remove statefulset/data
     clean_up "$1"
 }
-
-# The second machine reaches the first one by the network between the two.
-SECOND_CLIENT=10.77.0.2
 
 # What a node is called at the storage.
 called() { # release node
@@ -167,5 +164,5 @@ let_in_are() { [ "$(let_in "$1")" = "$(called "$1" "$2")" ]; } # release node
 # A storage that does not answer is no proof.
 is_out() { # release node
     local now
-    now=$(let_in "$1") && ! grep -qx "$(called "$1" "$2")" <<<"$now"
+    now=$(let_in "$1") && ! grep -qxF "$(called "$1" "$2")" <<<"$now"
 }

@@ -25,7 +25,7 @@ const MODPROBE: Program = Program::constant("modprobe");
 /// The way the kernel behaves when the target is cut off, unless the volume says otherwise.
 pub(super) type Endurance = [(&'static str, &'static str); 3];
 
-/// The endurance of a volume.
+/// What is set for the connections of a volume.
 ///
 /// Input and output wait while the kernel reconnects and fail when it gives up; a filesystem does
 /// not survive that. A storage server may take half an hour to boot and import its pools. But after

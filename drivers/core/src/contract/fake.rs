@@ -51,6 +51,8 @@ pub struct FakeDriver {
     node: Topology,
     state: State,
     hooks: Arc<Hooks>,
+    /// Whether the storage lets in single nodes.
+    knows_nodes: bool,
 }
 
 impl Default for FakeDriver {
@@ -91,6 +93,7 @@ impl FakeDriver {
             node: Topology::node("fake-node"),
             state: State::default(),
             hooks: Arc::default(),
+            knows_nodes: true,
         }
     }
 
@@ -98,6 +101,13 @@ impl FakeDriver {
     #[must_use]
     pub fn with_capabilities(mut self, verbs: Capabilities) -> Self {
         self.verbs = verbs;
+        self
+    }
+
+    /// Of a storage that does not know nodes, and only records them.
+    #[must_use]
+    pub fn without_nodes(mut self) -> Self {
+        self.knows_nodes = false;
         self
     }
 
@@ -414,6 +424,10 @@ impl Snapshots for FakeDriver {
 
 #[async_trait]
 impl Publisher for FakeDriver {
+    fn knows_nodes(&self) -> bool {
+        self.knows_nodes
+    }
+
     fn records(&self) -> bool {
         self.verbs.published_nodes
     }

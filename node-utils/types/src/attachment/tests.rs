@@ -202,6 +202,25 @@ fn portals_are_read_in_every_spelling_and_each_counts_once() {
 }
 
 #[test]
+fn that_a_storage_fences_nodes_is_true_or_false() {
+    let with = |word| {
+        let pairs = [
+            (KIND_KEY, "nvmeof"),
+            ("nqn", "nqn.a"),
+            ("nsid", "1"),
+            ("transport", "tcp://10.0.0.1"),
+            ("storage_fences_nodes", word),
+        ];
+        match Attachment::parse(&context(&pairs)) {
+            Ok(Attachment::Nvmeof(volume)) => Some(volume.is_fenced),
+            _ => None,
+        }
+    };
+    let read = ["true", "false", "", "yes", "True"].map(with);
+    assert_eq!(read, [Some(true), Some(false), Some(false), None, None]);
+}
+
+#[test]
 fn what_may_be_secret_is_not_printed() {
     for (kind, pairs) in CONTEXTS {
         let mut text = context(pairs);

@@ -56,6 +56,8 @@ pub(super) async fn publish(
     let task = incoming.admit(subject, keys)?;
     if let Some(node) = node {
         let driver = connection.driver();
+        // Where a volume made by hand is, its context says.
+        let is_fenced = knows_nodes(&connection) && !request.by_hand;
         let request = PublishVolume {
             id: &id,
             node: &node,
@@ -66,7 +68,7 @@ pub(super) async fn publish(
         let access = driver.publish_volume(&task.call, request);
         task.ask(&connection, "publish_volume", access).await?;
         return Ok(v1::ControllerPublishVolumeResponse {
-            publish_context: knows_nodes(&connection)
+            publish_context: is_fenced
                 .then(|| (FENCES_NODES_KEY.to_owned(), true.to_string()))
                 .into_iter()
                 .collect(),

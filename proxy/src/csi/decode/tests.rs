@@ -493,19 +493,23 @@ fn an_unknown_token_restarts_the_list() {
 }
 
 #[test]
-fn what_a_stage_reads_of_the_publish_context_is_the_fence_alone() {
-    let pair = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
-    let fence = ("storage_fences_nodes", "true");
-    let of_volume = [("nqn", "nqn.a"), ("nsid", "1")];
-    let request = v1::NodeStageVolumeRequest {
-        volume_context: of_volume.map(pair).into(),
-        publish_context: [fence, ("nqn", "nqn.other"), ("more", "x")]
-            .map(pair)
-            .into(),
+fn only_the_publish_context_says_that_a_storage_fences_nodes() {
+    let key = "storage_fences_nodes";
+    let pair = |value: &str| [(key.to_owned(), value.to_owned())].into();
+    for (published, is_fenced) in [("true", true), ("false", false), ("", false)] {
+        let request = v1::NodeStageVolumeRequest {
+            volume_context: pair("true"),
+            publish_context: pair(published),
+            ..stage()
+        };
+        let read = StageRequest::try_from(request).expect("a request");
+        assert_eq!(read.is_fenced, is_fenced, "{published:?}");
+    }
+    let read = StageRequest::try_from(v1::NodeStageVolumeRequest {
+        volume_context: pair("true"),
         ..stage()
-    };
-    let read = StageRequest::try_from(request).expect("a request").context;
-    assert_eq!(read, [of_volume[0], of_volume[1], fence].map(pair).into());
+    });
+    assert!(!read.expect("a request").is_fenced, "nothing was said");
 }
 
 #[test]

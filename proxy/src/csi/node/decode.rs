@@ -18,6 +18,8 @@ pub(crate) struct StageRequest {
     pub(crate) capability: VolumeCapability,
     pub(crate) secrets: Secrets,
     pub(crate) context: VolumeContext,
+    /// Whether its storage keeps out a node that the volume is not published to any more.
+    pub(crate) is_fenced: bool,
 }
 
 /// A volume to publish to a workload.
@@ -54,15 +56,16 @@ impl TryFrom<v1::NodeStageVolumeRequest> for StageRequest {
     type Error = DecodeError;
 
     fn try_from(request: v1::NodeStageVolumeRequest) -> Result<Self, DecodeError> {
-        let mut published = maps::map("publish_context", request.publish_context)?;
-        let mut context = maps::map("volume_context", request.volume_context)?;
-        context.extend(published.remove_entry(FENCES_NODES_KEY));
+        let published = maps::map("publish_context", request.publish_context)?;
         Ok(Self {
             volume: volume_handle("volume_id", &request.volume_id)?,
             staging: staging(&request.staging_target_path)?,
             capability: capability::required(request.volume_capability)?,
             secrets: maps::secrets(request.secrets)?,
-            context,
+            context: maps::map("volume_context", request.volume_context)?,
+            is_fenced: published
+                .get(FENCES_NODES_KEY)
+                .is_some_and(|word| word == "true"),
         })
     }
 }

@@ -31,7 +31,11 @@ pub(super) async fn stage(
     let request = StageRequest::try_from(request)?;
     let subject = about(&plugin, &request.volume, Some(request.staging.path()));
     let (node, id) = (&plugin.node, request.volume.on_node());
-    let (context, attachment) = node.attachment(&id, &request.context)?;
+    let (context, mut attachment) = node.attachment(&id, &request.context)?;
+    if let Attachment::Nvmeof(volume) = &mut attachment {
+        // Who writes the context of a volume cannot claim it.
+        volume.is_fenced = request.is_fenced;
+    }
     node.allow_attached(&attachment, &request.capability)?;
     let verbs = node.verbs_for(&id, context)?;
     let secret = node.secret_flags(context, &request.secrets)?;

@@ -268,6 +268,16 @@ async fn a_volume_that_every_node_may_reach_is_attached_where_it_exists() {
     assert_eq!(driver.published(), [], "there is nothing to let in");
 }
 
+#[tokio::test]
+async fn a_storage_that_only_records_nodes_is_not_said_to_fence_them() {
+    let driver = Arc::new(FakeDriver::new().without_nodes());
+    let served = serve_alone(&driver).await;
+    served.volume("x", 4096).await;
+    let context = published(&served, "x", "n1").await.expect("published");
+    assert_eq!(context, BTreeMap::new());
+    assert_eq!(pairs(&driver), [pair_of("x", "n1")], "it was asked");
+}
+
 /// The nodes of each listed volume; `None` where the list says nothing of them.
 async fn listed(served: &Served) -> Vec<(String, Option<Vec<String>>)> {
     let request = v1::ListVolumesRequest::default();
