@@ -17,8 +17,6 @@ MACHINE_PODS=10.88.3.0/24
 MACHINE_STATE=$CLUSTER_STATE/lab
 # The second machine of a pair, the node lab-2.
 SECOND_ADDRESS=10.77.0.4
-# As which the storage sees it: it goes there by the network between the two.
-SECOND_CLIENT=10.77.0.2
 SECOND_KUBELET=10261
 SECOND_PODS=10.88.4.0/24
 # Where the machine finds what is pushed to it.

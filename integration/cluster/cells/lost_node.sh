@@ -1,6 +1,9 @@
 # shellcheck shell=bash
 # A node that is lost while its pod writes, and the taint that says so (docs/outages.md). Sourced, never run.
 
+# As which the storage sees the second machine: it goes there by the network between the two.
+SECOND_CLIENT=10.77.0.2
+
 # Two machines with kernels of their own. The second one stands still while a pod of a StatefulSet writes there. With the
 # taint its volume is unpublished without its help, and the pod writes on the first one, which is the storage, too.
 # The second one goes on, and nothing of it reaches the volume. It is started again and gets the volume back.
